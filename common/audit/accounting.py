@@ -1,9 +1,10 @@
-"""Accounting of a process's resident memory: each byte is counted once, under one owner.
+"""Account for the memory of a process: each resident byte belongs to exactly one share.
 
-Residency is known by page, blocks by the byte: a page that blocks in use and free blocks share is
-divided between them, so that all shares add up to the resident total. Memory is claimed in this
-order: allocators' heaps, their other memory, managed runtimes, stacks, and the rest by kind of
-mapping (loaded files, shared memory, the kernel's)."""
+Residency is known by page, and blocks are known by the byte. A page with blocks in use and free
+blocks is divided between the two shares, so that all shares add up to the resident total.
+
+Memory is claimed in this order: heaps of allocators, other memory of allocators, managed heaps,
+stacks, and the rest by kind of mapping (loaded files, shared memory, mappings of the kernel)."""
 
 from __future__ import annotations
 
@@ -33,16 +34,16 @@ from findleaks.target.runs import Runs
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
-NAMED = 5  # mappings without a known owner that are listed, the largest first
+NAMED = 5  # most unattributed mappings that are listed, the largest first
 
 
 @dataclass(frozen=True)
 class Store:
-    """An allocator with its arenas."""
+    """An allocator, with one entry for each of its arenas."""
 
     allocator: Allocator
     arenas: list[ArenaUse]
-    outside: int  # resident bytes of its own memory outside its heaps
+    outside: int  # resident bytes of allocator metadata outside the heaps
 
     @property
     def name(self) -> str:
@@ -66,12 +67,12 @@ class Store:
 
     @property
     def absent(self) -> int:
-        """Bytes of its heaps that are mapped but not resident."""
+        """Bytes of the heaps that are mapped but not resident."""
         return sum(arena.mapped - arena.resident for arena in self.arenas)
 
 
 class Place(NamedTuple):
-    """Resident bytes of a named range."""
+    """A range of memory with a name ("libc.so.6", a start function), and its resident bytes."""
 
     address: int
     name: str
@@ -80,36 +81,40 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """One share of the total."""
+    """One share of the resident memory, such as the blocks in use of one allocator."""
 
     sort: str  # what it is ("kept")
-    of: str  # whose it is ("glibc 2.36" or "")
+    of: str  # the owner: "glibc 2.36", or "" if the share has none
     bytes: int
-    count: int = 0  # of blocks, threads, mappings or files; 0 where none are counted
+    count: int = 0  # number of blocks, threads, mappings or files; 0 for shares that count nothing
     detail: str = ""
-    parts: tuple[Place, ...] = ()  # the largest of them
+    parts: tuple[Place, ...] = ()  # the largest named ranges in the share
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """All shares and all reserved addresses, the largest first."""
+    """All shares of the memory and all reserved address ranges, the largest first. Sizes are in
+    bytes."""
 
-    known: bool  # `total` and the shares are resident bytes, else mapped bytes
+    known: bool  # True: `total` and the shares are resident bytes; False: mapped bytes
     source: str
     total: int
     swapped: int
-    rss: Optional[int]  # resident size that the kernel itself reported, if it did
+    rss: Optional[int]  # the resident size that the kernel reported; None if it is unknown
     shares: list[Share]
     stores: list[Store]
-    unjoined: list[Place]  # stacks of threads that ended and were never joined, by start function
-    unjoined_mapped: int  # their mapped bytes in all
+    # Stacks of threads that ended and were never joined, named by start function.
+    unjoined: list[Place]
+    unjoined_mapped: int  # mapped bytes of these stacks
     warnings: list[str] = field(default_factory=list)
-    native: list[Holdings] = field(default_factory=list)  # blocks in use that managed objects hold
-    reserved: list[Reserved] = field(default_factory=list)  # shares count their resident pages only
+    # Runtimes whose objects retain native blocks in use.
+    native: list[Holdings] = field(default_factory=list)
+    # The shares contain only the resident pages of these.
+    reserved: list[Reserved] = field(default_factory=list)
 
 
 class _Counter:
-    """Counts resident bytes, or mapped ones if residency is unknown."""
+    """Counts resident bytes, or mapped bytes if residency is unknown."""
 
     def __init__(self, session: Session, residency: Presence, ranges: Sequence[Range]) -> None:
         self.session = session
@@ -142,7 +147,10 @@ class _Counter:
 
 
 def clipped(runs: Runs, start: int, end: int) -> array[int]:
-    """Starts and ends of the runs' parts in [start, end)."""
+    """Return the parts of the runs inside [start, end), as a flat array of starts and ends
+    ("Q")."""
+    # `words` holds start, end, start, end … in ascending order. An odd index therefore means that
+    # the position lies inside a run, which must be cut there.
     words = runs.words
     first, last = bisect_right(words, start), bisect_left(words, end)
     part = words[first:last]
@@ -154,10 +162,12 @@ def clipped(runs: Runs, start: int, end: int) -> array[int]:
 
 
 def account(session: Session, residency: Presence) -> Accounting:
-    """Count all memory. Read `residency` first: reading the heaps makes pages of files resident."""
+    """Assign each byte of the process to a share.
+    Pass `residency` read before any heap memory: reading the heaps makes pages of files
+    resident."""
     target = session.target
-    # Inaccessible memory is reserved, not mapped. With residency it is examined: pages touched
-    # before it became inaccessible are resident.
+    # Inaccessible memory is reserved, not mapped. If residency is known, it is examined all the
+    # same: pages that were touched before it became inaccessible are still resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
     reserved = _reserved(session, not residency)
     mapped = merged(Range(region.start, region.end) for region in regions)
@@ -191,28 +201,28 @@ def account(session: Session, residency: Presence) -> Accounting:
 
 
 def _reserved(session: Session, flagged: bool) -> list[Reserved]:
-    """Reserved addresses by owner, the largest first; those without a known owner ("") last."""
+    """Reserved address ranges by owner, the largest first. Those without an owner ("") are last."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
     others = unowned_reserved(session.target, found, flagged, lambda: session.report_progress("looking for reserved addresses", 0.0))
     return [*found, Reserved("", others)] if others else found
 
 
 def _zero_page_warnings(residency: Presence) -> list[str]:
-    """A warning where the kernel's zero page counts as resident."""
+    """Yield a warning if pages of the kernel's zero page are counted as resident."""
     over = residency.resident.total - residency.rss if residency.rss is not None else 0
     if over <= 0 or not residency.unsure:
         return []
-    return [f"{human(over)} of what counts as resident is the kernel's zero page: this kernel shows only root which pages are"]
+    return [f"{human(over)} of the memory counted as resident is the kernel's zero page: only root can see which pages these are"]
 
 
 class _Claimed:
-    """Hands out each byte once: `left` has no owner yet."""
+    """Assigns each byte once: `left` is the memory without an owner so far."""
 
     def __init__(self, mapped: Sequence[Range]) -> None:
         self.left = list(mapped)
 
     def take(self, ranges: Iterable[Range]) -> list[Range]:
-        """Claim these ranges: what of them is mapped and had no owner before."""
+        """Claim these ranges. Returns the parts that are mapped and had no owner before."""
         rest = subtract(self.left, ranges)
         taken = subtract(self.left, rest)
         self.left = rest
@@ -220,17 +230,19 @@ class _Claimed:
 
 
 def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Store]:
-    """What heaps have beside blocks and spare memory (headers, tails, descriptors) is their own."""
+    """Count each allocator's memory by arena.
+    Memory of a heap that is neither in a block nor spare (headers, heap ends, descriptors) is
+    allocator metadata."""
     directory = session.directory
     parts: dict[tuple[int, str], list[Range]] = {}
     for owned in directory.heaps:
         pieces = subtract([Range(owned.start, owned.end)], owned.heap.foreign)
         parts.setdefault((id(owned.allocator), owned.heap.arena), []).extend(pieces)
-    # The parts are disjoint already, see allocators/nesting.py.
+    # These parts are disjoint: see allocators/nesting.py.
     claimed.take(part for ranges in parts.values() for part in ranges)
     stores = []
     for allocator in directory.allocators:
-        session.report_progress(f"counting what {allocator.name} holds", 0.0)
+        session.report_progress(f"counting the memory of {allocator.name}", 0.0)
         spare: dict[str, dict[str, list[Range]]] = {}
         for one in allocator.spare(directory.blocks):
             spare.setdefault(one.arena, {}).setdefault(one.sort, []).append(Range(one.start, one.end))
@@ -241,7 +253,7 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
                 sums, whole = counter.states(ranges), counter.bytes(ranges)
                 own = whole - sums[State.IN_USE] - sums[State.CACHED] - sums[State.FREE]
                 kept = {}
-                # In a damaged heap, ranges that it calls spare may overlap blocks.
+                # In a damaged heap, ranges that it reports as spare may overlap blocks.
                 for sort, these in spare.get(arena, {}).items():
                     kept[sort] = min(counter.bytes(intersection(ranges, these)), own)
                     own -= kept[sort]
@@ -252,6 +264,7 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
 
 
 def _store_shares(session: Session, store: Store) -> Iterator[Share]:
+    """Yield the shares of one allocator: in use, in thread caches, free, and metadata."""
     directory = session.directory
     used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
     holding = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
@@ -262,7 +275,8 @@ def _store_shares(session: Session, store: Store) -> Iterator[Share]:
 
 
 def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterator[Share]:
-    """Managed heaps, without parts inside an allocator's blocks: those are counted there."""
+    """Yield managed heaps, without the parts inside an allocator's blocks, which count as
+    blocks."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
@@ -271,7 +285,10 @@ def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterato
 
 
 def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place], int]:
-    """Stacks of live threads, of ended unjoined ones, and those libc keeps for new threads."""
+    """Count stacks of live threads, of ended threads that were never joined, and those libc
+    caches for
+    new threads.
+    Returns the shares, the stacks of unjoined threads, and the mapped bytes of these."""
     target = session.target
     places = [region for region in regions if region.writable]
     of_threads = thread_stacks(target)
@@ -291,7 +308,7 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
 
 
 def _function_name(session: Session, routine: int) -> str:
-    """The function's name, else module+offset, else ""."""
+    """Return the function's name; else "module+offset"; else ""."""
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
         return printable(symbol.name, 100)
@@ -300,7 +317,7 @@ def _function_name(session: Session, routine: int) -> str:
 
 
 def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:
-    """The memory that is left, by kind of mapping."""
+    """Yield the remaining memory by kind of mapping."""
     modules = session.target.modules()
     left = Runs.of(claimed.left)
     files: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Blocks as a table: columns that numpy, pandas, pyarrow and polars wrap without a copy."""
+"""Blocks as a table: columns that numpy, pandas, pyarrow and polars use without a copy."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ _STATES = {word: state for state, word in STATES.items()}
 
 @dataclass(frozen=True)
 class BlockTable:
-    """Columns of the same length, one value a block, as read-only buffers of machine numbers."""
+    """Columns of equal length, one value for each block, in read-only buffers of machine
+    numbers."""
 
     address: memoryview
-    """"Q": where each block begins."""
+    """ "Q": address of the first byte."""
     size: memoryview
     """"Q": usable bytes."""
     state: memoryview
     """"B": values of terms.State."""
     kind: memoryview
-    """"B": values of terms.Kind; UNKNOWN: not in use."""
+    """ "B": values of terms.Kind; UNKNOWN for blocks that are not in use."""
     owner: memoryview
     """"I": index into `owners`."""
     type: memoryview
     """"I": index into `types`."""
     site: memoryview
-    """"I": number of the allocation site; 0: not recorded."""
+    """ "I": number of the allocation site; 0 if it was not recorded."""
     group: memoryview
-    """"I": the same number for the blocks of one leak, a leak head and what is counted under it;
-    NO_GROUP for blocks that are not leaked. It is the head's index in the heap."""
+    """ "I": the group of a leaked block: the index of its leak head in the heap.
+    A leak head and the blocks counted under it have the same number. NO_GROUP for blocks that are
+    not leaked."""
     owners: Sequence[tuple[str, str]]
-    """Names of allocators and of their arenas, not escaped."""
+    """Pairs of allocator name and arena name, not escaped."""
     types: Sequence[str]
-    """Names of types, not escaped; the first is "": not known."""
+    """Names of types, not escaped. The first is "", for unknown types."""
 
 
 class _Numbers(dict[int, tuple[int, int, int, int]]):
-    """State, kind, owner and type of each number of names."""
+    """Maps a number of names to state, kind, owner and type, as numbers."""
 
     def __init__(self, names: dict[int, BlockNames]) -> None:
         super().__init__()
@@ -61,8 +63,10 @@ class _Numbers(dict[int, tuple[int, int, int, int]]):
 
 
 def block_table(session: Session, filters: Filters, limit: int = 0, largest: bool = False) -> BlockTable:
-    """The blocks that pass `filters`, by address, or the largest first; the first `limit` of them
-    (0: all). About 1 µs a block; Blocks.columns, which has no names, takes 10 ns."""
+    """Return the blocks that pass `filters`, by address or the largest first.
+
+    limit: the most blocks, 0 for all. Takes about 1 µs for each block; Blocks.columns, which has no
+    names, takes 10 ns."""
     rows = BlockRows(session, filters)
     order = rows.largest_first(limit) if largest else None
     address, size, state, kind = array("Q"), array("Q"), array("B"), array("B")

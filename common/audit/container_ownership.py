@@ -1,9 +1,10 @@
-"""Ownership of containers: intact ones are found in advance, so that stale pointers to nodes are
-ignored.
+"""Owners of containers. Intact containers are found in advance, so that a stale pointer to a node
+does not make its holder an owner.
 
-A stale pointer (in a structure not cleared, a buffer, a reused block) to one node of a std::map
-would make its holder an owner of the whole map, as nodes point to their parents. But a map whose
-links are all intact, and whose head counts as many nodes as are found, belongs to that head."""
+A stale pointer (in a structure that was not cleared, in a buffer, in a reused block) may refer to
+one node of a std::map. As nodes point to their parents, the whole map would be reachable from it,
+and it would share the ownership. A map with intact links, whose head counts as many nodes as are
+found, belongs to that head alone."""
 
 from __future__ import annotations
 
@@ -25,32 +26,34 @@ from findleaks.session import Session
 from findleaks.target.base import Piece
 from findleaks.target.ranges import inside, merged
 
-LEAST = 16  # fewest nodes of a container that is considered
+LEAST = 16  # fewest nodes of a container that gets an owner
 MAX_BYTES = 1 << 26  # most bytes of blocks behind variables that are searched for heads
-MAX_POINTERS = 50_000  # most words of variables examined: about a second
-MAX_BLOCK = 1 << 14  # most bytes of a structure with heads in it; longer are arrays and buffers
+MAX_POINTERS = 50_000  # most words of variables that are examined: about a second
+# Most bytes of a structure that may contain heads; larger blocks are arrays and buffers.
+MAX_BLOCK = 1 << 14
 
 _SURE = (gnu_tree, standard, ring, llvm_tree)
 
 
 def find_container_owners(session: Session, reader: Reader, named: Owners) -> tuple[array[int], list[int]]:
-    """Arguments of Dominators.set_owners for containers with heads in variables or in blocks that
-    variables point to. The first is empty where no container has an owner."""
+    """Find the owners of containers with heads in variables or in blocks that variables point to.
+    Returns the arguments of Dominators.set_owners; the first is empty if no container has an
+    owner."""
     parts = array("I")
     container_owners: list[int] = []
     for number, owner in enumerate(named.all):
-        if owner.sort != Sort.MANAGED:  # these are the first
+        if owner.sort != Sort.MANAGED:  # managed variables are the first owners
             break
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         block = reader.blocks.find(owner.words[0][1]) if not owner.apart else -1
         for index, holder in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
-            # Neither the module's dictionary of variables nor a stale pointer owns it.
+            # A module's dictionary of variables does not own the value, nor does a stale pointer.
             if index >= 0 and parts[index] == NO_ROOT:
                 parts[index] = len(container_owners)
                 container_owners.append(holder)
     for node, container in _heads(session, reader, named):
         session.report_progress("finding containers", 0.0)
-        # 4 bytes a block: made only if there is a container.
+        # 4 bytes for each block, so it is allocated only if a container exists.
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         blocks, _ = reader.blocks.find_all(container.nodes)
         if reader.blocks.claim(parts, blocks, len(container_owners)):
@@ -59,7 +62,7 @@ def find_container_owners(session: Session, reader: Reader, named: Owners) -> tu
 
 
 def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
-    """Yields (node of the owner, container), each container once."""
+    """Yield (node of the owner, container). Each container is yielded once."""
     heaps = merged(session.heap_ranges())
     if not heaps:
         return
@@ -87,7 +90,9 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
 
 
 def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
-    """Containers with heads in a block. A head's node count is 2 or 3 words after its first one."""
+    """Yield containers with heads in a block.
+    The node count of a head is 2 or 3 words after its first word, so a head is tried only at these
+    places."""
     try:
         data = reader.target.read(start, size // reader.size * reader.size)
     except UnreadableMemory:
@@ -105,7 +110,7 @@ def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
 
 
 def _at(reader: Reader, address: int) -> Iterator[Container]:
-    """The container with its head at this address, if intact."""
+    """Yield the container with its head at this address, if it is intact."""
     made = first_recognised(reader, address, _SURE)
     if made is not None:
         reader.recognised["head", address] = made
@@ -114,6 +119,6 @@ def _at(reader: Reader, address: int) -> Iterator[Container]:
 
 
 def _counts(reader: Reader, address: int) -> bool:
-    """Whether there is a plausible node count where heads have it."""
+    """Whether a plausible node count is at a place where heads have one."""
     words = reader.words(address + 2 * reader.size, 2)
     return words is not None and any(LEAST <= word <= reader.most for word in words)

@@ -1,4 +1,4 @@
-"""Damaged places of a heap, explained: the blocks around each, and what probably overwrote it."""
+"""Explanations of heap corruption: the blocks around the damage, and what probably overwrote it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import signed
 
-AROUND = 256  # bytes before and after a damaged place in which the written run is followed
+# Bytes before and after the damage in which the end of the written bytes is looked for.
+AROUND = 256
 NEAR = 64  # most bytes between neighbouring blocks: headers, canaries, alignment
 
 BARELY = 16
-"""Bytes around a block's end where a run may come from a write before the next block's start."""
+"""Distance in bytes from the end of a block within which a write may come from the block before,
+rather than from one before the start of the next block."""
 
-RUN = 4  # fewest bytes of a run that is called a text or a pattern
+RUN = 4  # fewest bytes that are reported as a text or a pattern
 
 PATTERNS = {
-    0xDEADBEEF: "0xdeadbeef, a mark for freed memory",
-    0xDEADC0DE: "0xdeadc0de, a mark for freed memory",
-    0xBAADF00D: "0xbaadf00d, a mark for fresh memory",
-    0xFEEDFACE: "0xfeedface, a mark",
-    0xCAFEBABE: "0xcafebabe, a mark",
-    0x0BADF00D: "0x0badf00d, a mark",
-    0xABABABAB: "0xabababab, a mark behind blocks",
+    0xDEADBEEF: "0xdeadbeef, a marker of freed memory",
+    0xDEADC0DE: "0xdeadc0de, a marker of freed memory",
+    0xBAADF00D: "0xbaadf00d, a marker of new memory",
+    0xFEEDFACE: "0xfeedface, a marker",
+    0xCAFEBABE: "0xcafebabe, a marker",
+    0x0BADF00D: "0x0badf00d, a marker",
+    0xABABABAB: "0xabababab, a marker after blocks",
 }
 
 _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
@@ -39,12 +41,12 @@ _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
 
 @dataclass(frozen=True)
 class Written:
-    """What a damaged place holds."""
+    """The bytes at a damaged place."""
 
-    start: int  # [start, end): the whole run of one sort, perhaps beyond the place
+    start: int  # [start, end): all adjacent bytes of this sort, which may extend beyond the place
     end: int
     sort: str  # "text", "pattern", "zeros", "pointer", "link", "number" or "bytes"
-    phrase: str  # for the user
+    phrase: str  # for the text output
     value: object = None
 
     def json(self) -> dict[str, object]:
@@ -59,8 +61,10 @@ class Neighbour:
     """A block beside or around the damage."""
 
     info: BlockInfo
-    content: str  # a summary
-    end: int  # of its memory, with what the allocator took on freeing (Allocator.free_footer_words)
+    content: str  # a summary of the content
+    # End of its memory, with the words that the allocator uses after freeing
+    # (Allocator.free_footer_words).
+    end: int
 
     def json(self) -> dict[str, object]:
         return {**self.info.result().to_json(), "content": self.content or None}
@@ -68,7 +72,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Damage:
-    """A problem, explained."""
+    """A problem of the heap, with its explanation."""
 
     problem: Problem
     allocator: str
@@ -77,14 +81,15 @@ class Damage:
     after: Optional[Neighbour] = None
     damaged: Optional[Range] = None
     written: Optional[Written] = None
-    past_end: Optional[int] = None  # bytes from the end of the block before to the first damaged
-    overrun: int = 0  # least bytes written past that end; 0 if the run begins elsewhere
+    # Bytes from the end of the block before to the first damaged byte.
+    past_end: Optional[int] = None
+    overrun: int = 0  # fewest bytes that were written past that end; 0 if the write began elsewhere
     cause: str = ""
-    part_of: Optional[int] = None  # `place` of an earlier problem whose run reaches this
+    part_of: Optional[int] = None  # `place` of an earlier problem that the same write caused
 
     @property
     def place(self) -> int:
-        """The first wrong byte; the problem's address where that byte is not known."""
+        """Address of the first wrong byte; the problem's address if that byte is unknown."""
         return self.damaged.start if self.damaged else self.problem.address
 
     def json(self) -> dict[str, object]:
@@ -107,7 +112,7 @@ class Damage:
 
 
 class Explainer:
-    """Explains the problems of one session."""
+    """Explains the heap problems of one session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -115,7 +120,7 @@ class Explainer:
         self.describer = Describer(session)
 
     def explain(self, allocator: str, problem: Problem) -> Damage:
-        """Examine the memory around a problem, if it is corruption and has a readable place."""
+        """Examine the memory around a problem, if it is corruption at a readable place."""
         place = self._place(problem) if problem.corrupt else None
         if place is None:
             return Damage(problem, allocator)
@@ -132,8 +137,8 @@ class Explainer:
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
     def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Damage]:
-        """Explain problems, given in the order of their places. Of those that one run of bytes
-        caused, each later one is part of the first."""
+        """Explain problems, given in ascending order of their places.
+        If one write caused several problems, the later ones become parts of the first."""
         found: list[Damage] = []
         first: Optional[Damage] = None
         for problem in problems:
@@ -147,7 +152,7 @@ class Explainer:
         return found
 
     def _place(self, problem: Problem) -> Optional[Range]:
-        """Where the wrong bytes are, else the word at the problem's address if in a heap."""
+        """Return the wrong bytes; else the word at the problem's address, if it is in a heap."""
         if problem.damaged is not None:
             return problem.damaged if self._read(problem.damaged.start, 1) else None
         word = self.target.arch.word
@@ -156,7 +161,7 @@ class Explainer:
         return Range(problem.address, problem.address + word)
 
     def _changed_bytes(self, place: Range, expected: Optional[int]) -> Range:
-        """The bytes of a word that differ from the expected value, in memory order."""
+        """Return the bytes of a word that differ from the expected value, in memory order."""
         arch = self.target.arch
         found = self._read(place.start, arch.word)
         if expected is None or place.end - place.start != arch.word or len(found) != arch.word:
@@ -166,7 +171,7 @@ class Explainer:
         return Range(place.start + differ[0], place.start + differ[-1] + 1) if differ else place
 
     def _what_was_written(self, place: Range, changed: Range) -> Optional[Written]:
-        """What the changed bytes are, with the run extended to either side."""
+        """Classify the changed bytes, extended by adjacent bytes of the same sort."""
         data = self._read(changed.start, changed.end - changed.start)
         if not data:
             return None
@@ -194,7 +199,8 @@ class Explainer:
         return self._word(place)
 
     def _word(self, place: Range) -> Written:
-        """Neither text nor equal bytes: a pointer, a number, a known mark, or unknown bytes."""
+        """Classify a word that is neither text nor equal bytes: a pointer, a number, a known
+        marker, or unknown bytes."""
         arch = self.target.arch
         size = arch.word
         data = self._read(place.start, size)
@@ -209,13 +215,13 @@ class Explainer:
             start, end = self._pointers(place.start)
             answer = self.describer.answer(value)
             count = (end - start) // size
-            many = f", one of {count} pointers in a row" if count > 1 else ""
+            many = f", one of {count} adjacent pointers" if count > 1 else ""
             phrase = f"a pointer, {value:#x}{many}: {printable(answer.phrase)}"
             return Written(start, end, "pointer", phrase, answer.result().to_json())
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
-            phrase = f"a link as glibc mangles it, to {clear:#x}: {printable(answer.phrase)}"
+            phrase = f"a link mangled by glibc, to {clear:#x}: {printable(answer.phrase)}"
             return Written(place.start, place.start + size, "link", phrase, answer.result().to_json())
         number = signed(value, 8 * size)
         if abs(number) < 1 << 32:
@@ -230,7 +236,7 @@ class Explainer:
         return value >= self.target.arch.page and self.describer.region(value) is not None
 
     def _pointers(self, start: int) -> tuple[int, int]:
-        """The run of pointers around the one at `start`."""
+        """Return the range of adjacent pointers around the one at `start`."""
         size, arch = self.target.arch.word, self.target.arch
 
         def is_pointer(address: int) -> bool:
@@ -245,7 +251,7 @@ class Explainer:
         return low, high
 
     def _read_around(self, address: int, before: bool) -> bytes:
-        """What can be read of the AROUND, 64 or 16 bytes before or from an address."""
+        """Read up to AROUND, 64 or 16 bytes before or from an address, whichever is readable."""
         for count in (AROUND, 64, 16):
             data = self._read(address - count if before else address, count)
             if data:
@@ -261,7 +267,7 @@ class Explainer:
             return b""
 
     def _neighbours(self, address: int) -> tuple[Optional[Neighbour], Optional[Neighbour], Optional[Neighbour]]:
-        """The blocks before, around and after an address, in the same heap."""
+        """Return the blocks before, around and after an address, in the same heap."""
         blocks = self.session.directory.blocks
         index = blocks.find(address)
         following = blocks.at_or_after(address) if index < 0 else index + 1
@@ -274,8 +280,8 @@ class Explainer:
         return neighbour(before), neighbour(index), neighbour(following)
 
     def _in_one_heap(self, one: int, other: int) -> bool:
-        """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one`: start of a
-        block before or after `other`."""
+        """Whether two addresses lie in one heap, or at most NEAR bytes apart.
+        `one`: start of a block before or after `other`."""
         blocks = self.session.directory.blocks
         gap = other - one - blocks.size(blocks.find(one)) if one < other else one - other
         if gap <= NEAR:
@@ -296,18 +302,19 @@ class Explainer:
 
 
 def _run_at(pattern: re.Pattern[bytes], data: bytes, at: int) -> tuple[int, int]:
-    """The match of the pattern that contains position `at`; empty where there is none."""
+    """Return the match of the pattern that contains position `at`; an empty one if there is
+    none."""
     return next((match.span() for match in pattern.finditer(data) if match.start() <= at < match.end()), (at, at))
 
 
 def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """The run of one byte that fills [first, last), if it is long enough to be a pattern."""
+    """Return the run of one byte that fills [first, last), if it is long enough to be a pattern."""
     start, end = _run_at(re.compile(re.escape(data[first : first + 1]) + b"+"), data, first)
     return (start, end) if end >= last and end - start >= RUN else None
 
 
 def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """The text that the changed bytes begin with, if it fills them or a NUL follows."""
+    """Return the text that begins in the changed bytes, if it fills them or a NUL follows."""
     start, end = _run_at(_TEXT, data, first)
     whole = end >= last or data[end : end + 1] == b"\0"
     return (start, end) if whole and end - start >= RUN else None
@@ -321,7 +328,7 @@ def _shown(text: str) -> str:
 def _cause(
     before: Optional[Neighbour], at: Optional[Neighbour], after: Optional[Neighbour], written: Optional[Written], place: Range, overrun: int
 ) -> str:
-    """The most likely cause, as a phrase."""
+    """Return the most likely cause, as a phrase."""
     if at is not None:
         freed = written is not None and written.sort != "link" and at.info.state in ("cached", "free")
         return "written through a pointer to the block after it was freed" if freed else ""
@@ -331,14 +338,15 @@ def _cause(
     if overrun and written.start < before.end - BARELY:
         return past_end
     if written.end > place.end and written.start == place.start and written.sort in ("text", "pointer"):
-        return "written before the start of the block behind it, or by a stray pointer"
+        return "written before the start of the next block, or by a stray pointer"
     if after is not None and abs(written.start - before.end) <= BARELY:
-        return f"{past_end}, or what follows it before its start"
+        return f"{past_end}, or the next block was written before its start"
     return f"most likely {past_end}"
 
 
 def first_each(problems: Sequence[Problem]) -> list[Problem]:
-    """The first problem of each damaged place, by address, corruption before limits of reading."""
+    """Return the first problem of each damaged place, by address, corruption before limits of
+    reading."""
     kept: dict[tuple[int, int], Problem] = {}
     for problem in problems:
         place = problem.damaged or (problem.address, hash(problem.what))

@@ -1,7 +1,8 @@
-"""Fields of an owner (a block or a root): its words, and what each of them alone retains.
+"""Fields of an owner (a block or a root): its words, and the memory that each of them retains
+alone.
 
-A container's nodes point to one another, so none dominates the others: the owner's words retain
-them all. Words that are the head of one container are therefore one field."""
+The nodes of a container point to one another, so none dominates the others: only the owner's words
+together retain them. The words that form the head of one container are therefore one field."""
 
 from __future__ import annotations
 
@@ -23,14 +24,16 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
-MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they lead to
-LOOKED = 8 * MOST  # pointers outside arrays examined; beyond, only their blocks' sizes are known
-CHUNK = 1 << 16  # words grouped by what they lead to between two checks for Ctrl-C
+MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they refer to
+# Most pointers outside arrays that are examined; of more, only the sizes of their blocks are known.
+LOOKED = 8 * MOST
+CHUNK = 1 << 16  # words grouped by target between two checks for Ctrl-C
 
 RUN = 8
-"""Fewest pointers to blocks alike, only zeros in between, that may be a hash table's buckets."""
+"""Fewest pointers to similar blocks, with only zeros between them, that may be buckets of a hash
+table."""
 
-ALIKE = 8  # fewest fields that become one row; of fewer, their names say more
+ALIKE = 8  # fewest fields that become one row; fewer are shown by name
 RATIO = 2  # a group's largest field retains at most this many times as much as its smallest
 
 NOTHING = Totals(0, 0)
@@ -38,39 +41,45 @@ NOTHING = Totals(0, 0)
 
 @dataclass
 class Field:
-    """Some words of an owner. `look` finds the container that they head only when asked for: it
-    walks all nodes, and most fields are never shown."""
+    """One or several words of an owner that form a field.
 
-    spans: list[Range]  # addresses of the words; if many, only of the first
-    places: list[Place]  # blocks that they point to; if many, only the first
+    `look` finds the container that has these words as its head. It is called on demand: it walks
+    all nodes, and most fields are never shown."""
+
+    spans: list[Range]  # addresses of the words; if many, of the first one only
+    places: list[Place]  # blocks that the words point to; if many, only the first
     found: Optional[Container] = None
-    name: str = ""  # the register's, for a register
+    name: str = ""  # name of the register, for a field in a register
     totals: Totals = NOTHING
-    node: int = 0  # of Fields.tree
+    node: int = 0  # node of this field in Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
-    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # of all, if many
-    alike: int = 1  # number of fields to blocks of about the same size that are taken together
+    # Values of all words, if many.
+    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
+    # Number of fields merged into this one: all refer to blocks of about the same size.
+    alike: int = 1
 
     @property
     def container(self) -> Optional[Container]:
-        """The container that has these words as its head."""
+        """The container that has these words as its head; None if there is none."""
         if self.look is not None:
             self.found, self.look = self.look(), None
         return self.found
 
 
 class Fields(NamedTuple):
-    """An owner's fields."""
+    """The fields of one owner."""
 
     all: list[Field]  # the largest first
     tree: Dominators
-    shared: Totals  # what only several of them together retain
+    shared: Totals  # memory that only several fields together retain
 
 
 def fields_of(
     session: Session, reader: Reader, whole: Dominators, node: int, memory: Sequence[Range], registers: Iterable[tuple[str, int]] = ()
 ) -> Fields:
-    """Fields of the owner `node` of `whole`; its words: `memory` and `registers` (name, value)."""
+    """Return the fields of the owner `node` in the tree `whole`.
+
+    Its words are in `memory` and in `registers` (name, value)."""
     read = read_words(session, reader, memory)
     whole_arrays = [_array_field(reader, *run) for run in read.runs]
     named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
@@ -106,7 +115,7 @@ def fields_of(
 
 
 def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Field]) -> Fields:
-    """Compute what each field retains, and what they share."""
+    """Compute the memory that each field retains alone, and the memory that several share."""
     tree = whole.within(node, len(fields))
     for number, one in enumerate(fields):
         if one.values:
@@ -122,7 +131,7 @@ def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Fi
 
 
 def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
-    """The words that point to the same block as another word."""
+    """Return the addresses of words that point to the same block as another word."""
     by_block: dict[int, list[int]] = {}
     for address in words:
         if address in places:
@@ -131,8 +140,9 @@ def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[i
 
 
 def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
-    """Words near one whose block is also reached another way: perhaps a list's head and tail, which
-    are one field. A head without such a word near it is a field by itself, whatever it heads."""
+    """Return the addresses of words near one whose block is also reached another way.
+    They may be the head and tail of a list, which are one field. A word without such a neighbour is
+    a field by itself, whatever container it heads."""
     order = list(words)
     found: set[int] = set()
     for number, address in enumerate(order):
@@ -142,20 +152,22 @@ def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Do
 
 
 def _array_field(reader: Reader, run: Range, values: array[int]) -> Field:
-    """An array of pointers inside the owner as a field."""
+    """Return an array of pointers inside the owner as a field."""
     start, end = run
     made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
     return Field([run], reader.first_place(values), made, values=values)
 
 
 def about(size: int) -> int:
-    """A key that is the same for sizes that are about the same."""
+    """Return the key of a size. Sizes that are about the same have the same key."""
+    # Below 1 KiB, each size is its own key. Above, the key consists of the bit length and the four
+    # highest bits: 5,000 and 5,100 have the same key, 5,000 and 6,000 do not.
     bits = size.bit_length()
     return size if bits <= 10 else bits << 10 | size >> bits - 4
 
 
 def _merged_by_size(fields: list[Field]) -> list[Field]:
-    """At most MOST fields: beyond, those that lead to blocks of about the same size are merged."""
+    """Return at most MOST fields. Those beyond are merged by the size of their blocks."""
     if len(fields) <= MOST:
         return fields
     together: dict[int, list[Field]] = {}
@@ -170,7 +182,7 @@ def _merged_by_size(fields: list[Field]) -> list[Field]:
 
 
 def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
-    """One field for each size of blocks that the words lead to."""
+    """Return one field for each size of blocks that the words refer to."""
     made: dict[int, Field] = {}
     for first in range(0, len(read.values), CHUNK):
         session.report_progress("reading fields", first / len(read.values))
@@ -197,8 +209,8 @@ def _grouped(
     wanted: Test,
     looked: Set[int],
 ) -> list[Field]:
-    """Words as fields: a container's together, others by the block they point to. Words in `looked`
-    head no container; for others that is found out when it is asked for."""
+    """Group words into fields: the words of a container together, others by their block.
+    Words in `looked` are known to head no container; for others, this is checked on demand."""
     taken = merged(span for container in containers for span in container.spans)
     order = list(places)
 
@@ -207,7 +219,7 @@ def _grouped(
         return [places[address] for part in found for address in part]
 
     fields = [Field(made.spans, within(made.spans), made) for made in containers]
-    # Words that point to one block are one field, such as a buffer's begin and end.
+    # Words that point to one block are one field: for example, the begin and end of a buffer.
     same: dict[int, Field] = {}
     for address, place in places.items():
         if inside(taken, address) is None:
@@ -220,7 +232,7 @@ def _grouped(
 
 
 def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
-    """Arrays of pointers inside the owner: buckets of hash tables, and others."""
+    """Yield arrays of pointers inside the owner: buckets of hash tables, and others."""
     run: list[int] = []
     for address, place in [*places.items(), (0, None)]:
         like = run and place is not None and (len(run) >= MANY or reader.alike_or_same(places[run[0]], place))
@@ -241,19 +253,22 @@ def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
 
 
 def group_fields(fields: Sequence[Field], name: Callable[[Field], str]) -> list[list[Field]]:
-    """Fields one by one, or in groups of at least ALIKE; largest groups and fields first. `name`:
-    what a field leads to, the same for all of a type or size."""
+    """Return single fields, and groups of at least ALIKE fields; the largest groups and fields
+    first.
+    `name` returns the name of a field's target, which is the same for all targets of a type or
+    size."""
     found = [group for same in _by_target(fields, name) for group in _by_amount(same)]
     return sorted(found, key=lambda group: -retained_by(group).bytes)
 
 
 def retained_by(fields: Iterable[Field]) -> Totals:
-    """What fields of one owner retain together."""
+    """Return the memory that fields of one owner retain together."""
     return Totals.sum_of(one.totals for one in fields)
 
 
 def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
-    """Fields to the same kind of block, in the order given; the others one by one."""
+    """Yield groups of fields with the same kind of target, in the order given, and the others
+    singly."""
     by_place: dict[tuple[str, int, int], list[Field]] = {}
     for number, one in enumerate(fields):
         place = one.places[0] if one.places else None
@@ -272,7 +287,7 @@ def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterato
 
 
 def _by_amount(same: Sequence[Field]) -> Iterator[list[Field]]:
-    """Fields of one kind that retain about as much together; the others one by one."""
+    """Yield groups of fields that retain about the same amount, and the others singly."""
     order = sorted(same, key=lambda one: -one.totals.bytes)
     first = 0
     for at in range(1, len(order) + 1):

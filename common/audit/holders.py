@@ -1,4 +1,5 @@
-"""Who holds what: the owners of a session's roots, and the dominator tree of what they reach."""
+"""The dominator tree of a session's roots and of everything they reach, with the owner of each
+root."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from findleaks.target.base import Range
 
 
 class Holders(NamedTuple):
-    """`named`: the owners, by the numbers of their roots in `tree`."""
+    """The tree, and the owners of its roots: `named` is indexed by the number of the root in
+    `tree`."""
 
     reader: Reader
     named: Owners
@@ -26,7 +28,8 @@ class Holders(NamedTuple):
 
 
 def holders(session: Session) -> Holders:
-    """Computed once for a session. Stacks and registers own only what nothing else leads to."""
+    """Return the tree, computed once for a session.
+    Stacks and registers own only memory that nothing else refers to."""
     return session.once(holders, lambda: _computed(session))
 
 
@@ -63,7 +66,8 @@ def _refer_disguised(session: Session, tree: Dominators, named: Owners) -> None:
 
 
 def _ignored(session: Session, pages: Sequence[Range]) -> array[int]:
-    """Argument of Dominators.merge_into_roots: blocks with pages are read object by object."""
+    """Return the argument of Dominators.merge_into_roots: blocks that contain pages of objects,
+    which are read object by object."""
     blocks = session.directory.blocks
     made = array("I", [NO_ROOT]) * len(blocks)
     for index in blocks.find_all([page.start for page in pages])[0]:

@@ -1,4 +1,4 @@
-"""Groups of lost blocks as users see them: by content, without suppressed ones, and merged."""
+"""Groups of leaked blocks as users see them: by content, without suppressed ones, and merged."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 
-HINT = 64  # bytes of a block searched for a readable string
+HINT = 64  # bytes of a block in which a readable string is looked for
 
 MANY = 10_000
-"""Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
-more, only an example of each group is."""
+"""Most leaked blocks without a type in their first word that are examined one by one: about 0.1 s.
+If there are more, only an example of each group is examined."""
 
-_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+# Matches such blocks in Graph.kinds.
+_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
 
 TRACK_SECONDS = 30
-"""For which `track` is suggested."""
+"""Seconds of `track` in the suggested command."""
 
 
 def kind_word(kind: Kind) -> amounts.Kind:
-    """The word for a kind in results."""
+    """Return the word for a kind in results."""
     return cast(amounts.Kind, kind.name.lower())
 
 
 class Leak(NamedTuple):
-    """A group of lost blocks alike."""
+    """A group of similar leaked blocks."""
 
     kind: Kind
     type: str
     hint: str
-    smallest: int  # usable size
-    largest: int  # differs only in merged groups and those of managed objects
-    cycle: int  # blocks in the leader's cycle; 1: no cycle; 0: the leaders differ
+    smallest: int  # usable size in bytes
+    largest: int  # differs from `smallest` only in merged groups and in those of managed objects
+    cycle: int  # blocks in the leak head's cycle; 1: no cycle; 0: differs within the group
     blocks: int
     bytes: int
     indirect_blocks: int
@@ -61,23 +62,24 @@ class Leak(NamedTuple):
     least_indirect: int
     most_indirect: int
     examples: tuple[int, ...]
-    site: int = 0  # number of the allocation site, where grouped by it; 0: unknown
-    estimated: Optional[Totals] = None  # what sampled blocks represent
-    runtime: str = ""  # whose objects the leaders are ("CPython"); "": none's
+    site: int = 0  # number of the allocation site if grouped by it; 0: unknown
+    estimated: Optional[Totals] = None  # the blocks that sampled blocks represent
+    runtime: str = ""  # the runtime that the leak heads are objects of ("CPython"); "" if none
 
     @property
     def weight(self) -> tuple[int, int]:
-        """Sort key: the largest first; the first example decides between equals."""
+        """Sort key: the largest first; equal ones by the address of the first example."""
         own = self.estimated.bytes if self.estimated is not None else self.bytes
         return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
 
     @property
     def size_words(self) -> str:
-        """Its sizes for the option --size: "48", "48-104"."""
+        """Return the sizes as a value of the option --size: "48", "48-104"."""
         return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
     def result(self, site: Optional[Site] = None, garbage: Optional[bool] = None) -> LeakGroup:
-        """The group as a result; its site as a number if it is not given."""
+        """Return the group as a typed result. Without `site`, it has the number of the site
+        only."""
         return LeakGroup(
             kind=kind_word(self.kind),
             type=self.type or None,
@@ -99,12 +101,12 @@ class Leak(NamedTuple):
 
 
 def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
-    """Groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered, without
-    suppressed ones, which `suppressions` counts.
+    """Return groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered.
+    Groups that `suppressions` covers are left out, and counted there.
 
-    The engine groups managed objects by class, and other blocks by their first word if it is a
-    type. The rest (arrays with a cookie, strings, plain structures) are examined one by one: a rule
-    must not suppress a block because another of its size matches."""
+    The engine groups managed objects by class, and other blocks by their first word if it
+    identifies a type. The rest (arrays with a cookie, strings, plain structures) is examined one by
+    one: a rule must not suppress a block because another block of the same size matches it."""
     groups = lost_groups(session, graph)
     typed = [_typed(session, group) for group in groups if group.type_word or group.label != NO_LABEL]
     plain = [group for group in groups if not group.type_word and group.label == NO_LABEL]
@@ -115,19 +117,19 @@ def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -
 
 
 def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
-    """The engine's groups of DEFINITE and POSSIBLE blocks."""
+    """Return the engine's groups of DEFINITE and POSSIBLE blocks."""
 
     def grouped() -> Sequence[Group]:
         if graph.has_cycles():
-            words = session.pieces(graph.cycle_ranges(), "reading the lost", whole=True)
+            words = session.pieces(graph.cycle_ranges(), "reading leaked blocks", whole=True)
             graph.represent_cycles(words, session.types.ranges())
-        return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
+        return graph.groups(session.pieces(session.heap_ranges(), "reading leaked blocks"), session.types.ranges())
 
     return session.once((lost_groups, graph), grouped)
 
 
 def leading(graph: Graph) -> Iterator[int]:
-    """Indices, ascending, of the DEFINITE blocks and of the heads of POSSIBLE ones."""
+    """Yield the indices of DEFINITE blocks and of the heads of POSSIBLE ones, ascending."""
     heads, kinds = graph.heads(), graph.kinds()
     if heads is None:
         return (match.start() for match in _LEADING.finditer(kinds))
@@ -135,7 +137,8 @@ def leading(graph: Graph) -> Iterator[int]:
 
 
 def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
-    """The leaks that no rule covers, from pairs of a leak and the file of its type."""
+    """Yield the leaks that no rule covers. `leaks`: pairs of a leak and the file that defines its
+    type."""
     for leak, module in leaks:
         rule = suppressions.match(leak.type, leak.smallest, leak.hint, module)
         if rule is None:
@@ -153,28 +156,30 @@ def _typed(session: Session, group: Group) -> tuple[Leak, str]:
 
 
 def _by_example(session: Session, group: Group) -> Leak:
-    """A group of many blocks: the content of its first block is a hint, not the type of all."""
+    """Return a group of many blocks. The content of its first block is a hint, not the type of
+    all."""
     start = group.examples[0]
     name = block_type(session, session.directory.blocks.find(start))
     return _leak(group, "", name or hint_of(session, start, group.size))
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """`leading` blocks that are no managed objects and whose first word is no type, examined one by
-    one; grouped by kind, type, size, cycle, having indirect blocks, and with `hints` by hint (else
-    the first's)."""
+    """Examine leak heads one by one that are no managed objects and whose first word is no type.
+
+    They are grouped by kind, type, size, cycle, and whether they have indirect blocks; with `hints`
+    also by hint, else each group has the hint of its first block."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
     for count, index in enumerate(leading(graph)):
         if count % 1024 == 0:
-            session.report_progress("looking at the lost", index / len(kinds))
+            session.report_progress("examining leaked blocks", index / len(kinds))
         if labels and labels[index] != NO_LABEL:
             continue
         shown = graph.representative(index) if kinds[index] == Kind.DEFINITE else index
         own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
-        # The first word as the engine reads it: only a whole, aligned one.
+        # The engine reads the first word only if it is whole and aligned; so does this.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if first is not None and inside(ranges, first):
             continue
@@ -204,7 +209,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
 
 
 def hint_of(session: Session, start: int, size: int) -> str:
-    """A readable string at the beginning of a block, or ""."""
+    """Return a readable string at the beginning of a block, or ""."""
     try:
         return session.types.hint(session.target.read(start, min(size, HINT)))
     except UnreadableMemory:
@@ -212,14 +217,17 @@ def hint_of(session: Session, start: int, size: int) -> str:
 
 
 def _leak(group: Group, name: str, hint: str, runtime: str = "") -> Leak:
-    """The engine's group; from `cycle` to `examples`, both have the same fields."""
+    """Convert a group of the engine. From `cycle` to `examples`, both classes have the same
+    fields."""
     return Leak(group.kind, name, hint, group.size, group.largest, *group[3:11], runtime=runtime)
 
 
 def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
-    """Merge groups; the largest first. `by` None keeps apart kind, type, size, cycle, and whether
-    there are indirect blocks, but of managed objects only kind and type; "type" merges sizes,
-    "size" merges types, "kind" all of a kind."""
+    """Merge groups; the largest first.
+
+    `by`: None keeps kind, type, size, cycle and the presence of indirect blocks apart (for managed
+    objects, only kind and type); "type" merges sizes; "size" merges types; "kind" merges all groups
+    of a kind."""
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
         key: tuple[object, ...]
@@ -236,7 +244,7 @@ def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
 
 
 def add(a: Leak, b: Leak) -> Leak:
-    """The union of two groups."""
+    """Return the union of two groups."""
     return Leak(
         kind=a.kind,
         type=a.type if a.type == b.type else "",
@@ -256,14 +264,16 @@ def add(a: Leak, b: Leak) -> Leak:
 
 
 def _merged_hint(a: Leak, b: Leak) -> str:
-    """The lowest example's hint if type and size are the same, else the one that both have."""
+    """Return the hint of the lowest example if type and size are equal, else the hint that both
+    have."""
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
         return min(a, b, key=lambda leak: leak.examples).hint
     return a.hint if a.hint == b.hint else ""
 
 
 def what(leak: Leak) -> str:
-    """ "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B, "GET /…"" """
+    """Describe a group: "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B,
+    "GET /…""."""
     sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
     words = f"{leak.type} ({sizes})" if leak.type else sizes
     if leak.hint:
@@ -278,17 +288,17 @@ def what(leak: Leak) -> str:
 
 
 def typable(session: Session, commands: Iterable[str]) -> list[str]:
-    """Those of these commands that can be given here: see Target.trackable."""
+    """Return those of the commands that can be run here: see Target.trackable."""
     return [words for words in commands if session.target.trackable or not words.startswith("track ")]
 
 
 def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
-    """The command that shows where blocks like these are allocated, for a process of this machine;
-    () if it cannot. (`typable` says whether it can from here.)"""
+    """Return the `track` command that shows the allocations of such blocks; () if `track` cannot.
+    Whether it can be run here is decided by `typable`."""
     target = session.target
     if not target.live or target.pid is None or target.arch.name != X86_64.name or not leak.examples:
         return ()
     owner = session.directory.owner(leak.examples[0])
-    if owner is None or owner.allocator.nested:  # not what malloc returned
+    if owner is None or owner.allocator.nested:  # its blocks are not results of malloc
         return ()
     return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)

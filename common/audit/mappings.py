@@ -1,4 +1,5 @@
-"""Mappings by name, to compare them as two listings of pmap: files by path, others by size."""
+"""Mappings grouped by name, for comparing two moments as with pmap: files by path, others by
+size."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _KERNELS = ("[vdso", "[vvar", "[vsyscall")
 
 
 class Mapping(NamedTuple):
-    """Mappings of one name. `resident` is None where residency is unknown."""
+    """Mappings with one name. Sizes are in bytes; `resident` is None if residency is unknown."""
 
     name: str
     regions: int
@@ -22,7 +23,7 @@ class Mapping(NamedTuple):
 
 
 def mappings(session: Session) -> list[Mapping]:
-    """The mappings of a process, by name, the largest first."""
+    """Return the mappings of a process, by name, the largest first."""
     pages = residency(session)
     found: dict[str, list[int]] = {}
     for region in session.target.regions():
@@ -37,8 +38,9 @@ def mappings(session: Session) -> list[Mapping]:
 
 
 def _name(region: Region) -> str:
-    """A path, a label, or, of anonymous memory, its permissions and the power of two that its size
-    is below: what grows by mappings of one size then shows as one row."""
+    """Return a path or a label; for anonymous memory, its permissions and the next power of two of
+    its size.
+    Growth by many mappings of one size then shows as one row."""
     if region.name:
         return region.name
     allowed = "".join(

@@ -1,9 +1,8 @@
-"""Owners of root memory: the variable (or thread-local), frame, mapping or register of a word.
+"""Owners of root memory: the variable, thread-local variable, frame, mapping or register of a word.
 
-Roots have priorities: what a variable leads to is the variable's, even if a frame or register also
-points to it. First come variables of a managed language (a Python module's), then other variables,
-then mappings and what the kernel keeps. Stacks and registers own only what nothing else leads
-to."""
+Roots have priorities: memory reachable from a variable is attributed to it, even if a frame or
+register also points to it. The order is: variables of a managed language (such as those of a Python
+module), other variables, mappings and the kernel's pointers, then stacks and registers."""
 
 from __future__ import annotations
 
@@ -33,12 +32,14 @@ _PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
 
 
 class Owners:
-    """All owners of a session's roots. `bounds`, `numbers`: as for Graph.dominators. `priorities`:
-    the numbers at which the second and later priorities begin."""
+    """All owners of a session's roots.
+
+    `bounds` and `numbers`: the arguments of Graph.dominators. `priorities`: the numbers of owners
+    at which the second and later priorities begin."""
 
     def __init__(self, found: Iterable[Owner], objects: Iterable[OwnedObjects] = ()) -> None:
-        """`objects`: what owners of managed variables retain in managed heaps; these owners come
-        first, in the order of the variables of all of `objects`."""
+        """`objects`: managed objects that variables retain. The owners of these variables come
+        first, in the order of the variables in `objects`."""
         self.all = sorted((owner for owner in found if owner.ranges or owner.words), key=lambda owner: owner.sort)
         self.priorities = [sum(owner.sort < sort for owner in self.all) for sort in _PRIORITIES]
         self.bounds, self.numbers = _bounds([(r.start, r.end, n) for n, owner in enumerate(self.all) for r in owner.ranges])
@@ -48,17 +49,17 @@ class Owners:
             first += len(one.variables)
 
     def priority(self, number: int) -> int:
-        """The priority of an owner, 0 the first."""
+        """Return the priority of an owner; 0 is the first."""
         return sum(number >= first for first in self.priorities)
 
     def at(self, address: int) -> Optional[int]:
-        """The number of the owner of the word at `address`."""
+        """Return the number of the owner of the word at `address`; None if it has none."""
         place = bisect_right(self.bounds, address) - 1
         return self.numbers[place] if place >= 0 and self.numbers[place] != NO_ROOT else None
 
 
 def owners(session: Session, reader: Reader) -> Owners:
-    """Every root of the session with its owner."""
+    """Return every root of the session with its owner."""
     target = session.target
     roots = session.roots
     numbers = {thread.tid: number for number, thread in enumerate(target.threads(), 1)}
@@ -81,7 +82,8 @@ def owners(session: Session, reader: Reader) -> Owners:
 
 
 def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
-    """`objects`: what it alone leads to, of objects that are no blocks."""
+    """Return the owner for a managed variable. `objects`: objects that it alone retains, where
+    objects are not blocks."""
     made = Owner(Sort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
     made.what, made.length, made.unit = printable(one.what), one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
@@ -93,9 +95,10 @@ def _ranges(owners: Iterable[Owner]) -> list[Range]:
 
 
 def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mapping[int, Owner]) -> Iterator[Owner]:
-    """Owners of registers, of what the kernel keeps, and of pointers to blocks that hold DTVs or
-    ld.so's table, or that threads run on. `controls`: owners of threads' control blocks, which
-    their DTVs are part of."""
+    """Yield owners of words outside root memory.
+    These are registers, pointers that the kernel stores, and pointers to blocks that contain DTVs,
+    ld.so's table, or what threads run on. `controls`: by address, the owner of the control block of
+    a thread, which its DTV belongs to."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
@@ -106,7 +109,7 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
         for name, address in (("sp", thread.sp), ("tp", thread.thread_pointer)):
             index = blocks.find(address)
             if index >= 0:
-                yield Owner(Sort.LIBRARY, f"what {whose(thread.tid)} runs on", "", thread.tid, [], [(name, blocks.address(index))])
+                yield Owner(Sort.LIBRARY, f"memory that {whose(thread.tid)} runs on", "", thread.tid, [], [(name, blocks.address(index))])
         if thread.thread_pointer:
             dtv = [("dtv", value) for value in dtv_words(target, thread.thread_pointer)]
             if thread.tid in controls:
@@ -125,8 +128,8 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
 
 
 def _managed(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:
-    """Parts of managed runtimes' heaps: "Ruby's heap pages". Pages in blocks are roots where it is
-    known what their objects refer to."""
+    """Yield parts of managed heaps, such as "Ruby's heap pages".
+    Pages in blocks are roots only if it is known what their objects refer to."""
     left = subtract(session.roots, taken)
     for runtime in session.runtimes:
         pages = [page for one in objects if one.runtime is runtime for page in one.objects.pages]
@@ -139,7 +142,7 @@ def _managed(session: Session, taken: Sequence[Range], objects: Sequence[OwnedOb
 
 
 def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
-    """Owners of the rest of root memory: its mappings."""
+    """Yield owners of the remaining root memory, one for each mapping."""
     left = Runs.of(subtract(roots, taken))
     for region in regions:
         ranges = list(left.within(region.start, region.end))
@@ -150,7 +153,8 @@ def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
-    """Ascending bounds, and the owner of what follows each; where spans overlap, the first's."""
+    """Return ascending bounds, and the owner of the memory after each. Where spans overlap, the
+    first wins."""
     bounds, numbers = array("Q"), array("I")
     for start, end, number in sorted(spans):
         start = max(start, bounds[-1] if bounds else 0)
@@ -167,8 +171,9 @@ def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[in
 
 
 def _divided(bounds: array[int], numbers: array[int], one: OwnedObjects, first: int) -> tuple[array[int], array[int]]:
-    """The same bounds, with the objects in them taken out for their own owners, which are numbered
-    from `first` on. Quick for many objects: they are copied by runs."""
+    """Return the bounds with managed objects assigned to their own owners, numbered from `first`
+    on.
+    Fast for many objects: adjacent ones are copied together."""
     made, owners = array("Q"), array("I")
     mine = array("I", (first + number for number in one.owners)) if first else one.owners
     at = 0

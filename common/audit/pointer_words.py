@@ -1,4 +1,4 @@
-"""The words of an owner that point into heaps, and the arrays of pointers among them."""
+"""Words of an owner that point into heaps, and the arrays of pointers among them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 
 MANY = 256
-"""Fewest pointers, only zeros between, that are an array and one field, whatever they lead to."""
+"""Fewest pointers, with only zeros between them, that form an array, which is one field."""
 
 GAP = 1 << 16  # most bytes of zeros between two pointers of one array
-MAX_ARRAYS = 1024  # most arrays of one owner, the largest; words of others are handled one by one
+MAX_ARRAYS = 1024  # most arrays of one owner, the largest; words of others are handled singly
 
 
 class Words(NamedTuple):
-    """An owner's words that point into heaps."""
+    """The words of one owner that point into heaps, without those in arrays, and the arrays."""
 
-    addresses: array[int]  # of the words that are in no array, ascending
+    addresses: array[int]  # addresses of the words that are in no array, ascending
     values: array[int]
-    runs: list[tuple[Range, array[int]]]  # arrays, each with its pointers
+    runs: list[tuple[Range, array[int]]]  # range and pointers of each array
 
 
 class Found(NamedTuple):
@@ -37,14 +37,15 @@ class Found(NamedTuple):
 
 
 def memory_words(session: Session, reader: Reader, memory: Sequence[Range], phase: str, gap: int = GAP) -> Found:
-    """The words in `memory` with values from the lowest to the highest block; 16 bytes a word."""
+    """Return the words in `memory` with values from the lowest to the highest block.
+    Takes 16 bytes for each word."""
     found = Found(array("Q"), array("Q"), [])
     if reader.low >= reader.high:
         return found
     search = reader.blocks.pointer_runs(Bounds(reader.low, reader.high, MANY, gap))
     end = 0
     for one in memory:
-        # An array may continue from a file's mapping into the anonymous one after it.
+        # An array may continue from the mapping of a file into the anonymous mapping after it.
         if one.start != end:
             found.runs.extend(search.finish())
         end = one.end
@@ -58,8 +59,8 @@ def memory_words(session: Session, reader: Reader, memory: Sequence[Range], phas
 
 
 def _few_words(session: Session, reader: Reader, memory: Sequence[Range]) -> Optional[Words]:
-    """The words of an owner that has fewer than MANY, so that they are no array; None for others.
-    Of a thousand small owners, the calls of the engine would take longer than all the rest."""
+    """Return the words of an owner that has fewer than MANY, so that they form no array; else None.
+    For a thousand small owners, the calls of the engine would take longer than everything else."""
     if len(memory) != 1 or memory[0].end - memory[0].start >= MANY * reader.size:
         return None
     made = Words(array("Q"), array("Q"), [])
@@ -73,7 +74,7 @@ def _few_words(session: Session, reader: Reader, memory: Sequence[Range]) -> Opt
 
 
 def read_words(session: Session, reader: Reader, memory: Sequence[Range]) -> Words:
-    """The words of an owner, with arrays of pointers apart."""
+    """Return the words of an owner, with arrays of pointers apart."""
     few = _few_words(session, reader, memory)
     if few is not None:
         return few

@@ -1,4 +1,5 @@
-"""Rows of `roots`: what several roots hold, which roots lead to a block, leaders of lost blocks."""
+"""Rows of `roots`: memory that several roots retain together, roots that reach a block, and leak
+heads."""
 
 from __future__ import annotations
 
@@ -15,29 +16,32 @@ from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
 from findleaks.wildcards import matches
 
-LONG = 16  # a block that several roots hold and that retains fewer may be a node of their list
-SEARCHED = 5  # such blocks whose roots are looked up: each takes a search of all root memory
+LONG = 16  # a shared block that retains fewer blocks may be a node of a list with a row
+SEARCHED = 5  # most such blocks whose roots are looked up: each takes a search of all root memory
 
 MANY, PART = 100, 0.1
-"""Blocks of one size are one row if at least MANY that retain PART of what several roots hold."""
+"""Blocks of one size form a row if at least MANY of them retain PART of the shared memory."""
 
 EXPANDED = 256
-"""Leaders of lost blocks that are shown with their fields: each takes a millisecond, and a process
-may have leaked a million times."""
+"""Most leak heads that are shown with their fields.
+Each takes a millisecond, and a process may have leaked a million times."""
 
 MAX_REFERRERS, FAR = 100, 100
-"""Referrers of a shared block that are followed, and most steps up the dominator tree from each."""
+"""Most referrers of a shared block that are followed, and most steps up the dominator tree from
+each."""
 
 
 def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
-    """What no root holds alone, with the blocks that hold most of it. `spread`: that by size."""
+    """Return the row of the memory that no root retains alone, with the blocks that retain most of
+    it.
+    `spread`: that memory by size of block."""
     tree = builder.tree
-    made = RetainedNode("held by several roots", tree.retained(SHARED), "shared")
+    made = RetainedNode("retained by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
     lists: list[array[int]] = []
     for child in found[: limit or None]:
         if any(child.block in nodes for nodes in lists):
-            continue  # another node of a list that has a row
+            continue  # another node of a list that already has a row
         row, nodes = builder.of_shared_list(child.block) if len(made.fields) < SEARCHED and child.blocks < LONG else (None, array("I"))
         made.fields.append(row or builder.of_block(child.block, len(made.fields) < 3))
         lists += [nodes] if row is not None else []
@@ -48,14 +52,15 @@ def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence
     made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
     alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * made.totals.bytes]
-    made.what = some([f"{blocks(one.children)} of {size(one.size)} hold {size(one.bytes)}" for one in alike])
+    made.what = some([f"{blocks(one.children)} of {size(one.size)} retain {size(one.bytes)}" for one in alike])
     made.address = builder.reader.blocks.address(alike[0].example) if alike else 0
     return made
 
 
 def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
-    """Numbers of owners with this name or label; else those whose name or label matches it as a
-    pattern, or whose name ends in it after "::"."""
+    """Return the numbers of owners with this name or label.
+    If there are none: owners whose name or label matches it as a pattern, or whose name ends in
+    "::" and this name."""
     exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
     if exact:
         return exact
@@ -65,7 +70,8 @@ def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
 
 
 def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
-    """A block's holder: a root's name, a block with its address; "" where no root reaches it."""
+    """Return what retains a block: the name of a root, or a block with its address; "" if no root
+    reaches it."""
     holder = builder.tree.idom(index)
     if holder is None:
         return ""
@@ -76,8 +82,9 @@ def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
 
 
 def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
-    """Labels of the roots that reach a block no root holds alone: by a reference to it, or by
-    holding a referrer of it. Only those of the first priority are named."""
+    """Return labels of the roots that reach a block that no root retains alone.
+    They have a reference to it, or retain a referrer of it. Only roots of the first priority among
+    them are named."""
     reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []
@@ -96,15 +103,16 @@ def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
 
 
 def lost_tree(session: Session) -> Dominators:
-    """Dominator tree of lost blocks: definitely lost under root 0, possibly lost under root 1."""
+    """Return the dominator tree of leaked blocks: definitely lost under root 0, possibly lost under
+    root 1."""
     tree = session.latest.dominators(2, lost=True)
     tree.refer_lost(0, 1)
-    return session.computed(tree, "who holds what")
+    return session.computed(tree, "computing retained sizes")
 
 
 def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
-    """The leaders of lost blocks, with what each retains and its kind, the largest first. The
-    EXPANDED largest have their fields."""
+    """Return the leak heads, with the memory that each retains and its kind, the largest first.
+    The EXPANDED largest have their fields."""
     most = limit + 1 if limit else len(builder.reader.blocks)
     found = [
         (child, kind) for number, kind in enumerate(("definite", "possible")) for child in builder.tree.children(root_node(number), most)

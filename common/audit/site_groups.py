@@ -1,4 +1,4 @@
-"""Lost blocks grouped by the stack that allocated them."""
+"""Leaked blocks grouped by allocation site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LED = re.compile(b"[" + bytes(_LEADS) + b"]")
 
 @dataclass
 class _Group:
-    """Leaks of one kind and site, as they are found."""
+    """The leaks of one kind and site, collected block by block."""
 
     examples: list[int] = field(default_factory=list)
     blocks: int = 0
@@ -61,11 +61,12 @@ class _Group:
 
 
 def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions] = None) -> list[Leak]:
-    """Groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first. Blocks without a
-    site make a group of each kind: the last ones where samples represent them. `suppressions`
-    counts the blocks that it leaves out."""
+    """Return groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first.
+
+    Blocks without a site form one group for each kind; these are last if sites are sampled.
+    `suppressions` counts the blocks that it covers, which are left out."""
     kinds, names = graph.kinds(), SiteNames(session)
-    rest = bytearray(len(kinds))  # kinds of the blocks that lead
+    rest = bytearray(len(kinds))  # kinds of the leak heads
     for index in leading(graph):
         rest[index] = kinds[index]
     groups: dict[tuple[int, int], _Group] = {}
@@ -83,13 +84,13 @@ def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppress
 
 
 _Lost = tuple[int, int, int, int, float]
-"""Index, address and size of a lost block that leads; its site (0: unknown) and weight."""
+"""Index, address and size of a leak head; its site (0: unknown) and weight."""
 
 
 def _sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lost]:
-    """The lost blocks whose sites are known; their kinds in `rest` become UNKNOWN."""
+    """Yield the leak heads whose sites are known. Their kinds in `rest` become UNKNOWN."""
     for part, number_of, first, recording in session.sites.batches():
-        session.report_progress("looking up who allocated the lost", part)
+        session.report_progress("looking up allocation sites", part)
         addresses = recording.addresses[first : first + STEP]
         for i, (start, index, size) in enumerate(zip(addresses, *session.directory.blocks.find_all(addresses)), first):
             if size and rest[index] in _LEADS:
@@ -98,11 +99,11 @@ def _sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lo
 
 
 def _unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
-    """The lost blocks that are left."""
+    """Yield the remaining leak heads."""
     blocks = session.directory.blocks
     for count, match in enumerate(_LED.finditer(rest)):
         if count % 1024 == 0:
-            session.report_progress("looking up who allocated the lost", match.start() / len(rest))
+            session.report_progress("looking up allocation sites", match.start() / len(rest))
         index = match.start()
         yield index, blocks.address(index), blocks.size(index), 0, 0.0
 
@@ -119,7 +120,8 @@ def _suppressed(
 
 
 def _leak(session: Session, kind: Kind, number: int, group: _Group) -> Leak:
-    """The type is what all examples have in common; the hint is the first one's."""
+    """Return the group as a leak. Its type is common to all examples; its hint is that of the
+    first."""
     blocks = session.directory.blocks
     sizes = [blocks.size(blocks.find(start)) for start in group.examples]
     types = {block_type(session, blocks.find(start)) for start in group.examples}

@@ -1,4 +1,4 @@
-"""Stacks of allocation sites with their functions named."""
+"""Call stacks of allocation sites, with function names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 StackFrame = Union[NamedFrame, SourceFrame]
 
 
-DEEPEST = 8  # frames among which functions that allocate are looked for
+DEEPEST = 8  # innermost frames in which allocation functions are looked for
 ALLOCATES = re.compile(
     r"(?:_+|_?rjem_|_*je_|tc_|_*libc_|_*interceptor_)?"
     r"(?:malloc|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|valloc|pvalloc|mallocx|rallocx)(?:_default)?"
     r"|do_rallocx|do_realloc\w*|operator new(?:\[\])?|TCMallocInternal\w+"
 )
-"""Functions that allocate, with the prefixes that libraries give them."""
+"""Allocation functions, with the prefixes that libraries add."""
 
 
 class SiteNames:
-    """Names the frames of a session's sites, cached."""
+    """Names the frames of a session's sites. Names are cached."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,12 +37,13 @@ class SiteNames:
         return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
 
     def frames(self, number: int) -> list[StackFrame]:
-        """All frames as recorded, innermost first, with the functions inlined in them."""
+        """Return all recorded frames, innermost first, with the functions inlined in them."""
         return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
-        """`frames` without the innermost ones that are the recorder's own, or functions that
-        allocate for whoever calls them, if others are left."""
+        """Return `frames` without the innermost ones that belong to the recorder or to an
+        allocation function.
+        If no others are left, all are returned."""
         frames, own = self.frames(number), self._session.sites[number].recording.own
         first = 0
         while own and first < len(frames) and _module(frames[first]) == own:
@@ -53,12 +54,12 @@ class SiteNames:
         return frames[first:] or frames
 
     def brief(self, number: int, most: int = 3) -> str:
-        """ "parse_header ← on_request ← worker": the innermost callers on one line."""
+        """Return the innermost callers on one line: "parse_header ← on_request ← worker"."""
         labels = [label(frame) for frame in self.callers(number)]
         return " ← ".join([*labels[:most], *(["…"] if len(labels) > most else [])]) or "an empty stack"
 
     def searched(self, number: int) -> str:
-        """Names of functions and files on the stack, for suppressions."""
+        """Return the functions and files of the stack as text, for suppressions."""
         if number not in self._searched:
             self._searched[number] = "\n".join(_names(self.frames(number)))
         return self._searched[number]
@@ -66,7 +67,7 @@ class SiteNames:
     def _named(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
         if isinstance(frame, SourceFrame):
             return (frame,)
-        # A return address is named by the call before it.
+        # A return address is named by the call instruction before it.
         return self._namer.names(Frame(frame, max(frame - 1, 0), 0, "return address"))
 
 
@@ -75,7 +76,7 @@ def _module(frame: StackFrame) -> str:
 
 
 def label(frame: StackFrame) -> str:
-    """A frame in a few words: "uv_run+0x164", "shop/orders.py:41"."""
+    """Return a frame in short form: "uv_run+0x164", "shop/orders.py:41"."""
     if isinstance(frame, SourceFrame):
         place = f"{frame.file}:{frame.line}" if frame.line else frame.file
         return f"{frame.function} ({place})" if frame.function else place
@@ -88,7 +89,8 @@ def _names(frames: list[StackFrame]) -> Iterator[str]:
 
 
 def how_to_record(session: Session) -> list[str]:
-    """For each allocator with blocks, how a process is started so that stacks are recorded."""
+    """Return, for each allocator with blocks, how to start a process so that stacks are
+    recorded."""
     return [f"{one.title}: {one.renamed(' or '.join(one.site_settings or _OTHERWISE))}" for one in _used(session)]
 
 

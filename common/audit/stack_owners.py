@@ -1,4 +1,4 @@
-"""Owners of stack words: the frame that a word is in, and each thread's thread-local variables."""
+"""Owners of stack words: the frame that contains the word, or a thread-local variable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ CONTROL_NAME, UNNAMED = "control block", "thread-local data"
 
 
 def thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
-    """All thread-local storage outside the heap, variable by variable where symbols name them."""
+    """Yield all thread-local storage outside the heap, by variable if symbols name them."""
     target = session.target
     symbols: dict[str, list[Symbol]] = {}
     heap = session.directory.owner
     for block in thread_local_blocks(target):
         if heap(block.range.start) is not None:
-            continue  # of a file loaded later: a block that the thread's DTV holds
+            # Of a file loaded later: the storage is in a block that the thread's DTV refers to.
+            continue
         path = block.module.path
         if path not in symbols:
             symbols[path] = list(target.thread_locals(block.module))
@@ -54,7 +55,8 @@ def _thread_local(name: str, module: str, tid: int, whose: ThreadName, part: Ran
 
 
 def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
-    """Live stacks without what is `taken`: an owner for each function's frames, "" if unknown."""
+    """Yield live stacks without the `taken` ranges: an owner for each function's frames, "" if
+    unknown."""
     target = session.target
     stacks = thread_stacks(target)
     holes = merged(taken)
@@ -79,7 +81,7 @@ def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer)
     at = thread.sp
     for frame, after in zip(trace.frames, trace.frames[1:]):
         if not at <= after.sp <= stack.end:
-            break  # the same where a function has no frame, and its return address in a register
+            break  # equal if a function has no frame, and its return address is in a register
         yield _function(namer, frame), Range(at, after.sp)
         at = after.sp
     else:

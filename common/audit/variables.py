@@ -17,17 +17,19 @@ from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import inside, merged
 
-RUN = 16  # fewest adjacent words that point to blocks that are one array, not several variables
+RUN = 16  # fewest adjacent words pointing to blocks that form one array, not several variables
 
 EDGE, SAMPLE = 16, 64
-"""Words at each end of an unnamed array that may be variables beside it; words sampled between."""
+"""Words at each end of an unnamed array that may be variables beside it, and words sampled
+between."""
 
 NEAR = 64  # most bytes of zeros in an unnamed array: after more, a variable may begin
-MAX_UNNAMED = 10_000  # unnamed variables of a file that are roots; the others are one together
+MAX_UNNAMED = 10_000  # most unnamed variables of a file that are roots; the others form one root
 
 
 def variables(session: Session, reader: Reader) -> Iterator[Owner]:
-    """Variables that point to blocks; a file's unnamed ones beyond MAX_UNNAMED are one root."""
+    """Yield variables that point to blocks. Unnamed ones of a file beyond MAX_UNNAMED form one
+    root."""
     roots = session.roots
     heaps = merged(session.heap_ranges())
     if not heaps:
@@ -47,7 +49,7 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
     found = memory_words(session, reader, data, "naming roots", NEAR)
     addresses, values = found.addresses, found.values
     starts = [one.start for one in found.runs]
-    covered = at = looked = 0  # covered: by the last variable
+    covered = at = looked = 0  # covered: end of the last variable
     while at < len(addresses):
         address, value = addresses[at], values[at]
         looked += 1
@@ -57,7 +59,7 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
             at += 1
             continue
         run = run + 1 if address - reader.size in unnamed else 0
-        # In a long unnamed array only some words are looked up.
+        # In a long unnamed array, only some words are looked up.
         symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None
         if symbol is not None:
             start, covered = max(symbol.address, covered), symbol.address + max(symbol.size, reader.size)
@@ -78,13 +80,14 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
 
 
 def _symbol(session: Session, reader: Reader, address: int) -> Optional[Symbol]:
-    """The named variable that the word at this address is in."""
+    """Return the named variable that contains the word at this address."""
     symbol = session.target.symbolize(address)
     return symbol if symbol is not None and symbol.address <= address < symbol.address + max(symbol.size, reader.size) else None
 
 
 def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], first: int, end: int) -> int:
-    """The word number where an unnamed array ends: at `end`, or at the first named variable."""
+    """Return the number of the word at which an unnamed array ends: at `end`, or at the first named
+    variable."""
     last = bisect_left(addresses, end, first)
     for at in range(first + 1, last):
         if (at - first < RUN or (at - first) % 1024 == 0) and _symbol(session, reader, addresses[at]) is not None:
@@ -93,8 +96,8 @@ def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], f
 
 
 def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple[int, int]:
-    """An array's bounds without the few words at its ends that point to larger blocks than any of a
-    sample: these are variables beside it."""
+    """Return the bounds of an array without words at its ends that are other variables.
+    Such words point to larger blocks than any of a sample."""
     step = max((last - first) // SAMPLE, 1)
     _, sizes = reader.blocks.find_all(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
     _, before = reader.blocks.find_all(values[first : first + EDGE])
@@ -106,7 +109,7 @@ def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple
 
 
 def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]) -> Iterator[Owner]:
-    """Unnamed variables of a file: containers, arrays, and single words."""
+    """Yield unnamed variables of a file: containers, arrays, and single words."""
     runs = _runs(list(pointers), reader.size)
     spans = [*arrays, *(run for run in runs if run.end - run.start > reader.size)]
     lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
@@ -132,7 +135,8 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
 
 
 def _runs(addresses: Sequence[int], word: int) -> list[Range]:
-    """Ascending addresses of words as ranges: one for RUN or more in a row, else one for each."""
+    """Return ascending addresses of words as ranges: one range for RUN or more adjacent words, else
+    one for each word."""
     found: list[Range] = []
     for _, numbered in groupby(enumerate(addresses), lambda item: item[1] - item[0] * word):
         run = [address for _, address in numbered]

@@ -60,7 +60,7 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
     # Do not say "nothing leaked" of a process whose allocator could not be read
     if not in_use.blocks:
         known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
-        yield "no allocator's blocks were found" if known else "nothing can be said of leaks: no allocator's blocks were found"
+        yield "no allocator's blocks were found" if known else "leaks cannot be determined: no allocator's blocks were found"
         for note in found.notes:
             yield from wrapped(f"  {note}", width)
         yield from invocation.next(width, *found.next)

@@ -1,9 +1,10 @@
-"""Slots of containers beyond their length: words that hold what was removed, and are no references.
+"""Stale slots: words of a container beyond its length, which contain removed elements and are no
+references.
 
-A container leaves the words of an element that it hands out as they are. They refer to the element
-until the slot is used again, and would hide its leak. Only containers that are proven are read: all
-that their structure implies is compared. What is not sure stays a reference: one that is left out
-by mistake would report a block in use as leaked.
+A container does not clear the words of an element that it removes. They refer to the element until
+the slot is used again, and would hide its leak. Only proven containers are read: everything that
+their structure implies is checked. An uncertain slot stays a reference, because a slot that is left
+out by mistake would report a block in use as leaked.
 
 `find_stale_slots` finds them. It costs little in a process without such containers."""
 
@@ -25,20 +26,23 @@ from findleaks.target.ranges import merged, nonzero_pieces
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
 
-MAX_RANGE = 1 << 22  # bytes of a range of root memory that are searched for heads of containers
-MAX_BYTES = 1 << 25  # of all
-MAX_POINTERS = 100_000  # pointers in it that are examined
-MAX_ASKED = 2_000  # words whose types are looked up, some 0.2 ms each
-MAX_SEQUENCES = 10_000  # vectors and deques that are judged
+# Most bytes of one range of root memory that are searched for heads of containers.
+MAX_RANGE = 1 << 22
+MAX_BYTES = 1 << 25  # most bytes of all such ranges
+MAX_POINTERS = 100_000  # most pointers in them that are examined
+MAX_ASKED = 2_000  # most words whose types are looked up, at about 0.2 ms each
+MAX_SEQUENCES = 10_000  # most vectors and deques that are checked
 
 
 def find_stale_slots(
     target: Target, engine: Engine, blocks: Blocks, roots: Sequence[Range], heaps: Sequence[Range], poll: Callable[[], None]
 ) -> list[Range]:
-    """The stale slots, sorted and disjoint. Channels are looked for everywhere; heads of vectors,
-    deques and Rust's BTreeMaps in root memory, `roots`, and in blocks near it. `heaps`: where
-    blocks are. `poll` raises Interrupted if the user asked to stop. Debug information is read only
-    where words look like a vector with stale slots."""
+    """Return the stale slots, sorted and disjoint.
+
+    Channels are looked for everywhere; heads of vectors, deques and Rust's BTreeMaps only in
+    `roots` (root memory) and in blocks near it. `heaps`: ranges that contain blocks. `poll` raises
+    Interrupted if the user asked to stop. Debug information is read only if words look like a
+    vector with stale slots."""
     if not len(blocks):
         return []
     memory = HeapMemory(target, engine, blocks, poll)
@@ -48,7 +52,7 @@ def find_stale_slots(
 
 
 class _Search:
-    """Looks through root memory and near blocks for heads of containers."""
+    """Searches root memory and blocks near it for heads of containers."""
 
     def __init__(self, memory: HeapMemory, roots: Sequence[Range], heaps: Sequence[Range]) -> None:
         self._memory, self._roots, self._heaps = memory, roots, heaps
@@ -57,10 +61,10 @@ class _Search:
         self._types = DeclaredTypes(memory, self._near.referrers)
         self._languages = find_languages(memory.target)
         self._questions = 0
-        self._left_out = False  # whether not all of it was searched
+        self._left_out = False  # whether part of the memory was not searched
 
     def run(self) -> Iterator[Range]:
-        """Bytes of stale slots."""
+        """Yield the stale slots, as ranges of bytes."""
         certain: list[Storage] = []
         others: list[Storage] = []
         double: list[Storage] = []
@@ -80,12 +84,12 @@ class _Search:
         yield from self._unused(certain, others, double)
 
     def _asked(self, address: int) -> Iterable[tuple[int, Type]]:
-        """DeclaredTypes.around, for a limited number of words."""
+        """Call DeclaredTypes.around, for a limited number of words."""
         self._questions += 1
         return self._types.around(address) if self._questions <= MAX_ASKED else ()
 
     def _words(self) -> Iterator[tuple[Words, bool]]:
-        """Words of root memory and of near blocks; and whether they are in a block."""
+        """Yield words of root memory and of blocks near it, and whether they are in a block."""
         walks = any(self._languages)
         for words in self._root_words():
             if walks:
@@ -97,7 +101,7 @@ class _Search:
             yield words, True
 
     def _unused(self, certain: list[Storage], others: list[Storage], double: list[Storage]) -> Iterator[Range]:
-        """Unused parts of vectors in variables, of other vectors, and of deques."""
+        """Yield unused parts of vectors in variables, of other vectors, and of deques."""
         memory = self._memory
         others, double = (_with_pointers(memory, others), _with_pointers(memory, double))
         everywhere = [*self._heaps, *self._roots]
@@ -111,7 +115,7 @@ class _Search:
                 yield from found.unused
 
     def _root_words(self) -> Iterator[Words]:
-        """The words of root memory that point into the heaps, a piece at a time."""
+        """Yield the words of root memory that point into the heaps, one piece at a time."""
         memory = self._memory
         left, pointers = MAX_BYTES, MAX_POINTERS
         for start, end in self._roots:
@@ -127,5 +131,5 @@ class _Search:
 
 
 def _with_pointers(memory: HeapMemory, found: Sequence[Storage]) -> list[Storage]:
-    """The sequences whose unused parts contain words that may point to blocks."""
+    """Return the sequences whose unused parts contain words that may point to blocks."""
     return [one for one in found if any(map(memory.has_pointers, one.unused))]

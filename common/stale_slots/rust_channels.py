@@ -1,13 +1,13 @@
 """Slots of Rust's channels whose messages were received.
 
-Sources: std 1.95 library/std/src/sync/mpmc/list.rs, array.rs and utils.rs (std has these since
-1.67); crossbeam-channel 0.5 src/flavors/list.rs and array.rs are their origin. A channel is a block
-of its own (counter.rs). Head and tail are padded to 128 bytes each (CachePadded on x86-64, AArch64
-and PowerPC64), to which the block is aligned. Fields that rustc may reorder are found by their
+Sources: std 1.95 library/std/src/sync/mpmc/list.rs, array.rs and utils.rs (in std since 1.67);
+their origin is crossbeam-channel 0.5 src/flavors/list.rs and array.rs. A channel has a block for
+itself (counter.rs). Head and tail are padded to 128 bytes each (CachePadded on x86-64, AArch64 and
+PowerPC64), to which the block is aligned. Fields that rustc may reorder are found by their
 contents.
 
-A channel is recognised only if the state or stamp of every slot that is looked at is the one that
-head and tail imply. One that a thread is about to change is not."""
+A channel is recognised only if the state or stamp of every examined slot is the one that head and
+tail imply. A channel that a thread is changing is therefore not recognised."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, request_siz
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merged
 
-LINE = 128  # bytes of a cache line that head and tail are padded to
+LINE = 128  # bytes of a cache line, to which head and tail are padded
 LEAST, GREATEST = 3 * LINE, 8 * LINE  # usable bytes of a channel's block
-MAX_CHANNELS = 100_000  # blocks of such sizes that are examined; with more, none is
+MAX_CHANNELS = 100_000  # most blocks of such sizes that are examined; if there are more, none is
 WRITE, READ = 1, 2  # states of a list's slot
-LAP, CAPACITY = 32, 31  # indices a block of a list takes, and its slots
-MAX_BLOCKS = 1 << 16  # blocks of a list
-MAX_BUFFER = 1 << 26  # bytes of an array
-LONG = 16  # fewest messages that went through a channel for one, whose stamp is recognised by them
+LAP, CAPACITY = 32, 31  # indices for each block of a list, and its slots
+MAX_BLOCKS = 1 << 16  # most blocks of a list
+MAX_BUFFER = 1 << 26  # most bytes of an array
+LONG = 16  # fewest messages that went through a channel whose stamp is recognised by them
 
 
 class _Span(NamedTuple):
-    """Messages by position: received before `head`, not sent from `tail` on."""
+    """Messages by position: those before `head` were received, those from `tail` on were not
+    sent."""
 
     head: int
     tail: int
 
 
 class _Layout(NamedTuple):
-    """Slots of `size` bytes from offset `base` of a block on. The state or stamp is the first word
-    of a slot, or the last one (`last`); the others are the message."""
+    """Slots of `size` bytes from offset `base` of a block on.
+    The state or stamp is the first word of a slot, or the last one (`last`); the other words are
+    the message."""
 
     size: int
     base: int
@@ -50,7 +52,7 @@ class _Layout(NamedTuple):
 
 
 def _messages(layouts: Sequence[_Layout], slots: Sequence[tuple[HeapBlock, int]], word: int) -> Iterator[Range]:
-    """Bytes that are messages of these slots by every one of the layouts."""
+    """Yield the bytes that are messages of these slots in every one of the layouts."""
     found = [merged(layout.message(block, slot, word) for block, slot in slots) for layout in layouts]
     for other in found[1:]:
         found[0] = intersection(found[0], other)
@@ -58,7 +60,7 @@ def _messages(layouts: Sequence[_Layout], slots: Sequence[tuple[HeapBlock, int]]
 
 
 def stale_slots(memory: HeapMemory) -> Iterator[Range]:
-    """Bytes of messages that are in no channel any more."""
+    """Yield the bytes of messages that are no longer in a channel."""
     if memory.size != 8:
         return
     indices = memory.blocks.of_sizes(LEAST, GREATEST, MAX_CHANNELS + 1)
@@ -76,11 +78,12 @@ def stale_slots(memory: HeapMemory) -> Iterator[Range]:
 
 
 def _list_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
-    """Of an unbounded channel, a list of blocks with 31 slots each. `words`: of its block."""
+    """Yield these for an unbounded channel: a list of blocks with 31 slots each. `words`: of its
+    block."""
     line = LINE // memory.size
     for index, block in ((0, 1), (1, 0)):
         first, last = memory.block_at(words[block]), memory.block_at(words[line + block])
-        # Bit 0 marks a channel that is disconnected, or a head that is not in the last block.
+        # Bit 0 marks a disconnected channel, or a head that is not in the last block.
         span = _Span(words[index] >> 1, words[line + index] >> 1)
         if (
             first is None
@@ -92,14 +95,15 @@ def _list_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
         ends = {first: span.head // LAP, last: span.tail // LAP}
         known = [set(_list_layouts(memory, block, span, number)) for block, number in ends.items()]
         layouts = [layout for layout in set.intersection(*known) if _linked(memory, first, last, span, layout)]
-        # What is not sent yet is zeros (Box::new_zeroed).
+        # Messages that were not sent yet are zeros (Box::new_zeroed).
         received = [(first, slot) for slot in range(span.head % LAP)]
         yield from _messages(layouts, received, memory.size)
 
 
 def _list_layouts(memory: HeapMemory, block: HeapBlock, span: _Span, number: int) -> Iterator[_Layout]:
-    """The layouts by which each slot of block `number` of a list has the state that `span` implies.
-    rustc 1.95 puts the link behind the slots."""
+    """Yield the layouts in which each slot of block `number` of a list has the state that `span`
+    implies.
+    rustc 1.95 places the link after the slots."""
     words, word = memory.contents(block), memory.size
     positions = range(number * LAP, number * LAP + CAPACITY)
     expected = [WRITE | READ if at < span.head else WRITE if at < span.tail else 0 for at in positions]
@@ -112,7 +116,7 @@ def _list_layouts(memory: HeapMemory, block: HeapBlock, span: _Span, number: int
 
 
 def _linked(memory: HeapMemory, first: HeapBlock, last: HeapBlock, span: _Span, layout: _Layout) -> bool:
-    """Whether the last block follows the first at the distance that `span` implies, and none
+    """Whether the last block follows the first at the distance that `span` implies, and no block
     follows it."""
     at: Optional[int] = first.start
     link = 0 if layout.base else CAPACITY * layout.size
@@ -122,7 +126,7 @@ def _linked(memory: HeapMemory, first: HeapBlock, last: HeapBlock, span: _Span, 
 
 
 def _array_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
-    """Of a bounded channel, an array of slots. `words`: of its block."""
+    """Yield these for a bounded channel: an array of slots. `words`: of its block."""
     line = LINE // memory.size
     rest = words[2 * line :]
     there = set(rest)
@@ -135,14 +139,17 @@ def _array_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
         for address in {*rest} if stamps else ():
             block = memory.block_at(address)
             if block is not None and block.size <= MAX_BUFFER:
-                # A slot to be written next has its position; one with a message, one more.
+                # The stamp of a slot to be written next is its position; with a message, it is one
+                # more.
                 empty = [(block, slot) for slot, stamp in enumerate(stamps) if stamp & (mark - 1) == slot]
                 yield from _messages(list(_array_layouts(memory, block, stamps)), empty, memory.size)
 
 
 def _expected_stamps(head: int, tail: int, capacity: int, mark: int) -> list[int]:
-    """The stamp of each slot of an array; [] if head and tail belong to none of this capacity. A
-    position is an index, and above the mark's bit, the lap."""
+    """Return the stamp of each slot of an array; [] if head and tail do not fit this capacity.
+    The bits of a position below `mark` are an index; the bits above it are the lap."""
+    # Example: capacity 3, mark 4, one lap 8. Head 9 is index 1 in lap 1; if tail is 10, slot 1
+    # holds a message and has the stamp 10.
     lap = 2 * mark
     first, last = head % lap, tail % lap
     count = (tail // lap - head // lap) * capacity + last - first
@@ -150,7 +157,7 @@ def _expected_stamps(head: int, tail: int, capacity: int, mark: int) -> list[int
         return []
     made = []
     for slot in range(capacity):
-        if (slot - first) % capacity < count:  # holds a message
+        if (slot - first) % capacity < count:  # the slot holds a message
             made.append(head - first + (lap if slot < first else 0) + slot + 1)
         else:
             made.append(tail - last + (lap if slot < last else 0) + slot)
@@ -158,7 +165,7 @@ def _expected_stamps(head: int, tail: int, capacity: int, mark: int) -> list[int
 
 
 def _array_layouts(memory: HeapMemory, block: HeapBlock, stamps: list[int]) -> Iterator[_Layout]:
-    """The layouts by which all stamps are as expected."""
+    """Yield the layouts in which all stamps are as expected."""
     words, word, count = memory.contents(block), memory.size, len(stamps)
     for size in request_sizes(block.size, count, word):
         each = size // word

@@ -1,9 +1,9 @@
-"""Slots of Rust's Vecs behind their last element, and of VecDeques outside their elements.
+"""Slots of Rust's Vec after the last element, and of VecDeque outside its elements.
 
 Sources: std 1.95 library/alloc/src/vec/mod.rs, raw_vec/mod.rs, collections/vec_deque/mod.rs. A Vec
-is {buffer, length}, a VecDeque {buffer, first element, length}; a buffer has a pointer and a
-capacity. rustc orders fields as it likes, and any structure with a pointer and two numbers may look
-the same. So only debug information makes sure, which also has the offsets."""
+is {buffer, length}; a VecDeque is {buffer, first element, length}; a buffer is a pointer and a
+capacity. rustc may reorder fields, and any structure with a pointer and two numbers may look the
+same. Only debug information, which contains the offsets, identifies them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from findleaks.target.ranges import subtract
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
 
-NEIGHBOURS = 3  # words on each side of the pointer, of which one is the capacity
+NEIGHBOURS = 3  # words on each side of the pointer that may be the capacity
 
 Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
 class _Head(NamedTuple):
-    """A head's fields: the storage, in elements of `each` bytes."""
+    """The fields of a head. The storage is counted in elements of `each` bytes."""
 
     start: int
     capacity: int
@@ -34,11 +34,11 @@ class _Head(NamedTuple):
 
 
 def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[Storage]:
-    """Vecs and VecDeques with heads among these words. `around` gives what is declared to contain a
-    word (DeclaredTypes.around).
+    """Yield Vecs and VecDeques with heads among these words.
+    `around` yields the declarations that contain a word (DeclaredTypes.around).
 
-    An iterator that takes elements out (drain, retain) sets the length first, and owns the rest:
-    the caller has to make sure that no other word refers to the head or to the storage."""
+    An iterator that removes elements (drain, retain) sets the length first, and owns the rest: the
+    caller must check that no other word refers to the head or to the storage."""
     for address, value in zip(words.addresses, words.values):
         if not _may_be_buffer(memory, address, value):
             continue
@@ -61,7 +61,8 @@ def _may_be_buffer(memory: HeapMemory, address: int, value: int) -> bool:
 
 
 def _read_head(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[_Head]:
-    """The fields of a Vec or VecDeque at `start`; None unless they fit each other and the block."""
+    """Return the fields of a Vec or VecDeque at `start`; None unless they fit each other and the
+    block."""
     element = part.element()
     buffer, length = part.member("buf"), _number(memory, start, part, "len")
     first = _number(memory, start, part, "head") if name == "VecDeque" else 0
@@ -77,7 +78,8 @@ def _read_head(memory: HeapMemory, start: int, part: Type, name: str) -> Optiona
 
 
 def _buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, int]]:
-    """The pointer and the capacity of a RawVec; since 1.83 they are in its member `inner`."""
+    """Return the pointer and the capacity of a RawVec; since 1.83 they are in its member
+    `inner`."""
     inner = part.member("inner")
     if inner is not None:
         start, part = start + inner[0], inner[1]
@@ -94,7 +96,8 @@ def _number(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[i
 
 
 def _unused(head: _Head) -> list[Range]:
-    """The parts of the storage without elements. A VecDeque may continue at the start."""
+    """Return the parts of the storage without elements. The elements of a VecDeque may continue at
+    its start."""
     behind = head.first + head.length
     spans = [Range(head.first, min(behind, head.capacity)), Range(0, max(behind - head.capacity, 0))]
     free = subtract([Range(0, head.capacity)], [span for span in spans if span.end > span.start])

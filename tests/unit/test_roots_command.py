@@ -107,7 +107,7 @@ def test_many_blocks_alike_that_two_roots_hold(engine: Callable[[], Engine]) -> 
     assert shared["retained_blocks"] == 3 * 120
     assert shared["sizes"] == [{"size": 4088, "blocks": 120, "retained_blocks": 360, "retained_bytes": 120 * (4088 + 24 + 40)}]
     _, text = run(session, "roots")
-    assert "held by several roots: 120 blocks of 4.0 KiB hold 487 KiB" in " ".join(text.split())
+    assert "retained by several roots: 120 blocks of 4.0 KiB retain 487 KiB" in " ".join(text.split())
     assert f"next: leaks path {min(arenas):#x}" in text
 
 

@@ -288,7 +288,7 @@ def test_memory_of_nobody() -> None:
     assert sorts(found) == ["unread-memory", "no-blocks"]
     assert found["findings"][0]["next"][0] == f"whatis {big:#x}"
     assert found["findings"][0]["bytes"] == found["findings"][0]["resident_bytes"] == 8 * MIB
-    assert run(alone)[1].startswith("100 % of the writable memory (8.0 MiB of 8.0 MiB) is not read by findleaks")
+    assert run(alone)[1].startswith("findleaks does not read 100 % of the writable memory (8.0 MiB of 8.0 MiB)")
 
 
 def unread(words: dict[str, Any]) -> list[tuple[Optional[str], int]]:
@@ -363,7 +363,7 @@ def test_a_runtime_without_malloc_has_an_answer(monkeypatch: pytest.MonkeyPatch)
     assert status == 0
     found = json.loads(words)
     assert sorts(found) == ["unread-memory", "no-blocks"]
-    assert found["findings"][1]["text"].endswith("the only heap that is known is that of Lisp.")
+    assert found["findings"][1]["text"].endswith("the only known heap is that of Lisp.")
     out = io.StringIO()
     assert commands.execute(lambda: alone, ["find"], out, width=200) == 0
     assert commands.execute(lambda: alone, ["find", "--fail-over", "0"], out, width=200) == 2

@@ -1,4 +1,4 @@
-"""Containers that keep their elements in arrays: std::vector, std::deque, arrays of pointers."""
+"""Containers with their elements in arrays: std::vector, std::deque, arrays of pointers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from findleaks.audit.containers.hashes import buckets_in
 from findleaks.audit.containers.reader import Buckets, Place, Reader
 
 SLACK = 3
-"""Most words by which a block exceeds the request (glibc's smallest chunk, alignment); other
+"""Most words by which a block exceeds the request (smallest chunk of glibc, alignment). Other
 allocators round up by an eighth."""
 
 
-SURE = 16  # a block of this many pointers and nothing else is an array, whatever they point to
+SURE = 16  # a block of this many pointers and nothing else is an array, whatever they refer to
 COUNTERS = ("std::make_shared<", "counters of std::shared_ptr<")  # types of shared_ptr's blocks
-SAMPLE = 64  # elements examined to find their type
+SAMPLE = 64  # elements examined to determine their type
 
 
 def _fits(used: int, size: int, word: int) -> bool:
-    """Whether a block of `size` usable bytes may be for a request of `used` bytes."""
+    """Whether a block of `size` usable bytes can be the result of a request for `used` bytes."""
     return used <= size <= max(used + SLACK * word, used * 5 // 4 + 2 * word)
 
 
 def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Container]:
-    """std::vector with its head {begin, end, end of storage} at `address` (GCC 12
-    bits/stl_vector.h, _Vector_impl_data; libc++ has the same). Counts elements that are pointers or
-    vectors, else bytes; `plain`: bytes, without a look at the elements."""
+    """Recognise a std::vector with its head {begin, end, end of storage} at `address`.
+    Source: GCC 12 bits/stl_vector.h, _Vector_impl_data; libc++ has the same layout.
+
+    Elements that are pointers or vectors are counted; otherwise the length is in bytes. `plain`:
+    count bytes, without a look at the elements."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None:
@@ -44,7 +46,7 @@ def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Contai
 
 
 def _vector(reader: Reader, address: int, table: Place, begin: int, end: int) -> Optional[Container]:
-    """A vector, by what its elements are."""
+    """Return a vector, classified by its elements."""
     size = reader.size
     if _are_shared(reader, begin, end):
         count = (end - begin) // (2 * size)
@@ -60,7 +62,7 @@ def _is_vector_or_empty(reader: Reader, address: int) -> bool:
 
 
 def _count_vectors(reader: Reader, start: int, last: int) -> int:
-    """Number of vector heads in [start, last); 0 if a sample shows anything else there."""
+    """Count the vector heads in [start, last); 0 if a sample contains anything else."""
     each = 3 * reader.size
     count, odd = divmod(last - start, each)
     if odd or count < LEAST:
@@ -70,9 +72,10 @@ def _count_vectors(reader: Reader, start: int, last: int) -> int:
 
 
 def _are_shared(reader: Reader, start: int, last: int) -> bool:
-    """Whether the elements in [start, last) are std::shared_ptr or weak_ptr, by a sample:
-    {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has the same), null or
-    with counters that are a block of their own or in front of the object."""
+    """Whether the elements in [start, last) are std::shared_ptr or std::weak_ptr, by a sample.
+    An element is {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has
+    the same layout). It is null, or its counters are a block, or they precede the object in one
+    block."""
     count, odd = divmod(last - start, 2 * reader.size)
     if odd or count < LEAST:
         return False
@@ -94,14 +97,14 @@ def _are_shared(reader: Reader, start: int, last: int) -> bool:
 
 
 def _holds_vector(reader: Reader, table: Place) -> bool:
-    """Whether a vector's head is in the block, which makes it a structure."""
+    """Whether a vector's head is in the block: then the block is a structure."""
     words = reader.words(table.start, min(table.size // reader.size, SAMPLE)) or ()
     begins = (number for number, word in enumerate(words[:-2]) if reader.low <= word < reader.high)
     return any(vector(reader, table.start + number * reader.size, plain=True) is not None for number in begins)
 
 
 def pointers(reader: Reader, address: int, table: Place) -> Optional[Container]:
-    """The block that starts where the word at `address` points, if it is only an array of pointers.
+    """Recognise an array of pointers in the block that the word at `address` points to.
     A few pointers to blocks of different sizes are more likely a structure."""
     if table.offset or _holds_vector(reader, table):
         return None
@@ -114,7 +117,8 @@ def _all_alike(reader: Reader, found: Buckets) -> bool:
 
 
 def _elements(reader: Reader, what: str, start: int, end: int, table: Place, last: int) -> Optional[Container]:
-    """A container with `table` up to `last`: of pointers if all non-zero words point to blocks."""
+    """Return a container with `table` up to `last`; elements are pointers if all non-zero words
+    point to blocks."""
     found = buckets_in(reader, table.start, last)
     if len(found.heads) >= LEAST and not found.mixed and (what != "array" or len(found.heads) >= SURE or _all_alike(reader, found)):
         return Container(f"{what} of pointers", start, end, len(found.heads), "pointers", tables=(table.start,))
@@ -124,9 +128,9 @@ def _elements(reader: Reader, what: str, start: int, end: int, table: Place, las
 
 
 def deque(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s std::deque at `address`: {map, map size, start, finish}, where an iterator is
-    {current, first, last, node} (GCC 12 bits/stl_deque.h, _Deque_impl_data). Chunks have 512 bytes,
-    or one element if that is larger."""
+    """Recognise libstdc++'s std::deque at `address`.
+    The head is {map, map size, start, finish}; an iterator is {current, first, last, node} (GCC 12
+    bits/stl_deque.h, _Deque_impl_data). A chunk has 512 bytes, or one element if that is larger."""
     size = reader.size
     words = reader.words(address, 10)
     if words is None:

@@ -1,7 +1,7 @@
 """Linked lists: singly or doubly linked, circular, intrusive; the link may be anywhere in a node.
 
-Links are found by trial: a word of the first node that points to the same offset of a block of the
-same size, from which the same link leads on."""
+Links are found by trial. A link is a word of the first node that points to the same offset of
+another block of the same size, from which the same link leads on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from findleaks.audit.containers.reader import SLICE, Place, Reader
 from findleaks.target.base import Range
 
 SURE = 32  # nodes: a list this long with an invalid end is damaged; a shorter one may be chance
-WORDS = 64  # most words of a node tried as links
+WORDS = 64  # most words of a node that are tried as links
 SAMPLE = 8  # nodes followed for each such word
 
 
 def ring(reader: Reader, address: int) -> Optional[Container]:
-    """A circular list with head {next, previous}: std::list (GCC 12 bits/stl_list.h,
-    _List_node_base, _List_node_header: a node count follows), Linux's list_head, BSD's CIRCLEQ."""
+    """Recognise a circular list with the head {next, previous} at `address`.
+    It is a std::list (GCC 12 bits/stl_list.h, _List_node_base, _List_node_header: a node count
+    follows), Linux's list_head, or BSD's CIRCLEQ."""
     size = reader.size
     head = reader.words(address, 3) or reader.words(address, 2)
     if head is None:
@@ -39,20 +40,21 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
 
 
 def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[int], str]:
-    """Places from `first` on, linked at `offset`, up to `end`, a node in the owner itself (0:
-    none); and "" or what is wrong."""
+    """Follow the links at `offset` from `first` to `end`, a node inside the owner (0: none).
+    Returns the places of the nodes, and the damage or ""."""
     nodes, problem = reader.follow(first, offset, reader.most + 1)
     if end and end in nodes:
         return nodes[: nodes.index(end)], ""
     if end and nodes and reader.word(nodes[-1] + offset) == end:
         return nodes, ""
     if end and not problem:
-        problem = "it ends before it comes back to its head"
+        problem = "it ends before it returns to its head"
     return nodes, problem
 
 
 def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
-    """The first node whose link back, at `offset`, is not to the node before it, or "" """
+    """Return the damage at the first node whose back link (at `offset`) is not the node before it,
+    or ""."""
     for first in range(0, len(nodes), SLICE):
         reader.progress()
         some = nodes[first : first + SLICE]
@@ -61,13 +63,14 @@ def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: in
         expected.extend(some[:-1])
         if backs != expected:
             bad = next(n for n, (a, b) in enumerate(zip(backs, expected)) if a != b)
-            return f"node {some[bad]:#x} has {backs[bad]:#x} as the one before it, which is {expected[bad]:#x}"
+            return f"the back link of node {some[bad]:#x} is {backs[bad]:#x} instead of {expected[bad]:#x}"
         before = some[-1]
     return ""
 
 
 def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """The list that begins with pointer `value` at `address`; None if its block is no list node."""
+    """Recognise the list that begins with the pointer `value` at `address`; None if its block is no
+    list node."""
     offset = link_of(reader, place, value)
     if offset is None:
         return None
@@ -91,7 +94,8 @@ def _end_outside(reader: Reader, nodes: array[int], offset: int) -> bool:
 
 
 def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
-    """Offset from `value` of the next link: the word that leads to most nodes of a sample."""
+    """Return the offset, from `value`, of the next link: the word that leads to the most nodes of a
+    sample."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
@@ -101,7 +105,8 @@ def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
 
 
 def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int:
-    """List length from `value`, SAMPLE at most; 0 if the link leads to no node and no end."""
+    """Return the length of the list from `value`, at most SAMPLE.
+    0 if the link leads to something that is neither a node nor an end."""
     seen = {value}
     node = value
     while len(seen) < SAMPLE:
@@ -116,7 +121,8 @@ def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int
 
 
 def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optional[int]:
-    """Offset of the link to a node's predecessor; None if the first few nodes have none."""
+    """Return the offset of the link to a node's predecessor; None if the first few nodes have
+    none."""
     size = reader.size
     for offset in range(0, min(place.size - place.offset, WORDS * size), size):
         if offset != link and all(reader.word(after + offset) == node for node, after in zip(nodes[: SAMPLE - 1], nodes[1:SAMPLE])):
@@ -125,7 +131,8 @@ def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optio
 
 
 def claimed(reader: Reader, container: Container, pointers: dict[int, int]) -> list[Range]:
-    """The owner's other pointers (address -> value) to nodes of a list: its tail, a cursor."""
+    """Return the owner's other pointers (address -> value) to nodes of a list: its tail, or a
+    cursor."""
     inside, size = reader.among(container.nodes, set(pointers.values())), reader.size
     spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
     return sorted(spans)

@@ -19,18 +19,20 @@ Test = Callable[[Place], bool]
 NEAR = 64  # pointers on either side of a list's head that may be its tail or a cursor
 
 _HEADS = (gnu_tree, standard, single, deque, ring, llvm_tree, vector)
-"""Recognisers that go by several words of the head, the most certain first."""
+"""Recognisers for heads of several words, the most certain first."""
 
 
 def found_in(
     reader: Reader, words: Mapping[int, int], wanted: Optional[Test] = None, alone: Optional[Callable[[int], bool]] = None
 ) -> list[Container]:
-    """Containers with heads among `words` (address -> value, ascending) that point to blocks. No
-    word belongs to two containers.
+    """Return containers with heads among `words` (address -> value, ascending) that point to
+    blocks.
+    No word belongs to two containers.
 
     `wanted`: whether to examine a place that a word points to (default: always). `alone`: whether
     to try the word at an address also as a head of one word (default: always), see `headed`. A word
-    before a container is examined in any case: it might otherwise be taken for part of its head."""
+    before a container is always examined: otherwise it might be taken as part of that container's
+    head."""
     found: list[Container] = []
     order = list(words)
     reached = 0
@@ -67,7 +69,7 @@ def found_in(
 
 
 def _once(reader: Reader, what: str, address: int, recognise: Callable[[], Optional[Container]]) -> Optional[Container]:
-    """What `recognise` gives for this address, called once for each `what`."""
+    """Return the result of `recognise` for this address. It is called once for each `what`."""
     key = what, address
     if key not in reader.recognised:
         reader.recognised[key] = recognise()
@@ -75,24 +77,26 @@ def _once(reader: Reader, what: str, address: int, recognise: Callable[[], Optio
 
 
 def first_recognised(reader: Reader, address: int, heads: Iterable[Callable[[Reader, int], Optional[Container]]]) -> Optional[Container]:
-    """What the first of these recognisers that finds anything finds at `address`."""
+    """Return the container that the first successful recogniser finds at `address`; None if none
+    does."""
     return next(filter(None, (head(reader, address) for head in heads)), None)
 
 
 def _in_words(reader: Reader, address: int) -> Optional[Container]:
-    """The container whose head of several words is, or begins, at `address`."""
+    """Return the container whose head of several words is, or begins, at `address`."""
     return _once(reader, "head", address, lambda: first_recognised(reader, address, _HEADS))
 
 
 def headed(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
-    """The container whose head is the word `value` alone, which points to `place`; it is tried as a
-    node of each kind, and walked where that fits."""
+    """Return the container whose head is the single word `value`, which points to `place`.
+    The place is tried as a node of each kind, and walked if it fits."""
     return _once(reader, "word", address, lambda: _from_word(reader, address, value, place))
 
 
 def _from_word(reader: Reader, address: int, value: int, place: Place) -> Optional[Container]:
     if not reader.points_out(place):
-        return None  # every container of one word has a node or a table with further pointers
+        # Every container with a head of one word has a node or a table with further pointers.
+        return None
     table, span = (place.start, place.start + place.size // reader.size * reader.size), (address, address + reader.size)
     array = place.offset == 0 and place.size >= 4 * reader.size
     chains = chained(reader, *table, span) if array else None
@@ -103,7 +107,7 @@ def _from_word(reader: Reader, address: int, value: int, place: Place) -> Option
 
 
 def begun_at(reader: Reader, place: Place) -> Optional[Container]:
-    """The list or tree whose first node is this block, whichever word points to it."""
+    """Return the list or tree whose first node is this block, whichever word points to it."""
     start = place.start
 
     def recognise() -> Optional[Container]:

@@ -1,14 +1,14 @@
 """Search trees whose nodes point to their parents: std::map, set, multimap and multiset.
 
-libstdc++ (GCC 12 bits/stl_tree.h, _Rb_tree_node_base, _Rb_tree_header): nodes are {colour, parent,
-left, right, value}. The owner holds {compare (8 bytes, mostly unused), header: colour (red), root,
-leftmost, rightmost, node count}; the root's parent is the header.
+libstdc++ (GCC 12 bits/stl_tree.h, _Rb_tree_node_base, _Rb_tree_header): a node is {colour, parent,
+left, right, value}. The owner contains {compare (8 bytes, usually unused), header: colour (red),
+root, leftmost, rightmost, node count}; the root's parent is the header.
 
-libc++ (LLVM 16 __tree): nodes are {left, right, parent, black, value}. The owner holds {leftmost,
-end node: root, size}; the root's parent is the end node.
+libc++ (LLVM 16 __tree): a node is {left, right, parent, black, value}. The owner contains
+{leftmost, end node: root, size}; the root's parent is the end node.
 
-The header also points to the leftmost and rightmost nodes, and each node to its parent. So no node
-dominates another, and the owner's words alone retain the tree."""
+The header also points to the leftmost and rightmost nodes, and each node points to its parent.
+Therefore no node dominates another, and only the owner's words retain the tree."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from findleaks.engine.trees import TreeLayout
 RED, BLACK = 0, 1
 
 DEEPEST = 200
-"""Most levels of a binary tree: one of a billion nodes inserted at random has some 130. What is
-deeper is a list with side branches."""
+"""Most levels of a binary tree.
+A tree of a billion nodes inserted at random has about 130; a deeper one is a list with side
+branches."""
 
-SAMPLE = 32  # nodes of a tree examined to find the words that lead to children
+SAMPLE = 32  # nodes examined to find the words that point to children
 
 
-GNU = TreeLayout(2, 3, 1, 0, 4, 4)  # an enum; the padding after it may hold anything
-LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # a bool
+GNU = TreeLayout(2, 3, 1, 0, 4, 4)  # colour is an enum; the padding after it may have any value
+LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # colour is a bool
 
 
 def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s tree whose header has its pointer to the root at `address`."""
+    """Recognise libstdc++'s tree whose header has its pointer to the root at `address`."""
     size = reader.size
     header = address - size
     words = reader.words(header, 5)
@@ -52,7 +53,8 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
 
 
 def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
-    """libc++'s tree with its head, which begins with the leftmost node's pointer, at `address`."""
+    """Recognise libc++'s tree whose head begins at `address` with the pointer to the leftmost
+    node."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None or words[0] == address + size:
@@ -78,18 +80,20 @@ def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
 
 
 def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:
-    """Set `problem` unless the tree holds the ends that its header names, and its node count."""
+    """Set `problem` unless the tree contains the ends that its header names, and as many nodes as
+    it counts."""
     if not made.problem and made.recorded != made.length:
-        made.problem = f"it says that it has {made.recorded:,} nodes, but {made.length:,} hang in it"
+        made.problem = f"its header counts {made.recorded:,} nodes, but {made.length:,} are linked"
     for end in (leftmost, rightmost):
         if not made.problem and end not in made.nodes:
-            made.problem = f"its end {end:#x} does not hang in it"
+            made.problem = f"its end {end:#x} is not linked"
     return made
 
 
 def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """A tree of nodes with two children and any other content, as C programs make (tsearch, GTree),
-    whose root `value` at `address` points to. The children are the first two words that lead from
+    """Recognise a tree of nodes with two children and any other content, as C programs build
+    (tsearch, GTree).
+    `value` at `address` points to the root. The children are the first two words that lead from
     node to node, and never to the same node twice."""
     pair = _children_of(reader, place, value)
     if pair is None:
@@ -101,8 +105,11 @@ def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Option
 
 
 def _children_of(reader: Reader, place: Place, value: int) -> Optional[tuple[int, int]]:
-    """Offsets of the two words that, in a sample of nodes from `value` on, are 0 or point to nodes
-    alike, and are both set in at least one."""
+    """Return the offsets of the two child pointers; None if there are none.
+    In a sample of nodes from `value` on, both words are 0 or point to similar nodes, and in at
+    least one node both are set."""
+    # Words that ever point elsewhere are dropped from `columns`. Example: in nodes {key, left,
+    # right}, the key points to no node, so the words 1 and 2 remain.
     size = reader.size
     count = min((place.size - place.offset) // size, 16)
     sample, columns = [value], list(range(count))

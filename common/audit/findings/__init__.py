@@ -1,8 +1,9 @@
-"""Findings of `verdict`: what is wrong with a process's memory and what to try, the largest first.
+"""Findings of `verdict`: problems of a process's memory and their remedies, the largest first.
 
-They are leaked blocks, memory held or not returned, memory that is not read, and unjoined threads.
-A finding says only what was measured and which command shows it. Findings do not overlap: each
-byte belongs to one of them at most. A healthy process has the one finding "nothing leaked"."""
+Findings are about leaked blocks, retained memory, free memory that was not returned, memory that is
+not read, and unjoined threads. A finding states only what was measured, and the commands that show
+it. Findings do not overlap: each byte belongs to at most one of them. A healthy process has a
+single finding, "nothing leaked"."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ from findleaks.session import Session
 
 
 def findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
-    """All findings, the largest first; what is not wrong but worth saying comes last. Memory that
-    is not read comes first if it is most of the memory. If residency is unknown, memory of no known
-    owner follows what is known to be there, as its pages may never have been touched. `measure`
-    examines an allocator's free memory."""
+    """Return all findings, the largest first. `measure` examines an allocator's free memory.
+
+    Memory that is not read comes first if it is most of the memory. Unattributed memory comes after
+    the others if residency is unknown, as its pages may never have been touched. Findings about
+    healthy memory ("nothing leaked") come last."""
     figures = BlockFigures(session, accounting.known)
     found = [*unreturned_memory(session, accounting, measure), *cached_memory(accounting)]
     freed = list(freed_by_runtimes(session, accounting))
@@ -35,7 +37,7 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     unread = list(unread_heaps(session, accounting, figures, sum(one.weight for one in freed)))
     unowned = [] if unread else list(unknown_owner(session, accounting))
     possible = []
-    inside = unread_memory(session).is_inside  # malloc's blocks are what is not read
+    inside = unread_memory(session).is_inside  # the unread memory is malloc's blocks
     if not inside:
         found += held_memory(session, accounting, figures, scopes)
         possible = list(possibly_leaked(session, figures))

@@ -27,25 +27,28 @@ from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
-LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding; also PART of all
-LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding; also PART of those in use
-WORTH = 1 << 20  # fewest bytes held by the program's conventions that are mentioned
+LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding, and PART of all in use
+LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding, and PART of all in use
+WORTH = 1 << 20  # fewest bytes reachable by interior pointers only that a finding mentions
 
 NEXT_TO_NOTHING = 64 << 10
-"""Fewer leaked bytes, with 1,000 times as many of writable memory, are called healthy, though they
-are shown."""
+"""A process with fewer leaked bytes, and 1,000 times as many bytes in use, is healthy; the
+leaks are
+shown all the same."""
 
-UNREAD = 10  # percent of memory that is not read from which on "nothing leaked" is of the rest
+UNREAD = 10  # percent of unread memory from which on "nothing leaked" is limited to the rest
 
 
 def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bool) -> Finding:
-    """Definite leaks with the blocks that only they hold; 0 bytes if next to nothing leaked. Its
-    title has the possible leaks, too, unless another finding reports them."""
+    """Return the finding about definite leaks and the blocks that only they refer to.
+
+    It has 0 bytes if next to nothing leaked. Its title includes possible leaks, unless another
+    finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
         what = some([printable(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
-        title = "No block of a known allocator was found: nothing can be said of leaks."
+        title = "No block of a known allocator was found: leaks cannot be determined."
         if what:
-            title = f"No block of an allocator of native code was found: the only heap that is known is that of {what}."
+            title = f"No block of an allocator of native code was found: the only known heap is that of {what}."
         return Finding("no-blocks", 0, title, resident=0)
     graph, doubtful, leaks = session.latest, figures.of(Kind.POSSIBLE), _without_garbage(session, figures)
     facts: dict[str, object] = {
@@ -64,14 +67,14 @@ def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bo
         title = f"Next to nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
         facts["bytes"] = leaks.bytes
         return Finding("next-to-nothing-lost", 0, title, _by_convention(session), facts=facts, commands=tuple(commands[:1]), resident=0)
-    doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called leaked may be referenced from there."
+    doubt = "" if facts["trusted"] else " Memory is missing or corrupt: these blocks may be referenced from there."
     cause = " ".join(filter(None, (cause, *_evidence(session), _disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     return Finding("lost", leaks.bytes, title, cause, (), tuple(commands), facts, leaks.resident)
 
 
 def _without_garbage(session: Session, figures: BlockFigures) -> Figures:
-    """Figures of leaked blocks, without what a collector has not freed yet."""
+    """Return the figures of leaked blocks, without garbage that a collector has not freed yet."""
     leaks, garbage = figures.of(*LEAKED), _garbage(session, figures)
     resident = None if leaks.resident is None or garbage.resident is None else leaks.resident - garbage.resident
     return Figures(leaks.blocks - garbage.blocks, leaks.bytes - garbage.bytes, resident)
@@ -83,7 +86,7 @@ def _garbage(session: Session, figures: BlockFigures) -> Figures:
 
 
 def uncollected(session: Session, figures: BlockFigures) -> Iterator[Finding]:
-    """One finding, if a collector has not freed much garbage."""
+    """Yield one finding, if a collector has left much garbage."""
     counts, garbage = session.reference_counts, _garbage(session, figures)
     if counts is None or garbage.bytes < LEAST_GARBAGE or garbage.bytes < PART * session.directory.blocks.totals(State.IN_USE).bytes:
         return
@@ -116,7 +119,7 @@ def _evidence(session: Session) -> Iterator[str]:
 
 
 def _nothing(session: Session, sure: bool) -> str:
-    """ "Nothing leaked: 0 blocks definitely lost", of what could be read."""
+    """Return "Nothing leaked: 0 blocks definitely lost", limited to the memory that was read."""
     unread = unread_memory(session)
     if not sure:
         return "Nothing leaked in what could be read"
@@ -128,14 +131,16 @@ def _nothing(session: Session, sure: bool) -> str:
 
 
 def _compared(session: Session) -> int:
-    """Bytes that few leaked bytes are compared with: blocks in use, or LEAST and more of writable
-    memory, of which malloc may have little in a process with a managed heap."""
+    """Return the bytes that the leaked bytes are compared with: those in use, or of writable
+    memory.
+
+    In a process with a managed heap, malloc's blocks may be a small part of the writable memory."""
     writable = unread_memory(session).total
     return max(session.directory.blocks.totals(State.IN_USE).bytes, writable if writable >= LEAST else 0)
 
 
 def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
-    """The largest group, as a sentence, and commands about it. Adds to `facts`."""
+    """Return a sentence about the largest group, and commands that show it. Adds to `facts`."""
     groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)])
     facts["groups"] = _first_groups(groups)
     commands = ["find --kind definite"]
@@ -151,11 +156,12 @@ def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[s
 
 
 def _largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
-    """Who allocated most of what leaked, as facts and as a sentence; None if that was not
-    recorded. `amount`: bytes leaked."""
+    """Return the site that allocated most of the leaked blocks, as facts and as a sentence.
+
+    None if sites were not recorded. `amount`: leaked bytes."""
     if not len(session.sites):
         return None
-    # few processes have recorded stacks
+    # Few processes have recorded stacks.
     from findleaks.audit.site_groups import lost_by_site
     from findleaks.audit.site_stacks import SiteNames, label
 
@@ -180,14 +186,14 @@ def _top(leak: Leak, amount: int) -> str:
 
 
 def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding]:
-    """One finding, if much of what is in use may be either leaked or held."""
+    """Yield one finding, if much of the memory in use is possibly leaked."""
     found = figures.of(Kind.POSSIBLE)
     in_use = session.directory.blocks.totals(State.IN_USE)
     if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
         return
     part = 100 * found.bytes // max(in_use.bytes, 1)
-    title = f"Possibly leaked: {found.amount} in {blocks(found.blocks)}, {part} % of what is in use, are reached only through "
-    title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
+    title = f"Possibly leaked: {found.amount} in {blocks(found.blocks)}, {part} % of the memory in use. They are reached only through "
+    title += "pointers into the middle of a block: numbers that look like pointers, or a convention that findleaks does not recognise."
     groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.POSSIBLE])
     cause, commands = "", ["find --kind possible"]
     head = largest_head(session, session.latest)
@@ -210,16 +216,16 @@ def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding
 
 
 def _by_convention(session: Session) -> str:
-    """What the program's conventions hold, as a sentence; "" for less than WORTH."""
+    """Return a sentence on blocks that only interior pointers refer to; "" for less than WORTH."""
     learned, disguised = session.learned, _disguised(session)
     if learned.held.bytes < WORTH:
         return disguised
     said = "; ".join(sentences(learned, session.target.arch.word))
-    return f"{disguised} Held by interior pointers, which count here: {said}.".lstrip()
+    return f"{disguised} Reachable only by interior pointers, which count as references here: {said}.".lstrip()
 
 
 def _disguised(session: Session) -> str:
-    """What disguised pointers refer to, as sentences; "" if the program has none."""
+    """Return sentences on blocks that disguised pointers refer to; "" if the program has none."""
     return " ".join(f"{line[0].upper()}{line[1:]}." for line in disguise_sentences(session))
 
 

@@ -17,8 +17,9 @@ from findleaks.session import Session
 
 
 def unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:
-    """One finding, if most of the writable memory is not read. `reported`: bytes of it that other
-    findings have."""
+    """Yield one finding, if most of the writable memory is not read.
+
+    `reported`: bytes of this memory that other findings include."""
     unread = unread_memory(session)
     if unread.is_inside:
         kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
@@ -37,19 +38,20 @@ def _unknown_share(accounting: Accounting) -> Optional[Share]:
 
 
 def _largest(accounting: Accounting) -> int:
-    """The address of the largest unattributed mapping; 0 where they have little memory."""
+    """Return the address of the largest unattributed mapping; 0 if little memory is
+    unattributed."""
     share = _unknown_share(accounting)
     return share.parts[0].address if share is not None and share.parts and is_significant(share.bytes, accounting) else 0
 
 
 def unknown_owner(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if much memory is unattributed."""
+    """Yield one finding, if much memory is unattributed."""
     share = _unknown_share(accounting)
     if share is not None and is_significant(share.bytes, accounting) and share.parts:
         most = share.parts[0]
-        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read"
+        title = f"{size(share.bytes)} in {number(share.count)} mappings are unattributed: no known allocator or runtime owns them"
         title += f"{managed_heaps(session)}."
-        title += "" if accounting.known else " How much of it was ever touched is not known."
+        title += "" if accounting.known else " It is unknown how much of it was ever touched."
         cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
         commands = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))
