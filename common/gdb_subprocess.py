@@ -1,4 +1,4 @@
-"""Runs `findleaks count --pid` in a GDB with a terminal session of its own; forwards Ctrl-C."""
+"""Run `findleaks count --pid` in a GDB with its own terminal session, and forward Ctrl-C to it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from findleaks.launcher import gdb_line
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import refusal, status
 
-_PR_SET_PDEATHSIG = 1  # prctl option: signal when the parent dies (linux/prctl.h)
+_PR_SET_PDEATHSIG = 1  # prctl option: send a signal when the parent dies (linux/prctl.h)
 ENTRY = "findleaks.gdb.batch:run"  # called in GDB, as module:function; `make lint` checks it
 
 
 def without_pid(words: Sequence[str]) -> list[str]:
-    """The words for GDB, without --pid and its value."""
+    """Return the words for GDB, without --pid and its value."""
     rest = iter(words)
     kept = []
     for word in rest:
@@ -35,11 +35,12 @@ def without_pid(words: Sequence[str]) -> list[str]:
 
 
 def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
-    """Run `count` with these words on a process, printing lines as they arrive; its exit status."""
+    """Run `count` with these words on a process, and print lines as they arrive. Returns its exit
+    status."""
     program = shutil.which("gdb")
     if program is None:
-        raise FindleaksError("count sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
-    # Reports why a process cannot be read, in better words than GDB.
+        raise FindleaksError("count needs GDB, and gdb is not on the PATH: install it (apt install gdb)")
+    # This reports why a process cannot be read, more clearly than GDB.
     with LiveTarget(pid) as target:
         pid = target.pid or pid
     if status(pid).get("TracerPid", "0") != "0":
@@ -96,10 +97,10 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
         raise FindleaksError(error)
     if ended < 0 or ended not in (0, 130, 141):
         why = " ".join(complaints.split())[-300:] or "no output"
-        raise FindleaksError(f"GDB ended with {ended} while it counted in {pid}: {why}")
+        raise FindleaksError(f"GDB ended with {ended} while it counted calls in process {pid}: {why}")
     return ended
 
 
 def _end_with_parent() -> None:
-    """If this process dies, GDB gets SIGTERM, and releases the process."""
+    """Arrange that GDB gets SIGTERM if this process dies, and then releases the process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
