@@ -9,9 +9,8 @@ Names come from untrusted memory. A name of a few hundred characters can expand 
 repeating its parts. Names stay mangled if they are longer than LONGEST, or if the upper bound on
 their text exceeds _LARGEST.
 
-Rust names of the legacy scheme are C++ names, including their hash. Names of v0 (`_R…`) stay
-mangled, as no demangler that loads in every Python is safe for untrusted names: rust_demangler 1.0
-hangs on 200 characters, and prints; `demangle` needs Python 3.11; the others are compiled."""
+Rust names of both schemes are read by `demangle_rust`. The C++ library does not know those of v0
+(`_R…`), and shows those of the legacy scheme with their hash."""
 
 from __future__ import annotations
 
@@ -19,6 +18,8 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Optional
+
+from findleaks.demangle_rust import demangle_rust
 
 # In this order: the first one writes names as GDB does.
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")
@@ -28,6 +29,8 @@ LONGEST_TEXT = 4096  # most characters of a readable name
 # Limit of `estimate`: within it, the worst known names expand to 20 MB, in 0.1 s.
 _LARGEST = 1 << 20
 
+
+_RUST_HASH = re.compile("17h[0-9a-f]{16}E")
 _REFERENCE = re.compile(rb"TL[0-9]*_[0-9]*_|[ST][0-9A-Z]*_")
 _NUMBER = re.compile(rb"[0-9]+")
 _EXPANSION = re.compile(rb"Dp(?![RKOVP]*T[0-9]*_)|sp(?![RKOVP]*T[0-9]*_|[ae]c)")
@@ -45,6 +48,12 @@ _LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")
 def demangle(name: str) -> str:
     """Demangle a symbol: `_ZN3foo3barEi` -> `foo::bar(int)`.
     Unchanged if it is not mangled or cannot be demangled."""
+    if name.startswith("_R") or _RUST_HASH.search(name):
+        return demangle_rust(name) or _demangle_cpp(name)
+    return _demangle_cpp(name)
+
+
+def _demangle_cpp(name: str) -> str:
     if not name.startswith("_Z"):
         return name
     plain, at, version = name.partition("@")

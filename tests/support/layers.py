@@ -12,9 +12,9 @@ from pathlib import Path
 from sources import Source
 
 LAYERS = (
-    ("bootstrap", "catalogue", "escaping", "libraries"),
-    ("formatting", "progress", "demangle", "quoting", "startup"),
-    ("errors",),
+    ("bootstrap", "catalogue", "demangle_rust_v0", "escaping", "libraries"),
+    ("demangle_rust", "formatting", "progress", "quoting", "startup"),
+    ("demangle", "errors"),
     ("arg_types", "wildcards"),
     ("results",),
     ("target",),
