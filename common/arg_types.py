@@ -14,7 +14,7 @@ UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 
 """Bytes of each unit, in lower case."""
 
 
-def address_word(word: str) -> int:
+def parse_address(word: str) -> int:
     """Return the address in "0x55d0c0a012a0" or a decimal number. Raises UsageError for other
     words."""
     if not is_number(word):
@@ -34,7 +34,7 @@ def is_number(word: str) -> bool:
     return True
 
 
-def one_of(word: str, names: Collection[str], what: str) -> str:
+def check_choice(word: str, names: Collection[str], what: str) -> str:
     """Return `word` if it is one of `names`. Raises UsageError otherwise; `what`: the noun in its
     message."""
     if word not in names:
@@ -42,7 +42,7 @@ def one_of(word: str, names: Collection[str], what: str) -> str:
     return word
 
 
-def count_word(word: str) -> int:
+def parse_count(word: str) -> int:
     """Return the count in "0" or "50".
     Raises ArgumentTypeError, as argparse expects from the `type` of an option."""
     try:
@@ -54,7 +54,7 @@ def count_word(word: str) -> int:
     return min(value, sys.maxsize)
 
 
-def seconds_word(word: str) -> float:
+def parse_seconds(word: str) -> float:
     """Return the seconds in "0.05" or a larger number.
     Raises ArgumentTypeError, as argparse expects from the `type` of an option."""
     try:
@@ -66,7 +66,7 @@ def seconds_word(word: str) -> float:
     return value
 
 
-def size_word(word: str) -> int:
+def parse_size(word: str) -> int:
     """Return the bytes in "4096", "4k" or "1.5MiB" (k = KiB = 1,024). Raises UsageError for other
     words."""
     match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-fA-F]{1,16})\s*([a-zA-Z]*)", word.strip())
@@ -84,14 +84,14 @@ class SizeRange(NamedTuple):
     high: int
 
 
-def size_range(word: str) -> SizeRange:
+def parse_size_range(word: str) -> SizeRange:
     """Return the range in "48", "16-64", "4k-" or "-64". Raises UsageError for other words."""
     low, dash, high = (part.strip() for part in word.partition("-"))
     if dash and not low and not high:
         raise UsageError(f"{word!r} has no lower and no upper size: write 48, 48-64, 1k- or -16")
     if not dash:
-        return SizeRange(size_word(word), size_word(word))
-    made = SizeRange(size_word(low) if low else 0, size_word(high) if high else 1 << 64)
+        return SizeRange(parse_size(word), parse_size(word))
+    made = SizeRange(parse_size(low) if low else 0, parse_size(high) if high else 1 << 64)
     if made.low > made.high:
         raise UsageError(f"{word!r}: the first size must not be larger than the second")
     return made

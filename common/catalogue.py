@@ -75,7 +75,7 @@ CATALOGUE = {entry.word: entry for entry in _ENTRIES}
 A new entry needs a file commands/WORD.py with a function of that name."""
 
 
-def meant(word: str, words: Iterable[str]) -> str:
+def suggest_word(word: str, words: Iterable[str]) -> str:
     """Return the most similar of `words`, such as ": did you mean 'find'?"; "" if none is
     similar."""
     from difflib import get_close_matches  # not needed for loading into a debugger

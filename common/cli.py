@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, NoReturn, Optional, cast
 
 from findleaks import __version__
 from findleaks.arg_types import is_number
-from findleaks.catalogue import CATALOGUE, meant
+from findleaks.catalogue import CATALOGUE, suggest_word
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
-from findleaks.startup import press_again, restore_process
+from findleaks.startup import repeat_interrupt, restore_process
 
 if TYPE_CHECKING:
     from findleaks.commands import Command, Invocation, Result
@@ -63,7 +63,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     install()
-    sys.unraisablehook = press_again
+    sys.unraisablehook = repeat_interrupt
     gc.set_threshold(50_000)  # with 700, `find` takes a tenth longer on a large Python process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -90,9 +90,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if isinstance(error, OSError) and _output_fails(error):
             _drop_output()
             return _print_error(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
-        from findleaks.debugger_session import unexpected
+        from findleaks.debugger_session import describe_internal_error
 
-        return _print_error(unexpected("findleaks", words, error))
+        return _print_error(describe_internal_error("findleaks", words, error))
 
 
 def _open_standard_streams() -> bool:
@@ -134,9 +134,9 @@ def _run(words: list[str], prog: str) -> int:
     if words[0] == "init":
         return _init(words[1:])
     if words[0] in FRONT:
-        from findleaks.launcher import start
+        from findleaks.launcher import start_debugger
 
-        start(words[0], words[1:])
+        start_debugger(words[0], words[1:])
     return _command(words, prog)
 
 
@@ -194,10 +194,10 @@ def _command(words: list[str], prog: str) -> int:
     core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
     if cmd.name == "count" and args.pid is not None:
         from findleaks.commands.count import wanted
-        from findleaks.gdb_subprocess import count_in_gdb, without_pid
+        from findleaks.gdb_subprocess import count_in_gdb, drop_pid_option
 
         wanted(args)  # reports wrong options before GDB is started
-        return count_in_gdb(args.pid, without_pid(words[1:]), _width())
+        return count_in_gdb(args.pid, drop_pid_option(words[1:]), _width())
     from findleaks.progress import Bar
 
     invocation = commands.Invocation(prog, _process_words(args, core))
@@ -305,7 +305,7 @@ def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:
 
 def _unknown(word: str) -> str:
     words = [*CATALOGUE, *FRONT]
-    return f"no command and no file {word!r}" + (meant(word, words) or f"; the commands are: {', '.join(words)}")
+    return f"no command and no file {word!r}" + (suggest_word(word, words) or f"; the commands are: {', '.join(words)}")
 
 
 def _process(word: str) -> int:

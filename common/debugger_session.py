@@ -82,7 +82,7 @@ class DebuggerSession:
         except FindleaksError:
             raise
         except RecursionError as error:
-            raise FindleaksError(unexpected(prog, words, error)) from None
+            raise FindleaksError(describe_internal_error(prog, words, error)) from None
         except MemoryError:
             self.drop()
             raise FindleaksError(f"{prog}: out of memory: run findleaks outside of the debugger, or on a machine with more") from None
@@ -90,7 +90,7 @@ class DebuggerSession:
             if is_interruption(error):
                 self.drop()
                 raise Interrupted from None
-            raise FindleaksError(unexpected(prog, words, error)) from error
+            raise FindleaksError(describe_internal_error(prog, words, error)) from error
         finally:
             if bar is not None:
                 bar.clear()
@@ -198,13 +198,13 @@ def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], l
     return options, others
 
 
-def words_of_find(words: Sequence[str]) -> list[str]:
+def add_find_word(words: Sequence[str]) -> list[str]:
     """Return arguments of `findleaks`: `find` is added unless the first word is a command's
     name."""
     return list(words) if words and (words[0][:1] != "-" or words[0] in HELP) else ["find", *words]
 
 
-def failure(prog: str, word: str, status: int) -> str:
+def describe_failure(prog: str, word: str, status: int) -> str:
     """Return an error message for scripts: the command printed its result, but has a nonzero
     status."""
     why = "the question could not be answered"
@@ -213,7 +213,7 @@ def failure(prog: str, word: str, status: int) -> str:
     return f"{prog} {word}: {why} (status {status})"
 
 
-def core_subject(
+def open_core_subject(
     owner: Hashable, path: str, exe: str, sysroot: str, remedy: str, with_sources: Callable[[ImageTarget], ImageTarget]
 ) -> Subject:
     """Return a core that a debugger has loaded from the file `path`; see `open_core` for the other
@@ -225,10 +225,10 @@ def core_subject(
 
         return with_sources(open_core(path, exe=exe, sysroot=sysroot, remedy=remedy))
 
-    return Subject(owner, ("core", file_state(path), exe, sysroot), False, opened)
+    return Subject(owner, ("core", read_file_state(path), exe, sysroot), False, opened)
 
 
-def file_state(path: str) -> Hashable:
+def read_file_state(path: str) -> Hashable:
     """Return the identity of a file. It changes when the file is replaced or written to."""
     try:
         found = os.stat(path)
@@ -237,7 +237,7 @@ def file_state(path: str) -> Hashable:
     return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def held_by(pid: int, debugger: int) -> bool:
+def is_traced_by(pid: int, debugger: int) -> bool:
     """Whether process `pid` of this machine is traced by process `debugger` or a descendant of it.
     If the debugger's process is on another machine, its pid is unused here, or belongs to an
     unrelated process."""
@@ -252,7 +252,7 @@ def held_by(pid: int, debugger: int) -> bool:
     return False
 
 
-def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
+def describe_internal_error(prog: str, words: Sequence[str], error: BaseException) -> str:
     """Return one line about an internal error, with the place where it occurred, for a report.
     If the system has no more file descriptors, the line states that instead."""
     import traceback  # not needed for loading into a debugger

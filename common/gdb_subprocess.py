@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1  # prctl option: send a signal when the parent dies (linux
 ENTRY = "findleaks.gdb.batch:run"  # called in GDB, as module:function; `make lint` checks it
 
 
-def without_pid(words: Sequence[str]) -> list[str]:
+def drop_pid_option(words: Sequence[str]) -> list[str]:
     """Return the words for GDB, without --pid and its value."""
     rest = iter(words)
     kept = []

@@ -17,7 +17,7 @@ from findleaks.errors import FindleaksError
 LLDB_NEWEST, LLDB_OLDEST = 29, 14
 
 
-def loader(front: str) -> str:
+def loader_path(front: str) -> str:
     """Return the path of the file to load into `front` ("gdb" or "lldb")."""
     here = os.path.dirname(os.path.realpath(__file__))
     return os.path.join(folders(here)[f"findleaks.{front}"], f"findleaks_{front}.py")
@@ -55,11 +55,13 @@ def _site_code() -> list[str]:
         site = os.path.realpath(os.path.dirname(os.path.dirname(spec.origin))) if spec is not None and spec.origin else ""
         if site and site not in known:
             known.add(site)
-            found.append(f'__import__("runpy").run_path({_literal(os.path.join(here, "bootstrap.py"))})["add_site"]({_literal(site)})')
+            found.append(
+                f'__import__("runpy").run_path({_python_literal(os.path.join(here, "bootstrap.py"))})["add_site"]({_python_literal(site)})'
+            )
     return found
 
 
-def _literal(path: str) -> str:
+def _python_literal(path: str) -> str:
     """Return a Python literal without backquotes: LLDB evaluates text between two of them, in any
     line."""
     return repr(path).replace("`", "\\x60")
@@ -68,19 +70,19 @@ def _literal(path: str) -> str:
 def gdb_line() -> str:
     """Return the GDB command that loads findleaks.
     GDB takes the rest of the line as the file's name, spaces included."""
-    return f"source {loader('gdb')}"
+    return f"source {loader_path('gdb')}"
 
 
 def lldb_line() -> str:
     """Return the LLDB command that loads findleaks.
     LLDB splits words as a shell does, so a path may need quotes."""
-    path = loader("lldb")
+    path = loader_path("lldb")
     if re.search(r"[^\w./+@:,=~%-]", path):
         path = '"' + re.sub(r'(["\\`])', r"\\\1", path) + '"'
     return f"command script import {path}"
 
 
-def start(front: str, argv: Sequence[str]) -> NoReturn:
+def start_debugger(front: str, argv: Sequence[str]) -> NoReturn:
     """Replace this process by GDB or LLDB (`lldb`, else the newest lldb-N) with findleaks and these
     arguments.
     The debugger handles Ctrl-C and sets the exit status. Raises FindleaksError if it is not

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Optional
 
 
-def in_working_folder(name: str) -> bool:
+def is_in_working_folder(name: str) -> bool:
     """Whether `import name` would run a file found only by a relative entry of sys.path.
     Such a file is not an installed library: LLDB has "." in sys.path, and untrusted files may come
     with a core. `name` may be a package in a namespace; the namespace is then imported."""

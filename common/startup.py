@@ -23,7 +23,7 @@ def restore_process() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def press_again(unraisable: sys.UnraisableHookArgs) -> None:
+def repeat_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
     """Repeat a Ctrl-C that Python dropped.
     Python drops it in callbacks of weak references, which also run during imports: findleaks would
     print a traceback and continue."""

@@ -18,13 +18,14 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
-from findleaks.audit.managed import Holdings, runtime_holdings
+from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
 from findleaks.audit.unread_memory import SHARED
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned_reserved
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
+from findleaks.results.share_sort import ShareSort
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import holding, intersection, merged, subtract
@@ -71,7 +72,7 @@ class Store:
         return sum(arena.mapped - arena.resident for arena in self.arenas)
 
 
-class Place(NamedTuple):
+class NamedMemory(NamedTuple):
     """A range of memory with a name ("libc.so.6", a start function), and its resident bytes."""
 
     address: int
@@ -83,12 +84,12 @@ class Place(NamedTuple):
 class Share:
     """One share of the resident memory, such as the blocks in use of one allocator."""
 
-    sort: str  # what it is ("kept")
+    sort: ShareSort
     of: str  # the owner: "glibc 2.36", or "" if the share has none
     bytes: int
     count: int = 0  # number of blocks, threads, mappings or files; 0 for shares that count nothing
     detail: str = ""
-    parts: tuple[Place, ...] = ()  # the largest named ranges in the share
+    parts: tuple[NamedMemory, ...] = ()  # the largest named ranges in the share
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,11 @@ class Accounting:
     shares: list[Share]
     stores: list[Store]
     # Stacks of threads that ended and were never joined, named by start function.
-    unjoined: list[Place]
+    unjoined: list[NamedMemory]
     unjoined_mapped: int  # mapped bytes of these stacks
     warnings: list[str] = field(default_factory=list)
     # Runtimes whose objects retain native blocks in use.
-    native: list[Holdings] = field(default_factory=list)
+    native: list[RuntimeHoldings] = field(default_factory=list)
     # The shares contain only the resident pages of these.
     reserved: list[Reserved] = field(default_factory=list)
 
@@ -131,7 +132,7 @@ class _Counter:
         for start, end in ranges:
             for low in range(start, end, self.step):
                 high = min(end, low + self.step)
-                held += clipped(self.whole, low, high)
+                held += clip_runs(self.whole, low, high)
                 size += high - low
                 if size >= self.step or len(held) >= 1 << 16:
                     self._add(sums, held)
@@ -146,7 +147,7 @@ class _Counter:
                 sums[state] += count
 
 
-def clipped(runs: Runs, start: int, end: int) -> array[int]:
+def clip_runs(runs: Runs, start: int, end: int) -> array[int]:
     """Return the parts of the runs inside [start, end), as a flat array of starts and ends
     ("Q")."""
     # `words` holds start, end, start, end … in ascending order. An odd index therefore means that
@@ -161,7 +162,7 @@ def clipped(runs: Runs, start: int, end: int) -> array[int]:
     return part
 
 
-def account(session: Session, residency: Presence) -> Accounting:
+def account_memory(session: Session, residency: Presence) -> Accounting:
     """Assign each byte of the process to a share.
     Pass `residency` read before any heap memory: reading the heaps makes pages of files
     resident."""
@@ -169,20 +170,20 @@ def account(session: Session, residency: Presence) -> Accounting:
     # Inaccessible memory is reserved, not mapped. If residency is known, it is examined all the
     # same: pages that were touched before it became inaccessible are still resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
-    reserved = _reserved(session, not residency)
+    reserved = _list_reserved(session, not residency)
     mapped = merged(Range(region.start, region.end) for region in regions)
     if not residency:
         mapped = subtract(mapped, [part for one in reserved for part in one.ranges])
     counter = _Counter(session, residency, mapped)
-    claimed = _Claimed(mapped)
-    stores = _stores(session, counter, claimed)
+    claimed = _UnclaimedMemory(mapped)
+    stores = _count_stores(session, counter, claimed)
     shares: list[Share] = []
     for store in stores:
-        shares += _store_shares(session, store)
-    shares += _runtimes(session, counter, claimed)
-    stacks, left, size = _stacks(session, counter, claimed, regions)
+        shares += _split_store(session, store)
+    shares += _count_managed_heaps(session, counter, claimed)
+    stacks, left, size = _count_stacks(session, counter, claimed, regions)
     shares += stacks
-    shares += _mappings(session, counter, claimed, regions)
+    shares += _count_mappings(session, counter, claimed, regions)
     shares = sorted((share for share in shares if share.bytes or share.count), key=lambda share: -share.bytes)
     return Accounting(
         bool(residency),
@@ -195,12 +196,12 @@ def account(session: Session, residency: Presence) -> Accounting:
         left,
         size,
         [*residency.warnings, *_zero_page_warnings(residency)],
-        [one for one in runtime_holdings(session, session.runtimes, leaked_too=False) if one.native is not None and one.bytes],
+        [one for one in list_runtime_holdings(session, session.runtimes, leaked_too=False) if one.native is not None and one.bytes],
         reserved,
     )
 
 
-def _reserved(session: Session, flagged: bool) -> list[Reserved]:
+def _list_reserved(session: Session, flagged: bool) -> list[Reserved]:
     """Reserved address ranges by owner, the largest first. Those without an owner ("") are last."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
     others = unowned_reserved(session.target, found, flagged, lambda: session.report_progress("looking for reserved addresses", 0.0))
@@ -215,7 +216,7 @@ def _zero_page_warnings(residency: Presence) -> list[str]:
     return [f"{human(over)} of the memory counted as resident is the kernel's zero page: only root can see which pages these are"]
 
 
-class _Claimed:
+class _UnclaimedMemory:
     """Assigns each byte once: `left` is the memory without an owner so far."""
 
     def __init__(self, mapped: Sequence[Range]) -> None:
@@ -229,7 +230,7 @@ class _Claimed:
         return taken
 
 
-def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Store]:
+def _count_stores(session: Session, counter: _Counter, claimed: _UnclaimedMemory) -> list[Store]:
     """Count each allocator's memory by arena.
     Memory of a heap that is neither in a block nor spare (headers, heap ends, descriptors) is
     allocator metadata."""
@@ -263,28 +264,30 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
     return stores
 
 
-def _store_shares(session: Session, store: Store) -> Iterator[Share]:
+def _split_store(session: Session, store: Store) -> Iterator[Share]:
     """Yield the shares of one allocator: in use, in thread caches, free, and metadata."""
     directory = session.directory
     used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
     holding = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
-    yield Share("in-use", store.name, store.in_use, used)
-    yield Share("cached", store.name, store.cached)
-    yield Share("kept", store.name, store.kept, len(holding) if store.kept else 0)
-    yield Share("metadata", store.name, store.own)
+    yield Share(ShareSort.IN_USE, store.name, store.in_use, used)
+    yield Share(ShareSort.CACHED, store.name, store.cached)
+    yield Share(ShareSort.KEPT, store.name, store.kept, len(holding) if store.kept else 0)
+    yield Share(ShareSort.METADATA, store.name, store.own)
 
 
-def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterator[Share]:
+def _count_managed_heaps(session: Session, counter: _Counter, claimed: _UnclaimedMemory) -> Iterator[Share]:
     """Yield managed heaps, without the parts inside an allocator's blocks, which count as
     blocks."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
                 held = counter.bytes(claimed.take(part.ranges))
-                yield Share("runtime", printable(f"{runtime.name} {part.name}"), held, detail=printable(part.detail))
+                yield Share(ShareSort.RUNTIME, printable(f"{runtime.name} {part.name}"), held, detail=printable(part.detail))
 
 
-def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place], int]:
+def _count_stacks(
+    session: Session, counter: _Counter, claimed: _UnclaimedMemory, regions: Sequence[Region]
+) -> tuple[list[Share], list[NamedMemory], int]:
     """Count stacks of live threads, of ended threads that were never joined, and those libc
     caches for
     new threads.
@@ -300,11 +303,14 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
     ended = unjoined_threads(target, session.engine, places)
     stacks = Runs.of(claimed.take(subtract(merged(one.stack for one in ended), live)))
-    left = [Place(one.stack.start, _function_name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
+    left = [NamedMemory(one.stack.start, _function_name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
-    shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in left), len(left))]
-    return [*shares, Share("cached-stacks", "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)
+    shares = [
+        Share(ShareSort.STACKS, "", taken, len(target.threads())),
+        Share(ShareSort.UNJOINED, "", sum(one.bytes for one in left), len(left)),
+    ]
+    return [*shares, Share(ShareSort.CACHED_STACKS, "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)
 
 
 def _function_name(session: Session, routine: int) -> str:
@@ -316,30 +322,30 @@ def _function_name(session: Session, routine: int) -> str:
     return printable(f"{os.path.basename(module.path)}+{routine - module.bias:#x}") if module is not None else ""
 
 
-def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:
+def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemory, regions: Sequence[Region]) -> Iterator[Share]:
     """Yield the remaining memory by kind of mapping."""
     modules = session.target.modules()
     left = Runs.of(claimed.left)
     files: Counter[str] = Counter()
-    sums = {"shared": 0, "kernel": 0}
-    unowned: list[Place] = []
+    sums = {ShareSort.SHARED: 0, ShareSort.KERNEL: 0}
+    unowned: list[NamedMemory] = []
     for region in regions:
         held = counter.bytes(left.within(region.start, region.end))
         if not held:
             continue
         module = holding(modules, region.start)
         if region.name.startswith(KERNELS):
-            sums["kernel"] += held
+            sums[ShareSort.KERNEL] += held
         elif region.name.startswith(SHARED) or not (region.private or region.name.startswith("/")):
-            sums["shared"] += held
+            sums[ShareSort.SHARED] += held
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") or module is None else module.path
             files[os.path.basename(path.removesuffix(" (deleted)"))] += held
         else:
-            unowned.append(Place(region.start, region.name, held))
-    largest = sorted((Place(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
-    yield Share("files", "", sum(files.values()), len(files), parts=tuple(largest))
+            unowned.append(NamedMemory(region.start, region.name, held))
+    largest = sorted((NamedMemory(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
+    yield Share(ShareSort.FILES, "", sum(files.values()), len(files), parts=tuple(largest))
     unowned.sort(key=lambda place: -place.bytes)
-    yield Share("unknown", "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
+    yield Share(ShareSort.UNKNOWN, "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
     for sort, size in sums.items():
         yield Share(sort, "", size)

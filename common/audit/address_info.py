@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional, cast
 
-from findleaks.audit.block_type import block_type, object_type
-from findleaks.audit.conventions import structure_phrase
+from findleaks.audit.block_type import find_block_type, find_object_type
+from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
-from findleaks.audit.in_flight import holder
-from findleaks.audit.leak_groups import hint_of
+from findleaks.audit.in_flight import describe_in_flight
+from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
@@ -77,7 +77,7 @@ class BlockInfo:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AddressDescription:
     """The description of one address."""
 
     address: int
@@ -117,7 +117,7 @@ class Answer:
         return SourceLine(own.file or None, own.line or None, functions)
 
 
-def _written(source: Sequence[SourcePlace]) -> str:
+def _format_source(source: Sequence[SourcePlace]) -> str:
     """Format source lines: " at io/parser.c:42, in list_add (inlined) at list.h:7"; "" if none is
     known."""
     if not source:
@@ -173,7 +173,7 @@ class Describer:
         used = state == State.IN_USE
         kind = self.session.latest.kind(index) if used else Kind.UNKNOWN
         type_name = self.type(index)
-        hint = "" if type_name or not used else hint_of(self.session, address, size)
+        hint = "" if type_name or not used else find_hint(self.session, address, size)
         if used and address in self._signal_stacks:
             hint = f"looks like an {SIGNAL_STACK}"
         return BlockInfo(
@@ -192,13 +192,13 @@ class Describer:
 
     def type(self, index: int) -> str:
         """Return the type of a block in use; "" if it is not in use or its type is unknown."""
-        return block_type(self.session, index)
+        return find_block_type(self.session, index)
 
     def _phrase(self, index: int) -> str:
         known = self.session.object_types
-        return known.phrase if known is not None and object_type(self.session, index) is not None else ""
+        return known.phrase if known is not None and find_object_type(self.session, index) is not None else ""
 
-    def answer(self, address: int) -> Answer:
+    def answer(self, address: int) -> AddressDescription:
         """Describe `address` as completely as possible."""
         region = self.region(address)
         index = self.session.directory.blocks.find(address)
@@ -207,55 +207,55 @@ class Describer:
         owned = self.session.directory.owner(address)
         if owned is not None:
             where = owned.allocator.locate(address) or ": ".join(filter(None, (owned.heap.arena, "allocator metadata, or free")))
-            return Answer(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
+            return AddressDescription(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
         for allocator in self.session.directory.allocators:
             if any(start <= address < end for start, end in allocator.metadata()):
                 where = allocator.locate(address) or "allocator metadata"
-                return Answer(address, "allocator", f"{allocator.name}, {where}", region=region, symbol=self.symbol(address))
+                return AddressDescription(address, "allocator", f"{allocator.name}, {where}", region=region, symbol=self.symbol(address))
         if region is None:
-            return Answer(address, "unmapped", "not mapped")
+            return AddressDescription(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
             if inside(reserved.ranges, address) is not None:
                 phrase = f"reserved by {printable(reserved.owner)} for growth: no memory is mapped there yet"
-                return Answer(address, "mapping", phrase, region=region)
+                return AddressDescription(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 
-    def _in_block(self, address: int, index: int, region: Optional[Region]) -> Answer:
+    def _in_block(self, address: int, index: int, region: Optional[Region]) -> AddressDescription:
         block = self.block(index)
         offset = address - block.address
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
-        holds = holder(self.session, block.address)
+        holds = describe_in_flight(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
-        structure = structure_phrase(self.session, index) if block.kind else ""
+        structure = describe_structure_of_block(self.session, index) if block.kind else ""
         phrase += f"; {structure}" if structure else ""
         disguised = next(disguised_references(self.session, index), None)
         phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
         sites = [one.number for one in self.session.sites.all_of(block.address)]
-        return Answer(address, "block", phrase, block=block, region=region, sites=sites)
+        return AddressDescription(address, "block", phrase, block=block, region=region, sites=sites)
 
-    def _in_region(self, address: int, region: Region) -> Answer:
+    def _in_region(self, address: int, region: Region) -> AddressDescription:
         root = inside(self.session.roots, address) is not None
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
             phrase = self._on_stack(address, thread, stack)
-            return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
+            return AddressDescription(address, "stack", phrase, region=region, thread=thread.tid, root=root)
         module = holding(self.target.modules(), address)
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
             symbol = self.symbol(address, source)
             name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
-            where = _written(source)
+            where = _format_source(source)
             phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
-            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
+            return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
         name = printable(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
         )
-        return Answer(address, "mapping", phrase, region=region, root=root)
+        return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
     def _managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else

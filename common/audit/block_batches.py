@@ -62,7 +62,7 @@ class Batch(NamedTuple):
     """Numbers of allocation sites; 0: not recorded."""
 
 
-class Gathered:
+class BatchCollector:
     """Joins small columns into batches of at least ROWS blocks.
     A batch costs as much time as hundreds of rows, so small ones would be slow."""
 

@@ -16,9 +16,9 @@ from functools import cache
 from itertools import chain, islice
 from typing import TypeVar
 
-from findleaks.arg_types import SizeRange, one_of
+from findleaks.arg_types import SizeRange, check_choice
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
-from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
+from findleaks.audit.block_batches import Batch, BatchCollector, BlockNames, NameTable
 from findleaks.audit.block_type import label_names
 from findleaks.block_types.text import known_characters, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
@@ -44,7 +44,7 @@ Part = TypeVar("Part", RowBatch, RowColumns)
 
 
 @dataclass(frozen=True)
-class Filters:
+class BlockFilters:
     """Conditions that a block must meet. None or "" accepts every block."""
 
     kinds: set[int] | None  # for blocks in use only
@@ -65,23 +65,23 @@ class Filters:
         return self.kinds is not None and State.IN_USE not in self.states
 
 
-def kinds_by_word(both: str) -> dict[str, set[int]]:
+def map_words_to_kinds(both: str) -> dict[str, set[int]]:
     """Map the words of --kind to kinds. `both`: the word for DEFINITE and INDIRECT."""
     return {**{kind.name.lower(): {kind} for kind in Kind if kind}, both: {Kind.DEFINITE, Kind.INDIRECT}}
 
 
-def kinds_of(words: str | None, known: dict[str, set[int]]) -> set[int] | None:
+def parse_kinds(words: str | None, known: dict[str, set[int]]) -> set[int] | None:
     """Return the kinds named by comma-separated `words`; None for None. Raises UsageError for an
     unknown word."""
-    return None if words is None else set[int]().union(*(known[one_of(word, known, "kind")] for word in words.split(",")))
+    return None if words is None else set[int]().union(*(known[check_choice(word, known, "kind")] for word in words.split(",")))
 
 
-def states_of(word: str) -> set[State]:
+def parse_states(word: str) -> set[State]:
     """Return the state named by the word, or every state for "all"."""
     return {state for state, name in STATES.items() if word in (name, "all")}
 
 
-def allocator_named(session: Session, name: str | None) -> str | None:
+def check_allocator_name(session: Session, name: str | None) -> str | None:
     """Return `name` unchanged. Raises UsageError if the process has no allocator of that name."""
     found = sorted({allocator.name for allocator in session.directory.allocators})
     if name is not None and name not in found:
@@ -92,7 +92,7 @@ def allocator_named(session: Session, name: str | None) -> str | None:
 class BlockRows:
     """The blocks of a session that pass the filters."""
 
-    def __init__(self, session: Session, filters: Filters) -> None:
+    def __init__(self, session: Session, filters: BlockFilters) -> None:
         self.session = session
         self.filters = filters
         self.describer = Describer(session)
@@ -144,12 +144,12 @@ class BlockRows:
     def batches(self, order: array[int] | None = None, limit: int = 0, hints: bool = True) -> Iterator[Batch]:
         """Yield columns of the blocks in `order`, or of all by address. limit 0: all. `hints`:
         include text hints."""
-        gathered = Gathered()
+        gathered = BatchCollector()
         for _ in self._gathered(gathered, order, limit, hints):
             yield from gathered.batches()
         yield from gathered.batches(last=True)
 
-    def _gathered(self, to: Gathered, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
+    def _gathered(self, to: BatchCollector, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
         """Add columns of the blocks to `to`, one part after the other."""
         rows = self._rows(typed=True)
         if rows is None:
@@ -172,7 +172,7 @@ class BlockRows:
         The second value is the index of the block after the part if the engine cannot format it,
         else None. limit 0: all."""
         at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
-        memory = _Windows(self.session, rows, order is None)
+        memory = _MemoryWindows(self.session, rows, order is None)
         while at < end and left:
             self._check_interrupt()
             made, alone = make(order, at, end, left), None
@@ -188,7 +188,7 @@ class BlockRows:
                         left, alone = left - 1, index
             yield made, alone
 
-    def _add(self, to: Gathered, made: RowColumns, with_hints: bool) -> None:
+    def _add(self, to: BatchCollector, made: RowColumns, with_hints: bool) -> None:
         """Add columns from the engine, with text hints and sites."""
         hints: list[str] = []
         if with_hints and made.hints.tobytes().strip(b"\0"):
@@ -196,7 +196,7 @@ class BlockRows:
         sites = self.session.sites
         to.add(made[:4], hints, [sites.of(address) for address in made.addresses] if len(sites) else [])
 
-    def _describe(self, to: Gathered, indices: Sequence[int]) -> None:
+    def _describe(self, to: BatchCollector, indices: Sequence[int]) -> None:
         """Add blocks that are described one by one."""
         blocks = [self.describer.block(index) for index in indices]
         names = [self.names.add(_names_of(block)) for block in blocks]
@@ -223,7 +223,7 @@ class BlockRows:
             while found := array("I", islice(indices, CHUNK)):
                 yield found, sum(map(blocks.size, found))
             return
-        at, end, memory = 0, self._end, _Windows(self.session, rows, True)
+        at, end, memory = 0, self._end, _MemoryWindows(self.session, rows, True)
         while at < end:
             self._check_interrupt()
             found, size, at, rare = rows.select(at, end)
@@ -341,7 +341,7 @@ class BlockRows:
 _SITE = re.compile(r'"address": "(0x[0-9a-f]+)"[^\n]*?"site": null')  # matches a row of JSON
 
 
-class _Windows:
+class _MemoryWindows:
     """Passes block memory to the engine.
 
     Memory that is mapped is passed at once. Other memory is copied in windows of WINDOW bytes that

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from findleaks.audit.address_info import STATES
 from findleaks.audit.block_batches import BlockNames
-from findleaks.audit.block_rows import BlockRows, Filters
+from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.engine.columns import NO_GROUP
 from findleaks.engine.terms import Kind
 from findleaks.session import Session
@@ -62,7 +62,7 @@ class _Numbers(dict[int, tuple[int, int, int, int]]):
         return found
 
 
-def block_table(session: Session, filters: Filters, limit: int = 0, largest: bool = False) -> BlockTable:
+def build_block_table(session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> BlockTable:
     """Return the blocks that pass `filters`, by address or the largest first.
 
     limit: the most blocks, 0 for all. Takes about 1 µs for each block; Blocks.columns, which has no
@@ -98,4 +98,4 @@ def _view(column: array[int]) -> memoryview:
     return memoryview(column).toreadonly()
 
 
-__all__ = ["NO_GROUP", "BlockTable", "Filters", "block_table"]
+__all__ = ["NO_GROUP", "BlockFilters", "BlockTable", "build_block_table"]

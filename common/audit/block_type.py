@@ -11,17 +11,17 @@ from findleaks.formatting import printable
 from findleaks.session import Session
 
 
-def block_type(session: Session, index: int) -> str:
+def find_block_type(session: Session, index: int) -> str:
     """Return the type of a block in use, safe to print; "" if unknown or not in use.
     It is the class of the managed object in the block, else the result of Types.of_block."""
     blocks = session.directory.blocks
     if blocks.state(index) != State.IN_USE:
         return ""
-    managed = object_type(session, index)
+    managed = find_object_type(session, index)
     return managed if managed is not None else printable(session.types.of_block(blocks.address(index), blocks.size(index)))
 
 
-def object_type(session: Session, index: int) -> Optional[str]:
+def find_object_type(session: Session, index: int) -> Optional[str]:
     """Return the class of the managed object in this block, safe to print; None if it has none."""
     known = session.object_types
     label = known.types[index] if known is not None else NO_LABEL

@@ -30,7 +30,8 @@ class _Sum:
 class ClassSite:
     """The blocks in use of one size class that one stack allocated.
 
-    `instance`: index of the allocator in `holdings`. `size`: usable bytes, 0 if they differ.
+    `instance`: index of the allocator in the list of `list_allocator_caches`. `size`: usable
+    bytes, 0 if they differ.
     `estimated`: the blocks that the sampled ones represent; None if all blocks were recorded."""
 
     instance: int
@@ -45,12 +46,12 @@ class ClassSite:
         return self.estimated or self.live
 
 
-def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Optional[SizeRange] = None) -> list[ClassSite]:
+def count_class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Optional[SizeRange] = None) -> list[ClassSite]:
     """Count the blocks of each size class by allocation site.
     Classes ascend by size; in each, the sites with the most bytes come first. `sizes`: limits the
     usable sizes that count."""
     low, high = sizes or (0, 1 << 64)
-    instances = {id(holding.allocator): (i, _classes(holding.caches)) for i, holding in enumerate(holdings)}
+    instances = {id(holding.allocator): (i, _class_finder(holding.caches)) for i, holding in enumerate(holdings)}
     directory, sites = session.directory, session.sites
     sums: dict[tuple[int, int, str, int], _Sum] = {}
     for recording in sites.recordings:
@@ -73,21 +74,21 @@ def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Op
                 sum_.blocks, sum_.bytes = sum_.blocks + 1, sum_.bytes + size
                 sum_.estimated[0] += weight
                 sum_.estimated[1] += weight * size
-    found = [_made(session, *key, sum_) for key, sum_ in sums.items()]
-    return sorted(found, key=lambda one: (one.instance, one.size or _lowest(one.name), -one.weight.bytes, one.site))
+    found = [_build_class_site(session, *key, sum_) for key, sum_ in sums.items()]
+    return sorted(found, key=lambda one: (one.instance, one.size or _class_sort_key(one.name), -one.weight.bytes, one.site))
 
 
 def _in_use(blocks: Blocks, index: int, address: int) -> bool:
     return blocks.state(index) == State.IN_USE and blocks.address(index) == address
 
 
-def _made(session: Session, instance: int, size: int, name: str, number: int, sum_: _Sum) -> ClassSite:
+def _build_class_site(session: Session, instance: int, size: int, name: str, number: int, sum_: _Sum) -> ClassSite:
     sampled = session.sites[number].recording.sampled
     estimated = Totals(round(sum_.estimated[0]), round(sum_.estimated[1])) if sampled else None
     return ClassSite(instance, name, size, number, Totals(sum_.blocks, sum_.bytes), estimated)
 
 
-def _lowest(name: str) -> int:
+def _class_sort_key(name: str) -> int:
     """Return the sort key of a class without a single size.
     "16-32": the lowest size. "64" (a class of chunks): that number. Any other class contains large
     blocks and comes last."""
@@ -95,7 +96,7 @@ def _lowest(name: str) -> int:
     return int(band[1]) if band else int(name) if name.isdecimal() else 1 << 64
 
 
-def _classes(caches: Sequence[Cache]) -> Callable[[int, str], tuple[int, str]]:
+def _class_finder(caches: Sequence[Cache]) -> Callable[[int, str], tuple[int, str]]:
     """Return a function that maps (size, class name or "") to (size of the class, class name).
     The size is 0 for classes of several sizes."""
     named = {cache.name: (cache.size, cache.name) for cache in caches}

@@ -67,22 +67,22 @@ class AllocatorCaches:
         return self.total.cached_bytes + self.total.free_bytes + self.spare
 
 
-def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[AllocatorCaches]:
+def list_allocator_caches(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[AllocatorCaches]:
     """Return the caches of every allocator, or of those with this name, in the order of
     discovery."""
-    return [_holding_of(session, one, by_arena) for one in session.directory.allocators if name in (None, one.name)]
+    return [_read_allocator_caches(session, one, by_arena) for one in session.directory.allocators if name in (None, one.name)]
 
 
-def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> AllocatorCaches:
+def _read_allocator_caches(session: Session, allocator: Allocator, by_arena: bool) -> AllocatorCaches:
     directory = session.directory
     session.report_progress(f"counting {allocator.name}'s blocks", 0.0)
     caches = allocator.caches(directory.blocks)
     arenas = allocator.arenas(directory.blocks)
-    total = amount(caches)
+    total = sum_caches(caches)
     held = arenas or [Arena("", 0, 0, 0, sum(part.end - part.start for heap in allocator.heaps() for part in heap.parts()))]
     made = AllocatorCaches(
         allocator,
-        caches if by_arena else merged(caches),
+        caches if by_arena else merge_over_arenas(caches),
         arenas,
         allocator.thread_caches(directory.blocks),
         total,
@@ -94,11 +94,11 @@ def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> Alloc
     # The calls above may have found further problems.
     reported = {problem.what for problem in directory.problems}
     made.problems.extend(problem.what for problem in allocator.problems if problem.what not in reported)
-    made.problems.extend(_differences(session, made))
+    made.problems.extend(_find_differences(session, made))
     return made
 
 
-def amount(caches: Iterable[Cache]) -> Amount:
+def sum_caches(caches: Iterable[Cache]) -> Amount:
     """Return the sum over these size classes."""
     sums = [0] * len(Amount._fields)
     for cache in caches:
@@ -107,7 +107,7 @@ def amount(caches: Iterable[Cache]) -> Amount:
     return Amount(*sums)
 
 
-def merged(caches: Iterable[Cache]) -> list[Cache]:
+def merge_over_arenas(caches: Iterable[Cache]) -> list[Cache]:
     """Sum each size class over all arenas, ascending by size.
 
     Allocator-specific counters (`own`) are kept only for a class in one arena, as not all of them
@@ -117,7 +117,7 @@ def merged(caches: Iterable[Cache]) -> list[Cache]:
         groups.setdefault((cache.size, cache.name), []).append(cache)
     made = []
     for (size, name), group in groups.items():
-        sums = amount(group)
+        sums = sum_caches(group)
         own = group[0].own if len(group) == 1 else {}
         made.append(Cache("", name, size, *sums, _sum_of_known(c.allocs for c in group), _sum_of_known(c.fails for c in group), own))
     return sorted(made, key=by_size)
@@ -156,7 +156,7 @@ ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
 }
 
 
-def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
+def sort_caches(caches: Sequence[Cache], sort: str) -> list[Cache]:
     """Sort size classes; equal ones ascend by size. By "size", the classes of an arena stay
     together."""
     if sort != "size":
@@ -165,19 +165,19 @@ def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
     return sorted(caches, key=lambda cache: (arenas[cache.arena], by_size(cache)))
 
 
-def ordered_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
+def sort_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
     """Sort arenas, the most bytes first; by "size", keep the allocator's order."""
     return sorted(arenas, key=ARENA_KEYS[sort])
 
 
-def ordered_threads(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
+def sort_thread_caches(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
     """Sort thread caches, the most bytes first; by "size", ascending by thread."""
     if sort != "size":
         return sorted(kept, key=lambda one: (-one.bytes, one.thread))
     return sorted(kept, key=lambda one: one.thread)
 
 
-def _differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
+def _find_differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
     """Yield differences between the counts of an allocator's size classes and the blocks in its
     heaps."""
     directory, name = session.directory, holding.name

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 from findleaks.allocators.bulk import pointing
 from findleaks.audit.containers import Container
-from findleaks.audit.containers.hashes import standard
-from findleaks.audit.containers.lists import ring
-from findleaks.audit.containers.reader import Reader
+from findleaks.audit.containers.hashes import recognise_unordered_map
+from findleaks.audit.containers.lists import recognise_ring
+from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import first_recognised
-from findleaks.audit.containers.trees import gnu_tree, llvm_tree
-from findleaks.audit.owner import Sort
+from findleaks.audit.containers.trees import recognise_gnu_tree, recognise_llvm_tree
+from findleaks.audit.owner import OwnerSort
 from findleaks.audit.owners import Owners
 from findleaks.engine.dominators import NO_ROOT, root_node
 from findleaks.errors import UnreadableMemory
@@ -32,17 +32,17 @@ MAX_POINTERS = 50_000  # most words of variables that are examined: about a seco
 # Most bytes of a structure that may contain heads; larger blocks are arrays and buffers.
 MAX_BLOCK = 1 << 14
 
-_SURE = (gnu_tree, standard, ring, llvm_tree)
+_SURE = (recognise_gnu_tree, recognise_unordered_map, recognise_ring, recognise_llvm_tree)
 
 
-def find_container_owners(session: Session, reader: Reader, named: Owners) -> tuple[array[int], list[int]]:
+def find_container_owners(session: Session, reader: ContainerReader, named: Owners) -> tuple[array[int], list[int]]:
     """Find the owners of containers with heads in variables or in blocks that variables point to.
     Returns the arguments of Dominators.set_owners; the first is empty if no container has an
     owner."""
     parts = array("I")
     container_owners: list[int] = []
     for number, owner in enumerate(named.all):
-        if owner.sort != Sort.MANAGED:  # managed variables are the first owners
+        if owner.sort != OwnerSort.MANAGED:  # managed variables are the first owners
             break
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         block = reader.blocks.find(owner.words[0][1]) if not owner.apart else -1
@@ -51,7 +51,7 @@ def find_container_owners(session: Session, reader: Reader, named: Owners) -> tu
             if index >= 0 and parts[index] == NO_ROOT:
                 parts[index] = len(container_owners)
                 container_owners.append(holder)
-    for node, container in _heads(session, reader, named):
+    for node, container in _find_heads(session, reader, named):
         session.report_progress("finding containers", 0.0)
         # 4 bytes for each block, so it is allocated only if a container exists.
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
@@ -61,7 +61,7 @@ def find_container_owners(session: Session, reader: Reader, named: Owners) -> tu
     return parts, container_owners
 
 
-def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
+def _find_heads(session: Session, reader: ContainerReader, named: Owners) -> Iterator[tuple[int, Container]]:
     """Yield (node of the owner, container). Each container is yielded once."""
     heaps = merged(session.heap_ranges())
     if not heaps:
@@ -69,7 +69,7 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
     seen: set[int] = set()
     looked = pointers = 0
     for number, owner in enumerate(named.all):
-        if owner.sort > Sort.THREAD_LOCAL:
+        if owner.sort > OwnerSort.THREAD_LOCAL:
             break
         for piece in session.pieces(owner.ranges, "finding containers"):
             addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
@@ -77,8 +77,8 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
                 pointers += 1
                 if inside(heaps, value) is None:
                     continue
-                if _counts(reader, address):
-                    yield from ((root_node(number), made) for made in _at(reader, address))
+                if _has_plausible_count(reader, address):
+                    yield from ((root_node(number), made) for made in _intact_container_at(reader, address))
                 place = reader.place(value)
                 if place is None or place.block in seen or place.offset or place.size > MAX_BLOCK or looked > MAX_BYTES:
                     continue
@@ -86,10 +86,10 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
                 looked += place.size
                 if len(seen) % 256 == 0:
                     session.report_progress("finding containers", 0.0)
-                yield from ((place.block, made) for made in _in_block(reader, place.start, place.size))
+                yield from ((place.block, made) for made in _find_in_block(reader, place.start, place.size))
 
 
-def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
+def _find_in_block(reader: ContainerReader, start: int, size: int) -> Iterator[Container]:
     """Yield containers with heads in a block.
     The node count of a head is 2 or 3 words after its first word, so a head is tried only at these
     places."""
@@ -104,12 +104,12 @@ def _in_block(reader: Reader, start: int, size: int) -> Iterator[Container]:
     for count in [(address - start) // reader.size for address in counts]:
         for number in (count - 3, count - 2):
             if number > reached and low <= words[number] < high and low <= words[number + (2 if number == count - 3 else 1)] < high:
-                for made in _at(reader, start + number * reader.size):
+                for made in _intact_container_at(reader, start + number * reader.size):
                     reached = (made.end - start) // reader.size - 1
                     yield made
 
 
-def _at(reader: Reader, address: int) -> Iterator[Container]:
+def _intact_container_at(reader: ContainerReader, address: int) -> Iterator[Container]:
     """Yield the container with its head at this address, if it is intact."""
     made = first_recognised(reader, address, _SURE)
     if made is not None:
@@ -118,7 +118,7 @@ def _at(reader: Reader, address: int) -> Iterator[Container]:
             yield made
 
 
-def _counts(reader: Reader, address: int) -> bool:
+def _has_plausible_count(reader: ContainerReader, address: int) -> bool:
     """Whether a plausible node count is at a place where heads have one."""
     words = reader.words(address + 2 * reader.size, 2)
     return words is not None and any(LEAST <= word <= reader.most for word in words)

@@ -41,14 +41,14 @@ STRUCTURES = {
 owner."""
 
 
-def structure_sentences(found: Iterable[Recognised]) -> Iterator[str]:
+def describe_structures(found: Iterable[Recognised]) -> Iterator[str]:
     """Yield sentences such as "5 hash tables of Rust (HashMap, HashSet): 2.6 MiB"."""
     for one in found:
         _, block, of = STRUCTURES[one.structure]
         yield f"{counted(one.blocks, block)} {of}: {size(one.bytes)}"
 
 
-def structure_phrase(session: Session, index: int) -> str:
+def describe_structure_of_block(session: Session, index: int) -> str:
     """Describe the structure in a block: "hash table of Rust (HashMap, HashSet), 3 entries in 4
     places, referenced by the word at 0x…, 96 B behind its start".
     "" for a block that contains no recognised structure."""
@@ -62,11 +62,11 @@ def structure_phrase(session: Session, index: int) -> str:
     return f"{block} {of}{filled}, referenced by {by}, {number(offset)} B behind its start"
 
 
-def sentences(learned: Learned, word: int) -> Iterator[str]:
+def describe_conventions(learned: Learned, word: int) -> Iterator[str]:
     """Yield one sentence for each convention: "1,128 blocks (9.2 MiB) have a header of 24 B that
     the program added".
     `word`: size of a pointer in bytes."""
-    for name in names(learned.heuristics):
+    for name in list_heuristic_names(learned.heuristics):
         yield f"blocks that {_MEANINGS[name]} count as reachable"
     tagged = [one for one in learned.conventions if one.offset < 2 * word and not one.heuristic]
     if len(tagged) > 1:
@@ -102,12 +102,12 @@ def _convention(one: Convention, word: int) -> str:
     return f"have a header of {number(one.offset)} B that the program added"
 
 
-def held_by_interiors(session: Session) -> Totals:
+def count_interior_blocks(session: Session) -> Totals:
     """Count the blocks that are reachable only by recognised structures and conventions."""
     return Totals.sum_of((session.structures.held, session.learned.held))
 
 
-def summary(held: Totals) -> str:
+def summarise_interior_blocks(held: Totals) -> str:
     """Return "31 MiB in 44,153 blocks count as reachable, though only interior pointers refer to
     them (--heuristics auto)"; "" if there are none."""
     if not held.blocks:
@@ -116,7 +116,7 @@ def summary(held: Totals) -> str:
     return f"{count} count as reachable, though only interior pointers refer to them (--heuristics auto)"
 
 
-def names(heuristics: Heuristic) -> list[str]:
+def list_heuristic_names(heuristics: Heuristic) -> list[str]:
     """Return memcheck's names of the heuristics, in the order of its documentation."""
     return [name for name, one in BY_CONTENT.items() if heuristics & one]
 
@@ -126,10 +126,10 @@ def applied_heuristics(session: Session, asked: str) -> Heuristics:
     learned = session.learned
     return Heuristics(
         asked,
-        applied=names(learned.heuristics),
+        applied=list_heuristic_names(learned.heuristics),
         conventions=[_convention_result(one) for one in learned.conventions],
         structures=[_structure_result(one) for one in session.structures.found],
-        held=Amount.of(held_by_interiors(session)),
+        held=Amount.of(count_interior_blocks(session)),
         disguised=disguised_pointers(session),
     )
 

@@ -40,7 +40,7 @@ _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
 
 
 @dataclass(frozen=True)
-class Written:
+class OverwrittenBytes:
     """The bytes at a damaged place."""
 
     start: int  # [start, end): all adjacent bytes of this sort, which may extend beyond the place
@@ -80,7 +80,7 @@ class Damage:
     at: Optional[Neighbour] = None
     after: Optional[Neighbour] = None
     damaged: Optional[Range] = None
-    written: Optional[Written] = None
+    written: Optional[OverwrittenBytes] = None
     # Bytes from the end of the block before to the first damaged byte.
     past_end: Optional[int] = None
     overrun: int = 0  # fewest bytes that were written past that end; 0 if the write began elsewhere
@@ -132,7 +132,7 @@ class Explainer:
             past_end = changed.start - before.end
             if written is not None and written.start < before.end:
                 overrun = min(written.end, place.end) - before.end
-        cause = _cause(before, at, after, written, changed, overrun)
+        cause = _explain_cause(before, at, after, written, changed, overrun)
         damaged = changed if changed.end > changed.start else None
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
@@ -170,7 +170,7 @@ class Explainer:
         differ = [i for i in range(arch.word) if found[i] != right[i]]
         return Range(place.start + differ[0], place.start + differ[-1] + 1) if differ else place
 
-    def _what_was_written(self, place: Range, changed: Range) -> Optional[Written]:
+    def _what_was_written(self, place: Range, changed: Range) -> Optional[OverwrittenBytes]:
         """Classify the changed bytes, extended by adjacent bytes of the same sort."""
         data = self._read(changed.start, changed.end - changed.start)
         if not data:
@@ -179,14 +179,14 @@ class Explainer:
         base, whole = changed.start - len(before), before + data + self._read_around(changed.end, before=False)
         first, last = len(before), len(before) + len(data)
         if not data.strip(b"\0"):
-            return Written(changed.start, changed.end, "zeros", "a zero byte" if len(data) == 1 else f"{len(data)} zero bytes")
+            return OverwrittenBytes(changed.start, changed.end, "zeros", "a zero byte" if len(data) == 1 else f"{len(data)} zero bytes")
         found = _same_byte(whole, first, last)
         if found is not None:
             start, end = found
             byte = whole[start]
             shown = f' ("{chr(byte)}")' if 33 <= byte < 127 else ""
             phrase = f"the byte {byte:#04x}{shown}, {number(end - start)} times"
-            return Written(base + start, base + end, "pattern", phrase, hex(byte))
+            return OverwrittenBytes(base + start, base + end, "pattern", phrase, hex(byte))
         wide = last - first >= self.target.arch.word // 2
         if wide and self._points(int.from_bytes(self._read(place.start, self.target.arch.word), self.target.arch.byteorder)):
             return self._word(place)
@@ -195,10 +195,10 @@ class Explainer:
             start, end = found
             text = whole[start:end].decode("ascii", "replace")
             cut = "…" if start == 0 and before else ""
-            return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', printable(text, 600))
+            return OverwrittenBytes(base + start, base + end, "text", f'text, "{cut}{_shorten(text)}"', printable(text, 600))
         return self._word(place)
 
-    def _word(self, place: Range) -> Written:
+    def _word(self, place: Range) -> OverwrittenBytes:
         """Classify a word that is neither text nor equal bytes: a pointer, a number, a known
         marker, or unknown bytes."""
         arch = self.target.arch
@@ -206,31 +206,31 @@ class Explainer:
         data = self._read(place.start, size)
         if len(data) < size:
             raw = self._read(place.start, place.end - place.start)
-            return Written(place.start, place.end, "bytes", f"the bytes {raw.hex(' ')}", raw.hex())
+            return OverwrittenBytes(place.start, place.end, "bytes", f"the bytes {raw.hex(' ')}", raw.hex())
         value = int.from_bytes(data, arch.byteorder)
         for half in (value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF):
             if half in PATTERNS:
-                return Written(place.start, place.start + size, "pattern", PATTERNS[half], hex(half))
+                return OverwrittenBytes(place.start, place.start + size, "pattern", PATTERNS[half], hex(half))
         if self._points(value):
             start, end = self._pointers(place.start)
             answer = self.describer.answer(value)
             count = (end - start) // size
             many = f", one of {count} adjacent pointers" if count > 1 else ""
             phrase = f"a pointer, {value:#x}{many}: {printable(answer.phrase)}"
-            return Written(start, end, "pointer", phrase, answer.result().to_json())
+            return OverwrittenBytes(start, end, "pointer", phrase, answer.result().to_json())
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
             phrase = f"a link mangled by glibc, to {clear:#x}: {printable(answer.phrase)}"
-            return Written(place.start, place.start + size, "link", phrase, answer.result().to_json())
+            return OverwrittenBytes(place.start, place.start + size, "link", phrase, answer.result().to_json())
         number = signed(value, 8 * size)
         if abs(number) < 1 << 32:
             shown = f"the number {number:,}" + (f" ({value:#x})" if abs(number) > 9 else "")
-            return Written(place.start, place.start + size, "number", shown, number)
+            return OverwrittenBytes(place.start, place.start + size, "number", shown, number)
         if size == 8 and value & 0xFFFFF == 0 and 0x3E0 <= value >> 52 & 0x7FF <= 0x43F:
             real = struct.unpack("<d", value.to_bytes(8, "little"))[0]
-            return Written(place.start, place.start + size, "number", f"the floating-point number {real:g}", real)
-        return Written(place.start, place.start + size, "bytes", f"{value:#x}, neither text nor pointer", data.hex())
+            return OverwrittenBytes(place.start, place.start + size, "number", f"the floating-point number {real:g}", real)
+        return OverwrittenBytes(place.start, place.start + size, "bytes", f"{value:#x}, neither text nor pointer", data.hex())
 
     def _points(self, value: int) -> bool:
         return value >= self.target.arch.page and self.describer.region(value) is not None
@@ -320,13 +320,18 @@ def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
     return (start, end) if whole and end - start >= RUN else None
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     safe = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     return safe if len(safe) <= 60 else safe[:28] + "…" + safe[-31:]
 
 
-def _cause(
-    before: Optional[Neighbour], at: Optional[Neighbour], after: Optional[Neighbour], written: Optional[Written], place: Range, overrun: int
+def _explain_cause(
+    before: Optional[Neighbour],
+    at: Optional[Neighbour],
+    after: Optional[Neighbour],
+    written: Optional[OverwrittenBytes],
+    place: Range,
+    overrun: int,
 ) -> str:
     """Return the most likely cause, as a phrase."""
     if at is not None:
@@ -344,7 +349,7 @@ def _cause(
     return f"most likely {past_end}"
 
 
-def first_each(problems: Sequence[Problem]) -> list[Problem]:
+def select_first_problems(problems: Sequence[Problem]) -> list[Problem]:
     """Return the first problem of each damaged place, by address, corruption before limits of
     reading."""
     kept: dict[tuple[int, int], Problem] = {}

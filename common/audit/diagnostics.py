@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.directory import known
-from findleaks.audit.missing_memory import missing_memory
+from findleaks.audit.missing_memory import find_missing_memory
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
@@ -37,25 +37,27 @@ def result_warnings(session: Session, unread_reported: bool = False) -> Iterator
     yield from (problem.what for problem in session.directory.problems)
     yield from _blank_stack_warning(session.target)
     yield from _unread_memory(session, unread_reported)
-    yield from (missing.sentence() for missing in missing_memory(session))
+    yield from (missing.sentence() for missing in find_missing_memory(session))
     if session.target.live and session.target.unread:
         yield _unread_sentence(session.target)
     if session.target.unknown_registers:
         yield f"{session.target.unknown_registers} are unknown: blocks that only these registers refer to are reported as leaked"
 
 
-def trusted(session: Session) -> bool:
+def is_trusted(session: Session) -> bool:
     """Whether leaks can be trusted.
     False if memory that can hold references is missing (regions, registers, part of a heap, every
     thread), or if no block was found."""
     target = session.target
-    missing = subtract(target.unread, target.excluded) or _missed(session, target.excluded) or missing_memory(session)
+    missing = (
+        subtract(target.unread, target.excluded) or _missing_reference_memory(session, target.excluded) or find_missing_memory(session)
+    )
     complete = not (missing or target.truncated or session.directory.problems)
     complete = complete and not target.unknown_registers and session.directory.blocks.totals(State.IN_USE).blocks > 0
-    return complete and bool(target.threads()) and not blank_stacks(target)
+    return complete and bool(target.threads()) and not find_blank_stacks(target)
 
 
-def _missed(session: Session, ranges: Sequence[Range]) -> list[Range]:
+def _missing_reference_memory(session: Session, ranges: Sequence[Range]) -> list[Range]:
     """Return the missing ranges that can hold references: without memory that only allocators use,
     such as the shadow memory of a sanitizer."""
     own = (part for allocator in session.directory.allocators for part in allocator.metadata()) if ranges else ()
@@ -67,7 +69,7 @@ def target_warnings(session: Session) -> list[str]:
     target, found = session.target, session.target.warnings
     if not target.excluded:
         return found
-    missed = _missed(session, target.excluded)
+    missed = _missing_reference_memory(session, target.excluded)
     about = [excluded_warning(missed)] if missed else []
     return [other for one in found for other in (about if one == excluded_warning(target.excluded) else [one])]
 
@@ -80,7 +82,7 @@ def _unread_sentence(target: Target) -> str:
     return f"{amount} of writable memory cannot be read ({some(sorted(names))}): pointers in it are not seen"
 
 
-def blank_stacks(target: Target) -> list[int]:
+def find_blank_stacks(target: Target) -> list[int]:
     """Return the tids of threads whose stack is all zeros from the stack pointer up.
     No running thread has such a stack.
 
@@ -123,7 +125,7 @@ def _first_nonzero(target: Target, start: int, end: int) -> int:
 
 
 def _blank_stack_warning(target: Target) -> Iterator[str]:
-    blank, threads = len(blank_stacks(target)), len(target.threads())
+    blank, threads = len(find_blank_stacks(target)), len(target.threads())
     if blank:
         whose = f"{blank} of {threads} threads" if threads > 1 else "the only thread"
         yield (
@@ -138,13 +140,13 @@ def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     others = ", ".join(sorted(name for name in _module_names(session) if name.startswith(OTHERS)))
     if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({others} is loaded)" if others else ""
-        unowned, _ = _unowned(session, _managed(session))
+        unowned, _ = _count_unattributed(session, _managed(session))
         memory = f"{size(unowned)} of anonymous writable memory belongs to none of these allocators: {', '.join(known())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
         if not any(part.bytes for part in _managed(session)):
             yield f"{found}{loaded}: leaks cannot be determined; {memory}. `whatis` still works"
         return
-    unowned, total = _unowned(session)
+    unowned, total = _count_unattributed(session)
     if others:
         yield (
             f"{others} is loaded, and findleaks cannot read its blocks: its memory counts as root "
@@ -154,7 +156,7 @@ def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     if reported:
         return
     if unowned > max(UNOWNED * total, 1 << 20):
-        unowned, total = _unowned(session, _managed(session))
+        unowned, total = _count_unattributed(session, _managed(session))
     if unowned > max(UNOWNED * total, 1 << 20):
         share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) is unattributed"
         yield f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not detected"
@@ -164,12 +166,12 @@ def _managed(session: Session) -> list[Part]:
     return [part for runtime in session.runtimes for part in runtime.parts()]
 
 
-def notes(session: Session) -> list[str]:
+def list_runtime_notes(session: Session) -> list[str]:
     """Return a sentence for each fact about managed memory that is known, or missing."""
     return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
-def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
+def _count_unattributed(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
     """Count unattributed private memory and all private memory, in resident bytes (mapped if
     residency is unknown).
 
@@ -181,11 +183,11 @@ def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
     unowned = subtract(anonymous, subtract(anonymous, session.root_memory))
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
     unowned = subtract(unowned, merged([*others, *(piece for part in managed for piece in part.ranges)]))
-    held = [_resident(session, ranges) for ranges in (unowned, private)]
+    held = [_count_resident(session, ranges) for ranges in (unowned, private)]
     return held[0], max(held[1], held[0], 1)
 
 
-def _resident(session: Session, ranges: Sequence[Range]) -> int:
+def _count_resident(session: Session, ranges: Sequence[Range]) -> int:
     """Count bytes in memory or in swap, by the residency that the command read, if it did."""
     found, pages = 0, session.presence
     for start, end in ranges:

@@ -52,15 +52,15 @@ class DisguisedReference(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the disguise: "tagged pointer: tags in the top 16 bits"."""
-        return described(self.form)
+        return describe_form(self.form)
 
 
-def described(form: Form) -> str:
+def describe_form(form: Form) -> str:
     """Describe a form of disguise: "tagged pointer: tags in the top 16 bits"."""
     return f"{_WORDING[form.kind].name}: {_detail(form)}"
 
 
-def _users(form: Form) -> str:
+def _describe_pointers(form: Form) -> str:
     """Describe pointers of a form: "tagged pointers (tags in the top 16 bits, as in boost::lockfree
     or NaN boxing)"."""
     words = _WORDING[form.kind]
@@ -72,22 +72,21 @@ def _detail(form: Form) -> str:
     return _WORDING[form.kind].detail.format(base=form.base, shift=form.shift, scale=1 << form.shift)
 
 
-def sentences(session: Session) -> Iterator[str]:
+def describe_disguises(session: Session) -> Iterator[str]:
     """Yield sentences on the blocks that are reachable by disguised pointers, the groups that have
     some, and the memory that was not searched."""
     found = session.disguised
     for one in found.conventions:
         if one.blocks:
-            yield (
-                f"{blocks(one.blocks)}{_sizes(one.sizes)} {'is' if one.blocks == 1 else 'are'} referenced only by {_users(one.form)}: "
-                f"they count as reachable; --heuristics none reports them as leaked"
-            )
+            count = f"{blocks(one.blocks)}{_sizes(one.sizes)} {'is' if one.blocks == 1 else 'are'}"
+            why = f"referenced only by {_describe_pointers(one.form)}"
+            yield f"{count} {why}: they count as reachable; --heuristics none reports them as leaked"
     if found.held.blocks > sum(one.blocks for one in found.conventions):
         count = f"{blocks(found.held.blocks)} ({size(found.held.bytes)})"
         yield f"together with the blocks that only these refer to, {count} count as reachable"
-    for part in partly(session)[:MAX_PARTLY]:
+    for part in list_partly_disguised(session)[:MAX_PARTLY]:
         count = f"{number(part.blocks)} of {number(part.of)} leaked blocks of {number(part.size)} B"
-        yield f"{count} have a disguised pointer from live memory: {_users(part.form)}"
+        yield f"{count} have a disguised pointer from live memory: {_describe_pointers(part.form)}"
     if found.left_out:
         yield f"only a sample of the memory ({size(found.left_out)}) was searched for disguised pointers to these blocks"
 
@@ -100,7 +99,7 @@ def _sizes(sizes: Sequence[int]) -> str:
     return f" of {', '.join(words)} B and {number(more)} more sizes" if more > 0 else f" of {some(words)} B"
 
 
-def partly(session: Session) -> Sequence[Partly]:
+def list_partly_disguised(session: Session) -> Sequence[Partly]:
     """Return the groups in which some leaked blocks have a disguised pointer, the largest first."""
     return sorted(session.disguised.partly, key=lambda one: (-one.blocks * one.size, one.size))
 
@@ -111,7 +110,7 @@ def disguised_pointers(session: Session) -> Disguised:
     return Disguised(
         conventions=[_convention(one) for one in found.conventions],
         held=Amount.of(found.held),
-        partly=[_part(one) for one in partly(session)],
+        partly=[_part(one) for one in list_partly_disguised(session)],
         left_out=found.left_out,
     )
 
@@ -137,16 +136,16 @@ def _form(form: Form) -> tuple[str, Optional[int], Optional[int]]:
     return form.kind.name.lower(), form.base if compressed else None, form.shift if compressed or form.shift else None
 
 
-def referred(session: Session) -> frozenset[int]:
+def list_disguised_targets(session: Session) -> frozenset[int]:
     """Return the indices of the blocks that a disguised pointer refers to."""
-    return session.once(referred, lambda: frozenset(edge & NO_BLOCK for edge in session.disguised.edges))
+    return session.once(list_disguised_targets, lambda: frozenset(edge & NO_BLOCK for edge in session.disguised.edges))
 
 
 def disguised_references(session: Session, target: int, source: int = -2) -> Iterator[DisguisedReference]:
     """Yield the disguised pointers to block `target`. `source`: only those in this block, -1 for
     roots."""
     found = session.disguised
-    if target not in referred(session):
+    if target not in list_disguised_targets(session):
         return
     start = session.directory.blocks.address(target)
     wanted = None if source == -2 else (source if source >= 0 else NO_BLOCK)

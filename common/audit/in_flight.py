@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 
-def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> InFlight:
+def find_in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> InFlight:
     """Return the blocks that threads inside an allocator use, which count as reachable.
     `changed`: further places that these threads were changing."""
     blocks, places = session.directory.blocks, [*session.directory.half_changed, *changed]
@@ -24,25 +24,25 @@ def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) 
     return InFlight(
         len(sizes),
         sum(sizes),
-        threads=[_stopped(one) for one in session.inside],
-        half_changed=[_half_changed(problem, one) for problem, one in places],
+        threads=[_to_stopped_thread(one) for one in session.inside],
+        half_changed=[_to_half_changed(problem, one) for problem, one in places],
         reads=session.reads,
     )
 
 
-def _stopped(one: Inside) -> StoppedThread:
+def _to_stopped_thread(one: Inside) -> StoppedThread:
     from findleaks.results.note_parts import StoppedThread  # few processes have such threads
 
     return StoppedThread(one.thread, printable(one.where), one.unwound)
 
 
-def _half_changed(problem: Problem, one: Inside) -> HalfChanged:
+def _to_half_changed(problem: Problem, one: Inside) -> HalfChanged:
     from findleaks.results.note_parts import HalfChanged
 
     return HalfChanged(one.thread, printable(problem.what, 600))
 
 
-def in_flight_line(found: InFlight) -> str:
+def format_in_flight(found: InFlight) -> str:
     """Return "2 threads were stopped inside malloc or free: 3 blocks in flight count as
     reachable"."""
     threads, blocks, changed = len(found.threads), found.blocks, len(found.half_changed)
@@ -57,7 +57,7 @@ def in_flight_line(found: InFlight) -> str:
     return f"{whose} stopped inside malloc or free{seems}: {held}{rest}"
 
 
-def holder(session: Session, address: int) -> str:
+def describe_in_flight(session: Session, address: int) -> str:
     """Return "in flight: thread 17 is in libc.so.6 (malloc)"; "" if no such thread uses the
     block."""
     one = session.in_flight.get(address)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from findleaks.audit.references import Reference, references_to
+from findleaks.audit.references import Reference, find_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, counted, number, size
@@ -15,7 +15,7 @@ from findleaks.session import Session
 MOST_POINTERS = 1000  # most pointers into one block that are examined
 
 
-class Head(NamedTuple):
+class InteriorHead(NamedTuple):
     """A possibly leaked block that reachable memory has a pointer into the middle of."""
 
     address: int
@@ -55,7 +55,7 @@ class Head(NamedTuple):
         }
 
 
-def largest_head(session: Session, graph: Graph) -> Optional[Head]:
+def find_largest_head(session: Session, graph: Graph) -> Optional[InteriorHead]:
     """Return the head under which the most bytes are counted.
     None if every possible block is a head, or if no pointer into it is found."""
     heads, owned = graph.heads(), session.directory.blocks
@@ -68,13 +68,13 @@ def largest_head(session: Session, graph: Graph) -> Optional[Head]:
     pointers = tuple(sorted(found, key=lambda one: not one.address))  # registers last
     if not pointers:
         return None
-    return Head(address, own, Totals(1 + below.blocks, own + below.bytes), len(heads), pointers)
+    return InteriorHead(address, own, Totals(1 + below.blocks, own + below.bytes), len(heads), pointers)
 
 
 def _pointers(session: Session, graph: Graph, start: int, length: int) -> Iterator[Reference]:
     """Yield live pointers into the middle of a block, from roots and reachable blocks."""
     owned = session.directory.blocks
-    for reference in references_to(session, start + 1, start + length):
+    for reference in find_references(session, start + 1, start + length):
         source = owned.find(reference.address) if reference.address else -1
         if reference.live and (source < 0 or graph.kind(source) == Kind.REACHABLE):
             yield reference

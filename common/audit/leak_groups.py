@@ -8,7 +8,7 @@ from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, NamedTuple, Optional, cast
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.block_type import block_type, label_names
+from findleaks.audit.block_type import find_block_type, label_names
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
@@ -100,23 +100,23 @@ class Leak(NamedTuple):
         )
 
 
-def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
+def list_leaks(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
     """Return groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered.
     Groups that `suppressions` covers are left out, and counted there.
 
     The engine groups managed objects by class, and other blocks by their first word if it
     identifies a type. The rest (arrays with a cookie, strings, plain structures) is examined one by
     one: a rule must not suppress a block because another block of the same size matches it."""
-    groups = lost_groups(session, graph)
-    typed = [_typed(session, group) for group in groups if group.type_word or group.label != NO_LABEL]
+    groups = group_leaked_blocks(session, graph)
+    typed = [_leak_of_typed_group(session, group) for group in groups if group.type_word or group.label != NO_LABEL]
     plain = [group for group in groups if not group.type_word and group.label == NO_LABEL]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     every = [*typed, *((leak, "") for leak in leaks)]
-    return [leak for leak, _ in every] if suppressions is None else list(_unsuppressed(every, suppressions))
+    return [leak for leak, _ in every] if suppressions is None else list(_drop_suppressed(every, suppressions))
 
 
-def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
+def group_leaked_blocks(session: Session, graph: Graph) -> Sequence[Group]:
     """Return the engine's groups of DEFINITE and POSSIBLE blocks."""
 
     def grouped() -> Sequence[Group]:
@@ -125,10 +125,10 @@ def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
             graph.represent_cycles(words, session.types.ranges())
         return graph.groups(session.pieces(session.heap_ranges(), "reading leaked blocks"), session.types.ranges())
 
-    return session.once((lost_groups, graph), grouped)
+    return session.once((group_leaked_blocks, graph), grouped)
 
 
-def leading(graph: Graph) -> Iterator[int]:
+def iterate_leak_heads(graph: Graph) -> Iterator[int]:
     """Yield the indices of DEFINITE blocks and of the heads of POSSIBLE ones, ascending."""
     heads, kinds = graph.heads(), graph.kinds()
     if heads is None:
@@ -136,7 +136,7 @@ def leading(graph: Graph) -> Iterator[int]:
     return merge_sorted((match.start() for match in _DEFINITE.finditer(kinds)), heads)
 
 
-def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
+def _drop_suppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
     """Yield the leaks that no rule covers. `leaks`: pairs of a leak and the file that defines its
     type."""
     for leak, module in leaks:
@@ -147,7 +147,7 @@ def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions)
             suppressions.add(rule, leak.blocks + leak.indirect_blocks, leak.bytes + leak.indirect_bytes)
 
 
-def _typed(session: Session, group: Group) -> tuple[Leak, str]:
+def _leak_of_typed_group(session: Session, group: Group) -> tuple[Leak, str]:
     known = session.object_types
     if known is not None and group.label != NO_LABEL:
         return _leak(group, label_names(session)[group.label], "", known.runtime), ""
@@ -159,8 +159,8 @@ def _by_example(session: Session, group: Group) -> Leak:
     """Return a group of many blocks. The content of its first block is a hint, not the type of
     all."""
     start = group.examples[0]
-    name = block_type(session, session.directory.blocks.find(start))
-    return _leak(group, "", name or hint_of(session, start, group.size))
+    name = find_block_type(session, session.directory.blocks.find(start))
+    return _leak(group, "", name or find_hint(session, start, group.size))
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
@@ -172,7 +172,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    for count, index in enumerate(leading(graph)):
+    for count, index in enumerate(iterate_leak_heads(graph)):
         if count % 1024 == 0:
             session.report_progress("examining leaked blocks", index / len(kinds))
         if labels and labels[index] != NO_LABEL:
@@ -184,7 +184,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         if first is not None and inside(ranges, first):
             continue
         name = printable(types.of_block(start, size))
-        hint = hint_of(session, start, size) if hints and not name else ""
+        hint = find_hint(session, start, size) if hints and not name else ""
         hanging = graph.indirect_totals(index)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
         members.setdefault(key, []).append((start, own, hanging))
@@ -194,7 +194,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         yield Leak(
             kind=Kind(kind),
             type=name,
-            hint=hint if hints or name else hint_of(session, starts[0], size),
+            hint=hint if hints or name else find_hint(session, starts[0], size),
             smallest=size,
             largest=size,
             cycle=cycle,
@@ -208,7 +208,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         )
 
 
-def hint_of(session: Session, start: int, size: int) -> str:
+def find_hint(session: Session, start: int, size: int) -> str:
     """Return a readable string at the beginning of a block, or ""."""
     try:
         return session.types.hint(session.target.read(start, min(size, HINT)))
@@ -222,7 +222,7 @@ def _leak(group: Group, name: str, hint: str, runtime: str = "") -> Leak:
     return Leak(group.kind, name, hint, group.size, group.largest, *group[3:11], runtime=runtime)
 
 
-def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
+def merge_leaks(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
     """Merge groups; the largest first.
 
     `by`: None keeps kind, type, size, cycle and the presence of indirect blocks apart (for managed
@@ -239,11 +239,11 @@ def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
             key = (leak.kind, leak.type, leak.runtime)
         else:
             key = (leak.kind, leak.type, leak.smallest, leak.cycle, leak.most_indirect > 0)
-        merged[key] = add(merged[key], leak) if key in merged else leak
+        merged[key] = unite_leaks(merged[key], leak) if key in merged else leak
     return sorted(merged.values(), key=lambda leak: leak.weight)
 
 
-def add(a: Leak, b: Leak) -> Leak:
+def unite_leaks(a: Leak, b: Leak) -> Leak:
     """Return the union of two groups."""
     return Leak(
         kind=a.kind,
@@ -271,7 +271,7 @@ def _merged_hint(a: Leak, b: Leak) -> str:
     return a.hint if a.hint == b.hint else ""
 
 
-def what(leak: Leak) -> str:
+def describe_leak(leak: Leak) -> str:
     """Describe a group: "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B,
     "GET /…""."""
     sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
@@ -287,14 +287,14 @@ def what(leak: Leak) -> str:
     return words
 
 
-def typable(session: Session, commands: Iterable[str]) -> list[str]:
+def select_usable_commands(session: Session, commands: Iterable[str]) -> list[str]:
     """Return those of the commands that can be run here: see Target.trackable."""
     return [words for words in commands if session.target.trackable or not words.startswith("track ")]
 
 
-def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
+def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:
     """Return the `track` command that shows the allocations of such blocks; () if `track` cannot.
-    Whether it can be run here is decided by `typable`."""
+    Whether it can be run here is decided by `select_usable_commands`."""
     target = session.target
     if not target.live or target.pid is None or target.arch.name != X86_64.name or not leak.examples:
         return ()

@@ -44,7 +44,7 @@ class TypeHoldings(NamedTuple):
         return self.type.bytes + self.held.bytes
 
 
-class Holdings(NamedTuple):
+class RuntimeHoldings(NamedTuple):
     """A runtime with its types; the most bytes (objects and the blocks they retain) first."""
 
     runtime: Runtime
@@ -126,17 +126,17 @@ def _objects(count: int) -> str:
     return f"{number(count)} object{'' if count == 1 else 's'}"
 
 
-def runtime_holdings(
+def list_runtime_holdings(
     session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str, leaked_too: bool = True
-) -> list[Holdings]:
+) -> list[RuntimeHoldings]:
     """Return the objects of each runtime by type.
 
     native: if False, no graph is computed, and the memory that objects retain, and which of them
     are leaked, is unknown. group: maps a type's name to the name of its row. Types with one name
     count as one type, also for the memory that only they retain together. leaked_too: if False,
     memory that leaked objects retain is left out."""
-    holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
-    totals = held_by_types(session, [one for one in holders if one is not None], leaked_too) if any(holders) else []
+    holders = [_group_holders(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
+    totals = sum_retained_by_type(session, [one for one in holders if one is not None], leaked_too) if any(holders) else []
     found, which = [], iter(totals)
     for runtime, one in zip(runtimes, holders):
         session.report_progress(f"counting the objects of {runtime.name}", 0.0)
@@ -156,7 +156,7 @@ def runtime_holdings(
         ]
         rows.sort(key=lambda row: (-row.bytes, -row.type.objects, row.type.name))
         summed = Totals.sum_of(mine.values()) if one else None
-        found.append(Holdings(runtime, rows, summed))
+        found.append(RuntimeHoldings(runtime, rows, summed))
     return found
 
 
@@ -174,7 +174,7 @@ def _leaked_objects(session: Session, runtime: Runtime, group: Callable[[str], s
     return found
 
 
-def package(name: str) -> str:
+def package_of_type(name: str) -> str:
     """Return the package, module or outermost class of a type: "sqlite3" for sqlite3.Connection,
     "PG" for PG::Result; else the name itself."""
     return name.partition("::")[0] if "::" in name else name.partition(".")[0]
@@ -195,7 +195,7 @@ def _types(runtime: Runtime, group: Callable[[str], str]) -> Iterator[tuple[Type
         yield merged, sum(reported) if reported else None
 
 
-def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
+def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
     """Merge the types of the same objects into groups.
     If some types of a group own only part of the memory that they retain, the two parts stay
     separate."""
@@ -213,7 +213,7 @@ def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Ho
     )
 
 
-def held_by_types(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
+def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
     """Return, by runtime and by number of the type, the memory that only objects of this type
     retain.
     Blocks that contain the objects themselves (CPython) are left out, and on request leaked
@@ -234,7 +234,7 @@ def held_by_types(session: Session, holders: Sequence[Holders], leaked_too: bool
             if index >= 0:
                 roots_of_blocks[index] = IGNORED  # its words are read object by object
     if roots_of_blocks is not None:
-        tree.merge_into_roots(roots_of_blocks if leaked_too else _without_leaked(graph, roots_of_blocks))
+        tree.merge_into_roots(roots_of_blocks if leaked_too else _exclude_leaked(graph, roots_of_blocks))
     for one, start in zip(holders, first):
         for kind, owned in one.owned:
             tree.refer(start + kind, owned)
@@ -245,7 +245,7 @@ def held_by_types(session: Session, holders: Sequence[Holders], leaked_too: bool
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 
-def _without_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
+def _exclude_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
     """Return a copy with NO_ROOT for objects in leaked blocks."""
     made = roots_of_blocks[:]
     for match in _LEAKED.finditer(graph.kinds()):

@@ -45,22 +45,24 @@ class OwnedObjects(NamedTuple):
     objects: Objects  # all objects, whatever owns them
 
 
-def owned_objects(session: Session) -> list[OwnedObjects]:
+def list_owned_objects(session: Session) -> list[OwnedObjects]:
     """Return these objects for each runtime that has such. Computed once for a session."""
-    return session.once(owned_objects, lambda: [made for made in (_owned(session, one) for one in session.runtimes) if made is not None])
+    return session.once(
+        list_owned_objects, lambda: [made for made in (_find_owned_objects(session, one) for one in session.runtimes) if made is not None]
+    )
 
 
-def _owned(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
+def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
     session.report_progress(f"reading the variables of {runtime.name}", 0.0)
     variables = runtime.variables()
     objects = runtime.object_nodes() if variables else None
-    joined = _joined(session, objects) if objects is not None and objects.addresses else None
+    joined = _join_directories(session, objects) if objects is not None and objects.addresses else None
     if objects is None or joined is None:
         return None
     blocks, places = joined
     graph = session.engine.graph(blocks)
     ranges = merged([*session.heap_ranges(), *objects.ranges])
-    ranges = merged([*ranges, *_beside(ranges, objects.buffers)])
+    ranges = merged([*ranges, *_find_outside(ranges, objects.buffers)])
     for piece in session.pieces(ranges, f"reading the objects of {runtime.name}"):
         graph.scan_blocks(piece)
     graph.root_words([one.value for one in variables])
@@ -83,10 +85,10 @@ def _owned(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
     owners = array("I")
     for span in places:
         owners += labels[span.place : span.place + span.number]
-    return _made(session, runtime, variables, objects, owners, blocks, graph)
+    return _build_columns(session, runtime, variables, objects, owners, blocks, graph)
 
 
-def _made(
+def _build_columns(
     session: Session, runtime: Runtime, variables: Sequence[Variable], objects: Objects, owners: array[int], blocks: Blocks, graph: Graph
 ) -> OwnedObjects:
     """Build the columns. `owners`: by object, the number of its variable, or NO_ROOT."""
@@ -108,7 +110,7 @@ def _made(
     return OwnedObjects(runtime, variables, starts, ends, mine, list(map(Totals, counts, held)), blocks, graph, objects)
 
 
-def _beside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:
+def _find_outside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:
     """Yield the places of buffers that are in none of these sorted, disjoint ranges.
     Buffers in Ruby's transient heap are left out."""
     starts, sizes = buffers[0::2], buffers[1::2]
@@ -120,7 +122,7 @@ def _beside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:
         first = bisect_left(starts, end, last)
 
 
-class _Span(NamedTuple):
+class _ObjectRun(NamedTuple):
     """`number` adjacent objects: from index `first` in their heap, and from `place` in the joined
     directory."""
 
@@ -129,12 +131,12 @@ class _Span(NamedTuple):
     place: int
 
 
-def _joined(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_Span]]]:
+def _join_directories(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_ObjectRun]]]:
     """Return all objects and buffers in one directory; None if they contradict one another."""
     addresses, starts = objects.addresses, objects.buffers[0::2]
     sizes = objects.buffers[1::2]
     made = session.engine.blocks(session.target.arch, GRANULE)
-    spans: list[_Span] = []
+    spans: list[_ObjectRun] = []
 
     def add_buffers(first: int, end: int) -> int:
         last = bisect_left(starts, end, first)
@@ -147,7 +149,7 @@ def _joined(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_
             session.report_progress("reading managed heaps", 0.0)
             at = add_buffers(at, start)
             last = bisect_left(addresses, end, taken)
-            spans.append(_Span(taken, last - taken, len(made)))
+            spans.append(_ObjectRun(taken, last - taken, len(made)))
             made.append(addresses[taken:last], array("Q", objects.followed[taken:last]), bytes(last - taken))
             at, taken = bisect_left(starts, end, at), last
         add_buffers(at, 1 << 64)
@@ -157,17 +159,17 @@ def _joined(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_
     return made, spans
 
 
-class Link(NamedTuple):
+class ObjectLink(NamedTuple):
     """A reference on the path from a variable: the word's address, and its value."""
 
     address: int
     value: int
 
 
-def links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, Variable, list[Link]]]:
+def find_links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, Variable, list[ObjectLink]]]:
     """Return the shortest path from a variable to the object that contains this word.
     That is the variable, and the references from its value on. None if no path exists."""
-    for one in owned_objects(session):
+    for one in list_owned_objects(session):
         at = bisect_right(one.objects.addresses, word) - 1
         start = one.objects.addresses[at] if at >= 0 else 0
         index = one.blocks.find(start) if at >= 0 and word < start + one.objects.used[at] else -1
@@ -179,11 +181,11 @@ def links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, Variab
     return None
 
 
-def _link(session: Session, blocks: Blocks, source: int, to: int) -> Link:
+def _link(session: Session, blocks: Blocks, source: int, to: int) -> ObjectLink:
     """Return the first word of one node that refers to another."""
     start, low = blocks.address(source), blocks.address(to)
     for piece in session.pieces([Range(start, start + blocks.size(source))], "reading objects"):
         for where in session.engine.search(piece, low, low + max(blocks.size(to), 1)):
             at = where - piece.address
-            return Link(where, int.from_bytes(piece.data[at : at + GRANULE], session.target.arch.byteorder))
-    return Link(start, low)
+            return ObjectLink(where, int.from_bytes(piece.data[at : at + GRANULE], session.target.arch.byteorder))
+    return ObjectLink(start, low)

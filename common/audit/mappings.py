@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-from findleaks.audit.residency import residency
+from findleaks.audit.residency import read_residency
 from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Region
@@ -13,7 +13,7 @@ from findleaks.target.base import Region
 _KERNELS = ("[vdso", "[vvar", "[vsyscall")
 
 
-class Mapping(NamedTuple):
+class NamedMappings(NamedTuple):
     """Mappings with one name. Sizes are in bytes; `resident` is None if residency is unknown."""
 
     name: str
@@ -22,9 +22,9 @@ class Mapping(NamedTuple):
     resident: Optional[int]
 
 
-def mappings(session: Session) -> list[Mapping]:
+def list_mappings(session: Session) -> list[NamedMappings]:
     """Return the mappings of a process, by name, the largest first."""
-    pages = residency(session)
+    pages = read_residency(session)
     found: dict[str, list[int]] = {}
     for region in session.target.regions():
         if region.name.startswith(_KERNELS):
@@ -33,7 +33,7 @@ def mappings(session: Session) -> list[Mapping]:
         row[0] += 1
         row[1] += region.size
         row[2] += pages.resident.bytes(region.start, region.end) if pages else 0
-    rows = [Mapping(name, count, mapped, held if pages else None) for name, (count, mapped, held) in found.items()]
+    rows = [NamedMappings(name, count, mapped, held if pages else None) for name, (count, mapped, held) in found.items()]
     return sorted(rows, key=lambda row: (-(row.mapped if row.resident is None else row.resident), row.name))
 
 

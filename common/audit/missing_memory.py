@@ -41,7 +41,7 @@ _LARGEST_GUARD = 32 << 10  # bytes, unless pages are larger
 _ROUND = 1 << 20  # a multiple of this number is probably a number, not a 32-bit address
 
 
-class Missing(NamedTuple):
+class MissingRange(NamedTuple):
     """An uncertain range that live words refer to."""
 
     start: int
@@ -57,16 +57,16 @@ class Missing(NamedTuple):
         return f"{amount} is not in the {file} ({where([self[:2]])}: {self.what}), but {words} to it: pointers in it are not seen"
 
 
-def missing_memory(session: Session) -> Sequence[Missing]:
+def find_missing_memory(session: Session) -> Sequence[MissingRange]:
     """Return the uncertain ranges that count as missing, ascending.
     Empty if no blocks are leaked. Also empty before a command has marked blocks, which takes
     time."""
     if not session.target.uncertain or "mark" not in session.seconds or not session.latest.totals(Kind.DEFINITE).blocks:
         return ()
-    return session.once("missing memory", lambda: sorted(_missing(session)))
+    return session.once("missing memory", lambda: sorted(_find_missing(session)))
 
 
-def _missing(session: Session) -> Iterator[Missing]:
+def _find_missing(session: Session) -> Iterator[MissingRange]:
     left = sorted(_plausible(session))
     for unnamed in (False, True):
         asked = [one for one in left if (one.what == UNNAMED) == unnamed]
@@ -75,8 +75,8 @@ def _missing(session: Session) -> Iterator[Missing]:
             heaps = []
         searched = merged([*session.root_memory, *heaps])
         if _has_own_heap(session):
-            searched = intersection(searched, _foreign(session).memory)
-        found = _referred(session, asked, searched)
+            searched = intersection(searched, _foreign_words(session).memory)
+        found = _select_referred(session, asked, searched)
         for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
             values = _values(session, one, searched)
             # One page at a time in an unmapped gap, which may be large.
@@ -84,7 +84,7 @@ def _missing(session: Session) -> Iterator[Missing]:
                 page = session.target.arch.page
                 one = Uncertain(min(values) // page * page, max(values) // page * page + page, UNNAMED)
             if values:
-                yield Missing(*one, len(values))
+                yield MissingRange(*one, len(values))
 
 
 def _plausible(session: Session) -> Iterator[Uncertain]:
@@ -124,7 +124,7 @@ def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
     return above is not None and below is None and above.end - above.start > least
 
 
-def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
+def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
     """Return the ranges that a word of the searched memory, or a register, refers to.
 
     The ranges are passed to the engine as blocks: it then needs one pass over memory for any number
@@ -154,13 +154,13 @@ def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list
 
     runtimes = session.runtimes
     if _has_own_heap(session) or (runtimes and one.what not in (UNNAMED, UNWRITTEN)):
-        foreign = _foreign(session)
+        foreign = _foreign_words(session)
         words = islice(_words_into(session, one, searched), _MOST_WORDS)
         return _plausible_values(
             session, one, [value for address, value in words if foreign.has(address) and is_live(session, address, value)]
         )
     # A runtime leaves stale words in frames and blocks.
-    stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in runtimes) else []
+    stale = _stale_memory(session) if one.what == UNNAMED and any(runtime.parts() for runtime in runtimes) else []
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
     for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
         if is_live(session, address, value) and inside(stale, address) is None:
@@ -174,7 +174,7 @@ def _has_own_heap(session: Session) -> bool:
     return any(not part.inside for runtime in session.runtimes for part in runtime.parts())
 
 
-def _foreign(session: Session) -> ForeignWords:
+def _foreign_words(session: Session) -> ForeignWords:
     from findleaks.audit.foreign_words import ForeignWords
 
     return session.once(ForeignWords, lambda: ForeignWords(session))
@@ -212,7 +212,7 @@ def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> 
             yield address, int.from_bytes(piece.data[at : at + word], order)
 
 
-def _stale(session: Session) -> list[Range]:
+def _stale_memory(session: Session) -> list[Range]:
     """Return memory in which a runtime leaves stale words: stacks, and heaps."""
     main = (Range(region.start, region.end) for region in session.target.regions() if region.name == STACK)
     return merged([*thread_stacks(session.target).values(), *main, *session.heap_ranges()])

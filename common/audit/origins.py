@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple, Optional
 
 from findleaks.audit.containers import Container
-from findleaks.audit.containers.reader import Place
+from findleaks.audit.containers.reader import BlockPlace
 from findleaks.debuginfo.members import Type
 from findleaks.formatting import printable
 
@@ -34,7 +34,7 @@ NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNOREC
 PADDING = 24  # most bytes by which a block exceeds an array of structures; or an eighth of its size
 
 
-def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> Optional[Container]:
+def check_declared_type(found: Container, type_: Optional[Type], place: Optional[BlockPlace]) -> Optional[Container]:
     """Check a container that was recognised by structure against the type of its head.
     Returns it, corrected; None if the type contradicts it. `place`: the target of the head's first
     word.
@@ -74,7 +74,7 @@ def _counted_elements(found: Container, vector: Type) -> Container:
     return found
 
 
-def _array_of(found: Container, element: Type, place: Place) -> Optional[Container]:
+def _array_of(found: Container, element: Type, place: BlockPlace) -> Optional[Container]:
     """Return an array of structures that fills its block; None for a single one, or other
     content."""
     count, rest = divmod(place.size, element.size)

@@ -11,7 +11,7 @@ from findleaks.engine.terms import Totals
 from findleaks.target.base import Range
 
 
-class Sort(IntEnum):
+class OwnerSort(IntEnum):
     """Sort of a root.
 
     A new priority begins at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS. REGISTERS includes the
@@ -36,7 +36,7 @@ ThreadName = Callable[[int], str]  # tid -> "main thread" or "thread 2"
 class Owner:
     """The owner of a root."""
 
-    sort: Sort
+    sort: OwnerSort
     name: str  # "g_agent"
     where: str = ""  # place: "libagent.so, data", or ""
     thread: int = 0  # tid; 0 if it belongs to no thread
@@ -64,6 +64,6 @@ class Owner:
         option; "" if the owner has no name and no address."""
         if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
             return self.name
-        if self.sort == Sort.MANAGED:
+        if self.sort == OwnerSort.MANAGED:
             return hex(self.words[0][1])
         return hex(self.ranges[0].start) if self.ranges else ""

@@ -31,7 +31,7 @@ PURE_STEP = 4 << 20
 NONE: array[int] = array("Q")
 
 
-class Part(NamedTuple):
+class AreaPart(NamedTuple):
     """A contiguous part of an area."""
 
     start: int
@@ -58,7 +58,7 @@ class Area:
     allocator: Allocator
     arena: str
     page: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[AreaPart] = field(default_factory=list)
     states: bytearray = field(default_factory=bytearray)  # PageState of each page
     # Fraction in use of each page: 0 nothing, 255 everything.
     shares: bytearray = field(default_factory=bytearray)
@@ -96,7 +96,7 @@ class Area:
         part = self.part_of(number)
         return max(part.start, (part.start // self.page + number - part.first) * self.page)
 
-    def part_of(self, number: int) -> Part:
+    def part_of(self, number: int) -> AreaPart:
         """Return the part that contains this page."""
         if len(self._firsts) != len(self.parts):
             self._firsts = [part.first for part in self.parts]
@@ -117,7 +117,7 @@ _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
-def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
+def read_areas(session: Session, residency: Presence, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
     """Return an area for each arena of the `wanted` allocators, by first address.
     Takes a few nanoseconds for each block and 10 bytes for each page."""
     directory, page = session.directory, session.target.arch.page
@@ -152,13 +152,13 @@ def _add(session: Session, area: Area, owned: Owned, residency: Presence, held: 
         area.sizes += read.sizes
         area.sums = [a + b for a, b in zip(area.sums, read.sums)]
         low = high
-    area.parts.append(Part(owned.start, owned.end, first, len(area.states) - first))
+    area.parts.append(AreaPart(owned.start, owned.end, first, len(area.states) - first))
     resident = residency.bytes(owned.start, owned.end)
     area.resident = None if resident is None or area.resident is None else area.resident + resident
     area.swapped += residency.swapped.bytes(owned.start, owned.end)
 
 
-def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:
+def predict_released_bytes(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:
     """Return the bytes by which the allocator's `release_call` would reduce the resident size.
     Exact to the page, apart from what other threads do meanwhile. None if the allocator cannot
     predict it, or residency is unknown."""
@@ -176,6 +176,6 @@ def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Op
 
 def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaUse], residency: Presence) -> FreeMemory:
     """Return the argument of Allocator.retention. `arenas`: those of this allocator."""
-    returns = trimmable(session, allocator, residency)
-    found = areas(session, residency, lambda one: one is allocator)
+    returns = predict_released_bytes(session, allocator, residency)
+    found = read_areas(session, residency, lambda one: one is allocator)
     return FreeMemory(arenas, returns, sum(area.held(State.FREE, PageState.IN_USE) for area in found))

@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 NAMED = 3  # most types that a sentence names
 
 
-def uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
+def list_uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
     """Return the indices ("I") of leaked blocks that are garbage waiting for a collector."""
     return array("I", (match.start() for match in re.finditer(bytes([CountVerdict.UNCOLLECTED]), counts.verdicts)))
 
 
-def garbage_totals(session: Session) -> tuple[Totals, int]:
+def count_garbage(session: Session) -> tuple[Totals, int]:
     """Count the blocks of `session.latest` that are garbage waiting for a collector, and the heads
     among them."""
     counts = session.reference_counts
     if counts is None or not counts.totals[CountVerdict.UNCOLLECTED].blocks:
         return Totals(0, 0), 0
     kinds = session.latest.kinds()
-    return counts.totals[CountVerdict.UNCOLLECTED], sum(kinds[index] == Kind.DEFINITE for index in uncollected_blocks(counts))
+    return counts.totals[CountVerdict.UNCOLLECTED], sum(kinds[index] == Kind.DEFINITE for index in list_uncollected_blocks(counts))
 
 
-def counting_runtime(session: Session) -> Optional[Runtime]:
+def find_counting_runtime(session: Session) -> Optional[Runtime]:
     """Return the runtime whose objects have reference counts; None if there is none."""
     known = session.object_types
     return next((one for one in session.runtimes if known is not None and one.name == known.runtime), None)
 
 
-def missing_decrement(counts: base.ReferenceCounts) -> str:
+def describe_missing_decrement(counts: base.ReferenceCounts) -> str:
     """Return "50,000 objects each count one reference more than exists: a Py_DECREF is missing
     (…)", or ""."""
     wrong = [one for one in counts.types if one.objects]
@@ -58,20 +58,20 @@ def missing_decrement(counts: base.ReferenceCounts) -> str:
     return f"{subject} {more}: a Py_DECREF is missing ({names})"
 
 
-def uncollected_garbage(session: Session, counts: base.ReferenceCounts) -> str:
+def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts) -> str:
     """Return "24 MiB in 99,815 blocks is garbage that CPython's collector has not freed, not a
     leak: …", or ""."""
     found = counts.totals[CountVerdict.UNCOLLECTED]
-    runtime = counting_runtime(session)
+    runtime = find_counting_runtime(session)
     if not found.blocks or runtime is None:
         return ""
-    of = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
+    of = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in list_largest_uncollected(counts)])
     held = f"{size(found.bytes)} in {blocks(found.blocks)}"
-    why = why_uncollected(runtime.automatic_collection)
+    why = explain_uncollected_garbage(runtime.automatic_collection)
     return f"{held} is garbage that {runtime.name}'s collector has not freed, not a leak: {why} ({of})"
 
 
-def why_uncollected(automatic_collection: Optional[bool]) -> str:
+def explain_uncollected_garbage(automatic_collection: Optional[bool]) -> str:
     """Return the reason why garbage is left, as a clause; see Runtime.automatic_collection."""
     return "automatic collection is disabled (gc.disable())" if automatic_collection is False else "no collection has reached it"
 
@@ -89,27 +89,27 @@ def is_garbage(session: Session, leak: Leak) -> bool:
     return leak.type not in miscounted
 
 
-def largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedType]:
+def list_largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedType]:
     """Return the types with the most uncollected objects."""
     return sorted((one for one in counts.types if one.uncollected), key=lambda one: (-one.uncollected, one.name))[:NAMED]
 
 
-def evidence_sentences(session: Session) -> Iterator[str]:
+def describe_evidence(session: Session) -> Iterator[str]:
     """Yield sentences on the reference counts of the leaked objects of `session.latest`."""
     counts = session.reference_counts
     if counts is None:
         return
-    yield from filter(None, (missing_decrement(counts), uncollected_garbage(session, counts)))
+    yield from filter(None, (describe_missing_decrement(counts), describe_uncollected_garbage(session, counts)))
     cycles = counts.totals[CountVerdict.UNTRACKED_CYCLE]
     if cycles.blocks:
         held = f"{size(cycles.bytes)} in {blocks(cycles.blocks)}"
         yield f"{held} is in cycles with objects that the collector does not know: no collection frees them"
 
 
-def reference_evidence(session: Session) -> Optional[ReferenceCounts]:
+def summarise_reference_evidence(session: Session) -> Optional[ReferenceCounts]:
     """Return the evidence as a typed result; None if no runtime counts references, or nothing
     leaked."""
-    counts, runtime = session.reference_counts, counting_runtime(session)
+    counts, runtime = session.reference_counts, find_counting_runtime(session)
     if counts is None or runtime is None:
         return None
     from findleaks.results.note_parts import MiscountedType, ReferenceCounts  # seldom needed

@@ -32,12 +32,12 @@ class Reference:
     disguise: str = ""  # the kind of disguise, if it is not a plain pointer (audit/disguises.py)
 
 
-def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
+def find_references(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Yield references with a value in [low, high).
     First registers, then words that the kernel stores, then aligned words of writable memory,
     ascending, then disguised pointers that count as references."""
-    yield from register_references(session, low, high)
-    yield from kernel_references(session, low, high)
+    yield from find_register_references(session, low, high)
+    yield from find_kernel_references(session, low, high)
     target = session.target
     ranges = writable_ranges(target)
     word = target.arch.word
@@ -48,14 +48,14 @@ def references_to(session: Session, low: int, high: int) -> Iterator[Reference]:
             at = address - piece.address
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)
             live = is_live(session, address, value)
-            yield Reference(address, value, live, why="" if live else _why_dead(session, address))
+            yield Reference(address, value, live, why="" if live else _explain_dead(session, address))
     index = session.directory.blocks.find(low)
     for one in disguised_references(session, index) if index >= 0 else ():
         if low <= one.value < high:
             yield Reference(one.address, one.value, True, disguise=one.name)
 
 
-def register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+def find_register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Yield registers with a value in [low, high), each once: live ones first, then by name.
     "vector" is a register of which only the value is known."""
     for thread in session.target.threads():
@@ -64,7 +64,7 @@ def register_references(session: Session, low: int, high: int) -> Iterator[Refer
             yield Reference(0, value, not unread, name, thread.tid, "not read again" if unread else "")
 
 
-def kernel_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+def find_kernel_references(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Yield words with a value in [low, high) that the kernel stores for the process."""
     for word, one in session.kernel_references:
         if low <= word < high:
@@ -74,11 +74,12 @@ def kernel_references(session: Session, low: int, high: int) -> Iterator[Referen
             yield Reference(0, start, True, kernel=SIGNAL_STACK)
 
 
-def root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
+def find_root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Yield live registers, root words and the kernel's words with a value in [low, high).
-    These are the references that keep a block reachable directly; otherwise as `references_to`."""
-    yield from (reference for reference in register_references(session, low, high) if reference.live)
-    yield from kernel_references(session, low, high)
+    These are the references that keep a block reachable directly; otherwise as
+    `find_references`."""
+    yield from (reference for reference in find_register_references(session, low, high) if reference.live)
+    yield from find_kernel_references(session, low, high)
     word = session.target.arch.word
     order = session.target.arch.byteorder
     for piece in session.pieces(session.roots, "searching the roots"):
@@ -87,7 +88,7 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
             yield Reference(address, int.from_bytes(piece.data[at : at + word], order), True)
 
 
-def _why_dead(session: Session, address: int) -> str:
+def _explain_dead(session: Session, address: int) -> str:
     """Return why a word is not a reference; "" if its place explains it."""
     return "a slot beyond its container's length" if inside(session.stale_slots, address) is not None else session.unread.what(address)
 

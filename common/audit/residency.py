@@ -38,7 +38,7 @@ _MAX_RANGES = 1 << 27  # in one list
 _IDENTITY = (AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR)
 
 
-def residency(session: Session, file: str = "") -> Presence:
+def read_residency(session: Session, file: str = "") -> Presence:
     """Return the residency of the session's target, and keep it for other counts of the command.
     Call it first: reading a live process makes pages of its mapped files resident.
 
@@ -54,12 +54,12 @@ def residency(session: Session, file: str = "") -> Presence:
 def _residency(session: Session, file: str) -> Presence:
     target = session.target
     if file:
-        return read(file, target)
+        return read_residency_file(file, target)
     warnings: list[str] = []
     beside = target.path + SUFFIX if target.path else ""
     if beside and os.path.isfile(beside):
         try:
-            return read(beside, target)
+            return read_residency_file(beside, target)
         except FindleaksError as error:
             warnings.append(str(error))
     found = target.presence(lambda part: session.report_progress("reading which pages are resident", part))
@@ -68,12 +68,12 @@ def _residency(session: Session, file: str) -> Presence:
     return found._replace(warnings=tuple(warnings))
 
 
-def save(session: Session, file: str) -> Presence:
+def save_residency(session: Session, file: str) -> Presence:
     """Write the side file: of a live process before gcore, or of a kernel's core before
     compression.
     Raises FindleaksError if residency is unknown or the file cannot be written."""
     target = session.target
-    found = residency(session)
+    found = read_residency(session)
     if not found:
         raise FindleaksError(
             f"{target.description}: residency is unknown, so there is nothing to save; use --pid, or a core written by the kernel"
@@ -82,7 +82,7 @@ def save(session: Session, file: str) -> Presence:
         _FORMAT: _VERSION,
         "pid": target.pid,
         "start_time": start_time(target.pid) if target.live else None,
-        "identity": identity(target),
+        "identity": identify_process(target),
         "page": target.arch.page,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "rss": found.rss,
@@ -93,7 +93,7 @@ def save(session: Session, file: str) -> Presence:
     }
     words: array[int] = array("Q")
     for runs in (found.known, found.resident, found.swapped):
-        words += _packed(runs, target.arch.page)
+        words += _pack_runs(runs, target.arch.page)
     body = zlib.compress(_little_endian(words).tobytes(), 6)
     made = f"{file}.new"
     try:
@@ -105,7 +105,7 @@ def save(session: Session, file: str) -> Presence:
     return found
 
 
-def _packed(runs: Runs, page: int) -> array[int]:
+def _pack_runs(runs: Runs, page: int) -> array[int]:
     """Return the pages skipped and the pages in each range."""
     pages = [word // page for word in runs.words]
     return array("Q", (now - before for before, now in zip([0, *pages], pages)))
@@ -118,7 +118,7 @@ def _little_endian(words: array[int]) -> array[int]:
     return words
 
 
-def read(file: str, target: Target) -> Presence:
+def read_residency_file(file: str, target: Target) -> Presence:
     """Read a side file. Raises FindleaksError if it is missing, damaged, or of another process."""
     try:
         with open(file, "rb") as source:
@@ -126,14 +126,14 @@ def read(file: str, target: Target) -> Presence:
             body = source.read()
     except OSError as error:
         raise FindleaksError(f"{file}: {(error.strerror or str(error)).lower()}") from None
-    head = _head(file, line)
+    head = _parse_head(file, line)
     if head[_FORMAT] != _VERSION:
         raise FindleaksError(f"{file}: the file has format {printable(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}")
     _check_process(file, head, target)
     page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
     if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MAX_RANGES for count in counts):
         raise FindleaksError(f"{file}: damaged: its first line is invalid")
-    known, resident, swapped = _lists(file, body, [int(count) for count in counts if count is not None], page)
+    known, resident, swapped = _unpack_lists(file, body, [int(count) for count in counts if count is not None], page)
     unsure = [
         Range(*part) for part in _as_list(head.get("undecided")) if len(_as_list(part)) == 2 and all(isinstance(at, int) for at in part)
     ]
@@ -142,7 +142,7 @@ def read(file: str, target: Target) -> Presence:
     return Presence("side file", known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure), saved=saved)
 
 
-def _head(file: str, line: bytes) -> dict[str, Any]:
+def _parse_head(file: str, line: bytes) -> dict[str, Any]:
     try:
         head = json.loads(line) if line.startswith(b"{") else None
     except ValueError:
@@ -162,13 +162,13 @@ def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
         raise FindleaksError(f"{file}: the file is of process {printable(str(pid), 20)}, but the target is process {target.pid}")
-    own, said = identity(target), head.get("identity")
+    own, said = identify_process(target), head.get("identity")
     started = target.live and head.get("start_time") not in (None, start_time(target.pid))
     if started or (own and said and own != said):
         raise FindleaksError(f"{file}: the file is of another process that had pid {printable(str(pid), 20)}")
 
 
-def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:
+def _unpack_lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:
     wanted = 16 * sum(counts)
     try:
         unpacked = zlib.decompressobj().decompress(body, wanted + 1)
@@ -190,7 +190,7 @@ def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Run
     return found
 
 
-def identity(target: Target) -> str:
+def identify_process(target: Target) -> str:
     """Return a digest that distinguishes processes with the same pid; "" if unknown.
     It covers the addresses of program, stack and vdso, and the random bytes of the auxiliary
     vector."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
-from findleaks.audit.references import root_references
+from findleaks.audit.references import find_root_references
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Totals
@@ -31,7 +31,7 @@ MAX_REFERRERS, FAR = 100, 100
 each."""
 
 
-def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
+def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
     """Return the row of the memory that no root retains alone, with the blocks that retain most of
     it.
     `spread`: that memory by size of block."""
@@ -47,7 +47,7 @@ def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence
         lists += [nodes] if row is not None else []
         if len(made.fields) <= SEARCHED:
             ends = [child.block, *nodes[-1:]]
-            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(builder, named, end)))
+            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in name_roots_that_reach(builder, named, end)))
     listed = Totals.sum_of(row.totals for row in made.fields)
     made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
@@ -57,7 +57,7 @@ def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence
     return made
 
 
-def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
+def match_owners(every: Sequence[Owner], word: str) -> list[int]:
     """Return the numbers of owners with this name or label.
     If there are none: owners whose name or label matches it as a pattern, or whose name ends in
     "::" and this name."""
@@ -69,7 +69,7 @@ def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
     return [n for n, owner in enumerate(every) if owner.name.rsplit("::", 1)[-1] == word]
 
 
-def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
+def describe_retainer(builder: TreeBuilder, named: Owners, index: int) -> str:
     """Return what retains a block: the name of a root, or a block with its address; "" if no root
     reaches it."""
     holder = builder.tree.idom(index)
@@ -81,14 +81,14 @@ def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
     return named.all[number].label if number >= 0 else f"{builder.name(holder)} at {builder.reader.blocks.address(holder):#x}"
 
 
-def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
+def name_roots_that_reach(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     """Return labels of the roots that reach a block that no root retains alone.
     They have a reference to it, or retain a referrer of it. Only roots of the first priority among
     them are named."""
     reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []
-    for reference in root_references(builder.session, start, start + max(reader.blocks.size(index), 1)):
+    for reference in find_root_references(builder.session, start, start + max(reader.blocks.size(index), 1)):
         number = named.at(reference.address) if reference.address else None
         numbers += [number] if number is not None else []
     for source in builder.session.references.referrers(index)[:MAX_REFERRERS]:
@@ -102,7 +102,7 @@ def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.priority(number) == first))
 
 
-def lost_tree(session: Session) -> Dominators:
+def build_leaked_tree(session: Session) -> Dominators:
     """Return the dominator tree of leaked blocks: definitely lost under root 0, possibly lost under
     root 1."""
     tree = session.latest.dominators(2, lost=True)
@@ -110,7 +110,7 @@ def lost_tree(session: Session) -> Dominators:
     return session.computed(tree, "computing retained sizes")
 
 
-def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
+def list_leak_heads(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
     """Return the leak heads, with the memory that each retains and its kind, the largest first.
     The EXPANDED largest have their fields."""
     most = limit + 1 if limit else len(builder.reader.blocks)

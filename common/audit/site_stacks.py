@@ -55,7 +55,7 @@ class SiteNames:
 
     def brief(self, number: int, most: int = 3) -> str:
         """Return the innermost callers on one line: "parse_header ← on_request ← worker"."""
-        labels = [label(frame) for frame in self.callers(number)]
+        labels = [frame_label(frame) for frame in self.callers(number)]
         return " ← ".join([*labels[:most], *(["…"] if len(labels) > most else [])]) or "an empty stack"
 
     def searched(self, number: int) -> str:
@@ -75,7 +75,7 @@ def _module(frame: StackFrame) -> str:
     return "" if isinstance(frame, SourceFrame) else frame.module
 
 
-def label(frame: StackFrame) -> str:
+def frame_label(frame: StackFrame) -> str:
     """Return a frame in short form: "uv_run+0x164", "shop/orders.py:41"."""
     if isinstance(frame, SourceFrame):
         place = f"{frame.file}:{frame.line}" if frame.line else frame.file
@@ -88,16 +88,16 @@ def _names(frames: list[StackFrame]) -> Iterator[str]:
         yield from (frame.function, frame.file if isinstance(frame, SourceFrame) else frame.module)
 
 
-def how_to_record(session: Session) -> list[str]:
+def list_recording_hints(session: Session) -> list[str]:
     """Return, for each allocator with blocks, how to start a process so that stacks are
     recorded."""
-    return [f"{one.title}: {one.renamed(' or '.join(one.site_settings or _OTHERWISE))}" for one in _used(session)]
+    return [f"{one.title}: {one.renamed(' or '.join(one.site_settings or _OTHERWISE))}" for one in _allocators_with_blocks(session)]
 
 
 _OTHERWISE = ("records no stacks itself; LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=prof:true,lg_prof_sample:0 does",)
 
 
-def _used(session: Session) -> list[Allocator]:
+def _allocators_with_blocks(session: Session) -> list[Allocator]:
     directory = session.directory
     return [
         one

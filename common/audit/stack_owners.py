@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from findleaks.audit.owner import Owner, Sort, ThreadName
+from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, control_block, thread_local_blocks
@@ -17,7 +17,7 @@ from findleaks.unwind.stacks import Namer, without_parameters
 CONTROL_NAME, UNNAMED = "control block", "thread-local data"
 
 
-def thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
+def find_thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
     """Yield all thread-local storage outside the heap, by variable if symbols name them."""
     target = session.target
     symbols: dict[str, list[Symbol]] = {}
@@ -51,10 +51,10 @@ def _locals_of_block(block: Block, symbols: Iterable[Symbol], whose: ThreadName)
 
 
 def _thread_local(name: str, module: str, tid: int, whose: ThreadName, part: Range) -> Owner:
-    return Owner(Sort.THREAD_LOCAL, name, f"{module}, thread-local, {whose(tid)}" if module else whose(tid), tid, [part])
+    return Owner(OwnerSort.THREAD_LOCAL, name, f"{module}, thread-local, {whose(tid)}" if module else whose(tid), tid, [part])
 
 
-def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
+def find_frame_owners(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
     """Yield live stacks without the `taken` ranges: an owner for each function's frames, "" if
     unknown."""
     target = session.target
@@ -73,7 +73,7 @@ def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Itera
         for name, parts in by_function.items():
             left = subtract_few(merged(parts), holes)
             if left:
-                yield Owner(Sort.STACK, f"{whose(thread.tid)}'s stack", name, thread.tid, left)
+                yield Owner(OwnerSort.STACK, f"{whose(thread.tid)}'s stack", name, thread.tid, left)
 
 
 def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:

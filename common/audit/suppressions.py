@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.arg_types import SizeRange, size_range
+from findleaks.arg_types import SizeRange, parse_size_range
 from findleaks.errors import UsageError
 from findleaks.wildcards import matches
 
@@ -23,7 +23,7 @@ _LARGEST_FILE = 16 << 20
 
 
 @dataclass(frozen=True)
-class Rule:
+class SuppressionRule:
     """A rule. `sizes`: only for a "size" rule."""
 
     kind: str
@@ -36,18 +36,18 @@ class Rule:
 
     def matches(self, type_name: str, size: int, hint: str, module: str, site: str) -> bool:
         if self.kind == "leak":
-            return any(text and contains(self.pattern, text) for text in (type_name, module, site))
+            return any(text and matches_pattern(self.pattern, text) for text in (type_name, module, site))
         if self.sizes is not None:
             return self.sizes.low <= size <= self.sizes.high
         if self.kind == "type":
             return matches(self.pattern, type_name)
         if self.kind == "module":
             return bool(module) and (matches(self.pattern, module) or matches(self.pattern, module.rsplit("/", 1)[-1]))
-        return bool(hint) and (matches(self.pattern, hint) or matches(self.pattern, _unquoted(hint)))
+        return bool(hint) and (matches(self.pattern, hint) or matches(self.pattern, _unquote_hint(hint)))
 
 
 @dataclass
-class Use:
+class RuleUse:
     """How often a rule matched: groups that it covered, and the blocks and bytes that the caller
     added."""
 
@@ -59,31 +59,31 @@ class Use:
 class Suppressions:
     """The rules of a file, in its order, and how often each was used."""
 
-    def __init__(self, rules: list[Rule], path: str = "") -> None:
+    def __init__(self, rules: list[SuppressionRule], path: str = "") -> None:
         self.rules = rules
         self.path = path
-        self.uses: dict[Rule, Use] = {}
+        self.uses: dict[SuppressionRule, RuleUse] = {}
 
-    def match(self, type_name: str, size: int, hint: str, module: str = "", site: str = "") -> Optional[Rule]:
+    def match(self, type_name: str, size: int, hint: str, module: str = "", site: str = "") -> Optional[SuppressionRule]:
         """Return the first rule that covers a group of leaks, or None. The use is counted."""
         for rule in self.rules:
             if rule.matches(type_name, size, hint, module, site):
-                self.uses.setdefault(rule, Use()).groups += 1
+                self.uses.setdefault(rule, RuleUse()).groups += 1
                 return rule
         return None
 
-    def add(self, rule: Rule, blocks: int, size: int) -> None:
+    def add(self, rule: SuppressionRule, blocks: int, size: int) -> None:
         """Add blocks and bytes that a rule suppressed to its counts."""
-        use = self.uses.setdefault(rule, Use())
+        use = self.uses.setdefault(rule, RuleUse())
         use.blocks += blocks
         use.bytes += size
 
-    def unused(self) -> list[Rule]:
+    def unused(self) -> list[SuppressionRule]:
         """Return rules that never matched: they may be misspelt, or their leak may be fixed."""
         return [rule for rule in self.rules if rule not in self.uses]
 
 
-def load(path: str) -> Suppressions:
+def load_suppressions(path: str) -> Suppressions:
     """Read a file of rules. Raises UsageError, with file and line, if it is unreadable or
     invalid."""
     try:
@@ -93,10 +93,10 @@ def load(path: str) -> Suppressions:
         raise UsageError(f"{path}: cannot read suppressions: {(error.strerror or str(error)).lower()}") from None
     if len(data) > _LARGEST_FILE:
         raise UsageError(f"{path}: too large for a file of suppressions")
-    return parse(data.decode("utf-8", "replace"), path)
+    return parse_rules(data.decode("utf-8", "replace"), path)
 
 
-def parse(text: str, path: str) -> Suppressions:
+def parse_rules(text: str, path: str) -> Suppressions:
     """Return the rules in `text`. `path` is for messages."""
     rules = []
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
@@ -106,27 +106,27 @@ def parse(text: str, path: str) -> Suppressions:
     return Suppressions(rules, path)
 
 
-def _rule(line: str, number: int, where: str) -> Rule:
+def _rule(line: str, number: int, where: str) -> SuppressionRule:
     kind, colon, pattern = (part.strip() for part in line.partition(":"))
     if not colon or kind not in KINDS:
         raise UsageError(f"{where}: {line[:60]!r} is not a suppression; expected a rule:  {', '.join(k + ':…' for k in KINDS)}")
     if not pattern:
         raise UsageError(f"{where}: {kind}: the pattern is missing")
     if kind != "size":
-        return Rule(kind, pattern, number)
+        return SuppressionRule(kind, pattern, number)
     try:
-        return Rule(kind, pattern, number, size_range(pattern))
+        return SuppressionRule(kind, pattern, number, parse_size_range(pattern))
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 
 
-def _unquoted(hint: str) -> str:
+def _unquote_hint(hint: str) -> str:
     """Return the text of a hint: `+8 "text…"` -> `text…`."""
     begin = hint.find('"')
     return hint[begin + 1 : -1] if 0 <= begin < len(hint) - 1 and hint.endswith('"') else hint
 
 
-def contains(pattern: str, text: str) -> bool:
+def matches_pattern(pattern: str, text: str) -> bool:
     """Whether `text` contains `pattern`, as LeakSanitizer matches: * is a wildcard, ^ and $ are the
     ends (LLVM 19 compiler-rt lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
     from_start, to_end = pattern.startswith("^"), pattern.endswith("$")

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.audit.holders import holders
 from findleaks.audit.owner import Owner
+from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
@@ -59,7 +59,7 @@ class TopRetainer(NamedTuple):
 
 def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     """Return the root that retains more than any other; None if there is no root."""
-    reader, named, tree = holders(session)
+    reader, named, tree = build_owner_tree(session)
     totals = tree.by_root()
     most = max(range(len(named.all)), key=lambda number: totals[number].bytes, default=-1)
     reached = tree.total()

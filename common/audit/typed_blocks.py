@@ -17,7 +17,7 @@ class TypedBlocks(NamedTuple):
     bytes: int
 
 
-def typed_blocks(session: Session) -> list[TypedBlocks]:
+def list_typed_blocks(session: Session) -> list[TypedBlocks]:
     """Return blocks by type and kind, the most bytes first."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for group in session.latest.typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):

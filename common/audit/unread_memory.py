@@ -102,12 +102,12 @@ class UnreadMemory(NamedTuple):
         return notes.UnreadMemory(self.bytes, self.total, self.percent, self.resident, parts, inside)
 
 
-def unread_memory(session: Session) -> UnreadMemory:
+def find_unread_memory(session: Session) -> UnreadMemory:
     """Return the unread memory. Computed once for a session."""
-    return session.once(unread_memory, lambda: _computed(session))
+    return session.once(find_unread_memory, lambda: _compute(session))
 
 
-def _computed(session: Session) -> UnreadMemory:
+def _compute(session: Session) -> UnreadMemory:
     # Pages of mapped files are left out: reading them would make them resident.
     regions = [region for region in session.target.regions() if region.readable and region.writable]
     writable = [region for region in regions if not region.name.startswith("/") or region.name.startswith(SHARED)]
@@ -117,34 +117,34 @@ def _computed(session: Session) -> UnreadMemory:
     whole = merged(_ranges(writable))
     claimed: list[Range] = []
     parts: list[UnreadPart] = []
-    for what, ranges in _candidates(session, writable):
+    for what, ranges in _list_candidates(session, writable):
         own = subtract(intersection(whole, merged(ranges)), claimed)
         claimed = merged([*claimed, *own])
-        parts.append(UnreadPart(what, _count(session, own) if known else _nonzero(session, own)))
+        parts.append(UnreadPart(what, _count_resident(session, own) if known else _count_nonzero(session, own)))
     parts.sort(key=lambda part: -part.bytes)
     used = session.directory.blocks.totals(State.IN_USE).bytes
-    total = _count(session, whole) if known else used + sum(part.bytes for part in parts)
+    total = _count_resident(session, whole) if known else used + sum(part.bytes for part in parts)
     unowned = sum(part.bytes for part in parts if not part.what)
     if unowned < LEAST:
-        return UnreadMemory([part for part in parts if part.bytes], total, known, (), _inside(session, whole))
+        return UnreadMemory([part for part in parts if part.bytes], total, known, (), _find_inside(session, whole))
     names = [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]
     owners = [
         *heap_owners(names, {allocator.name for allocator in session.directory.allocators}),
         *unread_heaps.owners(session.target, unread_heaps.ANONYMOUS),
     ]
-    return UnreadMemory([part for part in parts if part.bytes], total, known, owners, _inside(session, whole))
+    return UnreadMemory([part for part in parts if part.bytes], total, known, owners, _find_inside(session, whole))
 
 
-def _inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:
+def _find_inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:
     """Return malloc's blocks in use, if a runtime known by name stores its objects there."""
     owners = unread_heaps.owners(session.target, unread_heaps.IN_BLOCKS)
     if not owners:
         return None
     used = session.directory.blocks.totals(State.IN_USE).bytes
-    return UnreadPart(owners[0], min(used, _count(session, intersection(merged(session.heap_ranges()), writable))))
+    return UnreadPart(owners[0], min(used, _count_resident(session, intersection(merged(session.heap_ranges()), writable))))
 
 
-def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
+def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
     """Yield names and ranges of unread memory. A range that several share belongs to the first."""
     target = session.target
     managed: list[Range] = []
@@ -171,7 +171,7 @@ def _ranges(regions: Iterable[Region]) -> list[Range]:
     return [Range(region.start, region.end) for region in regions]
 
 
-def _count(session: Session, ranges: Iterable[Range]) -> int:
+def _count_resident(session: Session, ranges: Iterable[Range]) -> int:
     """Count resident bytes, by the residency that the command has read."""
     found, pages = 0, session.presence
     for start, end in ranges:
@@ -180,7 +180,7 @@ def _count(session: Session, ranges: Iterable[Range]) -> int:
     return found
 
 
-def _nonzero(session: Session, ranges: Iterable[Range]) -> int:
+def _count_nonzero(session: Session, ranges: Iterable[Range]) -> int:
     """Count the bytes of pieces of STEP bytes that are not all zeros.
     If residency is unknown, as in a core by gcore, most mapped memory may never have been
     touched."""

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Union
 
-from findleaks.arg_types import count_word, seconds_word
+from findleaks.arg_types import parse_count, parse_seconds
 from findleaks.commands import command
 from findleaks.commands.count_text import STACKS, CountResult
 from findleaks.commands.frames import add_stack_options
@@ -29,9 +29,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--enter", metavar="FUNCTION", action="append", default=[], help="a rule of your own: what opens a scope …")
     parser.add_argument("--leave", metavar="FUNCTION", action="append", default=[], help="… and what closes it, by the same thread")
     parser.add_argument("--when", metavar="EXPR", default="", help="only calls where the debugger's expression is not 0: '$rdi > 4096'")
-    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=0.0, help="print the table that often as it grows")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
-    parser.add_argument("--events", metavar="N", type=count_word, default=0, help="end after that many calls of FUNCTION")
+    parser.add_argument("--every", metavar="SECONDS", type=parse_seconds, default=0.0, help="print the table that often as it grows")
+    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=parse_seconds, default=0.0, help="end after that time")
+    parser.add_argument("--events", metavar="N", type=parse_count, default=0, help="end after that many calls of FUNCTION")
     parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
     add_stack_options(parser, STACKS)
     add_output(parser, "all stacks, at the end,", FILES)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from findleaks.answers.leaks import SITE, find_leaks
-from findleaks.arg_types import count_word, one_of, size_word
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.arg_types import check_choice, parse_count, parse_size
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
@@ -39,7 +39,7 @@ SITE_FRAMES = 12  # frames of a site's stack printed as text without --frames
 def _arguments(parser: argparse.ArgumentParser) -> None:
     words = "merge all sizes of a type, types of a size, or all of a kind; site: by the stack that allocated them, where recorded"
     parser.add_argument("--by", choices=("type", "size", "kind", "site"), help=words)
-    parser.add_argument("--frames", type=count_word, default=SITE_FRAMES, help=f"frames of a site's stack as text ({SITE_FRAMES}; 0: all)")
+    parser.add_argument("--frames", type=parse_count, default=SITE_FRAMES, help=f"frames of a site's stack as text ({SITE_FRAMES}; 0: all)")
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
     add_limit(parser, "groups", GROUPS)
     parser.add_argument(
@@ -66,14 +66,14 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
     if form == "heap" and args.by != SITE:
         raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
-    kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
+    kinds = {Kind[check_choice(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     heuristics = _heuristics(args.heuristics)
-    fail_over = size_word(args.fail_over) if args.fail_over else None
+    fail_over = parse_size(args.fail_over) if args.fail_over else None
     suppressions = None
     if args.suppressions:
-        from findleaks.audit.suppressions import load
+        from findleaks.audit.suppressions import load_suppressions
 
-        suppressions = load(args.suppressions)
+        suppressions = load_suppressions(args.suppressions)
     found, groups = find_leaks(session, kinds, args.by, heuristics, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:
@@ -87,7 +87,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         say = partial(text, session, found, groups, shown)
     status = _status(session, found.trusted, fail_over, max(0, found.definite - found.garbage.bytes))
     body = replace(found, groups=first(found.groups, args.limit))
-    result = Plain(session, "find", body, say, status, warnings_of(session, unread_memory(session).is_most))
+    result = Plain(session, "find", body, say, status, warnings_of(session, find_unread_memory(session).is_most))
     if form:
         from findleaks.commands.find_file import write
 
@@ -109,5 +109,5 @@ def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int
 def _heuristics(words: str) -> Heuristic:
     made = Heuristic.NONE
     for word in words.split(","):
-        made |= HEURISTIC_WORDS[one_of(word, HEURISTIC_WORDS, "heuristic")]
+        made |= HEURISTIC_WORDS[check_choice(word, HEURISTIC_WORDS, "heuristic")]
     return made

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Optional
 
-from findleaks.arg_types import count_word
-from findleaks.audit.block_rows import allocator_named
-from findleaks.audit.diagnostics import notes
-from findleaks.audit.pages import Area, areas, trimmable
-from findleaks.audit.residency import residency, save
+from findleaks.arg_types import parse_count
+from findleaks.audit.block_rows import check_allocator_name
+from findleaks.audit.diagnostics import list_runtime_notes
+from findleaks.audit.pages import Area, predict_released_bytes, read_areas
+from findleaks.audit.residency import read_residency, save_residency
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain, fields, warnings_of
 from findleaks.engine.pages import PageState
@@ -34,7 +34,7 @@ FORMATS = (".html", ".svg", ".png")  # ends of the file names that --output acce
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", default="", help="write a picture: FILE.html (to zoom and search), .svg or .png")
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
-    parser.add_argument("--limit", type=count_word, default=DRAWN, help=f"heaps to draw, largest first ({DRAWN}; 0: all); files have all")
+    parser.add_argument("--limit", type=parse_count, default=DRAWN, help=f"heaps to draw, largest first ({DRAWN}; 0: all); files have all")
     parser.add_argument("--residency", metavar="FILE", default="", help="which pages were resident, as saved before a core was made")
     parser.add_argument("--save-residency", metavar="FILE", default="", help="only save which pages are resident, and do that before gcore")
 
@@ -60,12 +60,12 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
         from findleaks.report.heapmap import png
 
         png.require_pillow()
-    known = residency(session, args.residency)
-    allocator = allocator_named(session, args.allocator)
-    found = areas(session, known, lambda one: allocator is None or one.name == allocator)
+    known = read_residency(session, args.residency)
+    allocator = check_allocator_name(session, args.allocator)
+    found = read_areas(session, known, lambda one: allocator is None or one.name == allocator)
     found.sort(key=lambda area: (-(area.resident or 0), -area.size, area.parts[0].start))
     picture = Picture(session.target.description, found, known, session.target.arch.page)
-    trims = {id(one): trimmable(session, one, known) for one in session.directory.allocators if allocator in (None, one.name)}
+    trims = {id(one): predict_released_bytes(session, one, known) for one in session.directory.allocators if allocator in (None, one.name)}
     written = _write(session, picture, args.output, extension) if args.output else 0
     # Made only for JSON, as it lists every run of pages.
     body = partial(_body, session, picture, trims, args.output, written)
@@ -74,7 +74,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
 
 
 def _saved(session: Session, file: str) -> Plain:
-    saved = save(session, file)
+    saved = save_residency(session, file)
     rss = f"{size(saved.resident.total if saved.rss is None else saved.rss)} resident"
     body = {"residency": {"source": saved.source, "rss": saved.rss, "file": file}}
 
@@ -140,7 +140,7 @@ def _body(session: Session, picture: Picture, trims: dict[int, Optional[int]], f
             {"name": name, "mapped": mapped, "resident": held, "ranges": [[hex(start), hex(end)] for start, end in part.ranges]}
             for name, mapped, held, part in _managed(session, known)
         ],
-        "notes": notes(session),
+        "notes": list_runtime_notes(session),
     }
     if file:
         body["written"] = {"file": file, "bytes": written}
@@ -159,7 +159,7 @@ def _managed(session: Session, known: Presence) -> Iterator[tuple[str, int, Opti
 def _runtime_lines(session: Session, picture: Picture, width: int) -> Iterator[str]:
     for name, mapped, held, _ in _managed(session, picture.residency):
         yield from wrapped(f"  {name}: {size(mapped)}" + (f", {size(held)} of it resident" if held is not None else ""), width)
-    for note in notes(session):
+    for note in list_runtime_notes(session):
         yield from wrapped(f"  {note}", width)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from findleaks import __version__
-from findleaks.arg_types import count_word, seconds_word
+from findleaks.arg_types import parse_count, parse_seconds
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import warning_lines
 from findleaks.commands.taking import Ended, every, name_of, take
@@ -40,9 +40,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fork", action="store_true", help="stop the process for milliseconds only, for a clone of it (x86-64)")
     parser.add_argument("-o", "--output", metavar="FILE|FOLDER", default="", help="the file to write, or the folder for it")
     parser.add_argument(
-        "--every", metavar="SECONDS", type=seconds_word, default=0.0, help="seconds between snapshots, until Ctrl-C (needs --pid)"
+        "--every", metavar="SECONDS", type=parse_seconds, default=0.0, help="seconds between snapshots, until Ctrl-C (needs --pid)"
     )
-    parser.add_argument("--count", metavar="N", type=count_word, default=0, help="how many to take with --every")
+    parser.add_argument("--count", metavar="N", type=parse_count, default=0, help="how many to take with --every")
 
 
 class Taken:

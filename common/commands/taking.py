@@ -14,11 +14,11 @@ from findleaks.answers.leaks import find_leaks
 from findleaks.answers.roots import all_roots
 from findleaks.answers.runtimes import describe_runtimes
 from findleaks.answers.verdict import account_for_memory, memory_shares, memory_totals
-from findleaks.audit.accounting import account
-from findleaks.audit.mappings import mappings
-from findleaks.audit.residency import identity, residency
-from findleaks.audit.typed_blocks import typed_blocks
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.accounting import account_memory
+from findleaks.audit.mappings import list_mappings
+from findleaks.audit.residency import identify_process, read_residency
+from findleaks.audit.typed_blocks import list_typed_blocks
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Result, load, parser
 from findleaks.commands.result import warnings_of
 from findleaks.errors import TargetError, UsageError
@@ -45,16 +45,16 @@ def take(session: Session, name: str, sections: Optional[Set[str]] = None) -> Sn
     target = session.target
     if target.lacks:
         raise TargetError(target.lacks)
-    clock, rows = _clock(target), mappings(session)
+    clock, rows = _clock(target), list_mappings(session)
     answers: dict[str, Any] = {}
     for word in COMMANDS:
         answers[word] = _accounting(session) if word == "verdict" and sections is not None else _answer(session, word)
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
     # A process behind a debugger's stub may be on another machine.
     started = start_time(target.pid) if isinstance(target, LocalProcess) else target.start_time
-    process = Identity(*program_of(target), target.pid, started, allocators, identity(target))
+    process = Identity(*program_of(target), target.pid, started, allocators, identify_process(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
-    types = typed_blocks(session) if sections is None or "type" in sections else ()
+    types = list_typed_blocks(session) if sections is None or "type" in sections else ()
     found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
     return Snapshot(name, clock, process, found, answers, warnings, taken(session))
 
@@ -77,7 +77,7 @@ def _answer(session: Session, word: str) -> Any:
     another."""
     if word in _ANSWERS:
         found, warnings = _ANSWERS[word](session)
-        unread_reported = word in ("find", "verdict") and unread_memory(session).is_most
+        unread_reported = word in ("find", "verdict") and find_unread_memory(session).is_most
         every = [*warnings_of(session, unread_reported), *(printable(warning, 600) for warning in warnings)]
         return {"schema": SCHEMA, "command": word, **found.to_json(), "warnings": every}
     command = load(word)
@@ -116,7 +116,7 @@ _ANSWERS: dict[str, Callable[[Session], _Answer]] = {
 
 def _accounting(session: Session) -> dict[str, object]:
     """The part of verdict's JSON that has figures."""
-    accounting = account(session, residency(session))
+    accounting = account_memory(session, read_residency(session))
     resident, mapped = memory_totals(accounting)
     shares = [share.to_json() for share in memory_shares(accounting)]
     return {"resident": resident, "mapped": mapped, "shares": shares, "warnings": accounting.warnings}

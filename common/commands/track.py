@@ -9,8 +9,8 @@ from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import native_frame
-from findleaks.arg_types import SizeRange, seconds_word, size_range, size_word
-from findleaks.audit.holders import holders
+from findleaks.arg_types import SizeRange, parse_seconds, parse_size, parse_size_range
+from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.commands import command
 from findleaks.commands.frames import add_stack_options
 from findleaks.commands.limits import first
@@ -42,7 +42,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--size", metavar="A-B", default="", help="only blocks of this size, requested or usable (as `find` shows it): 48, 16-64, 1k-"
     )
     parser.add_argument("--sample", metavar="BYTES", default="", help="record one in so many bytes, at random; figures are estimates (≈)")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
+    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=parse_seconds, default=0.0, help="end after that time")
     parser.add_argument("--until-full", action="store_true", help="end when no more blocks can be recorded")
     add_stack_options(parser, STACKS)
     add_output(parser, "all stacks", FILES)
@@ -57,7 +57,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     Code is put in front of malloc, free, operator new and the like of its allocators, and taken out
     at the end; the process is stopped for a moment then, and another at the beginning. Needs a live
     process on x86-64; in LLDB, `detach`, and use the command line."""
-    sizes = size_range(args.size) if args.size else None
+    sizes = parse_size_range(args.size) if args.size else None
     sampling = _sampling(sizes, args.sample)
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
@@ -78,7 +78,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
                 found = sites(moment, recorded, sampling, sizes, tracker.names)
             holding = [site for site in found if site.blocks]
             if holding:
-                name_holders(moment, holding, holders(moment))
+                name_holders(moment, holding, build_owner_tree(moment))
             modules = {hook.module for hook in tracker.hooks}
             why = [] if found else reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
             moment.done()
@@ -98,7 +98,7 @@ def _of(span: Span) -> str:
 
 def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
     """Which blocks to record. Sizes may be usable ones, which are at least those requested."""
-    mean = size_word(sample) if sample else 0
+    mean = parse_size(sample) if sample else 0
     if sample and not 1 <= mean <= 1 << 30:
         raise UsageError(f"--sample {sample}: write 1 to 1G")
     if sizes is None:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from findleaks.answers.verdict import FoundVerdict
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.leak_groups import typable
+from findleaks.audit.leak_groups import select_usable_commands
 from findleaks.commands import Invocation
 from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
+from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -91,21 +92,21 @@ def label(share: Share) -> str:
     """For example "glibc 2.36: free and not returned, in 16 arenas"."""
     count, threads = number(share.count), counted(share.count, "thread")
     stacks = "stack" if share.count == 1 else "stacks"
-    if share.sort == "files":
+    if share.sort == ShareSort.FILES:
         names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
         return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
     words = {
-        "in-use": f"{share.of}: in use, {blocks(share.count)}",
-        "cached": f"{share.of}: free, in thread caches",
-        "kept": f"{share.of}: free and not returned{f', in {count} arenas' if share.count > 1 else ''}",
-        "metadata": f"{share.of}: metadata (headers, descriptors)",
-        "runtime": f"{share.of}{f': {share.detail}' if share.detail else ''}",
-        "stacks": f"{stacks} of {threads}",
-        "unjoined": f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
-        "cached-stacks": "stacks of ended threads, kept for new ones",
-        "shared": "shared memory",
-        "kernel": "the kernel's own (vdso)",
-        "unknown": f"unattributed ({counted(share.count, 'mapping')})",
+        ShareSort.IN_USE: f"{share.of}: in use, {blocks(share.count)}",
+        ShareSort.CACHED: f"{share.of}: free, in thread caches",
+        ShareSort.KEPT: f"{share.of}: free and not returned{f', in {count} arenas' if share.count > 1 else ''}",
+        ShareSort.METADATA: f"{share.of}: metadata (headers, descriptors)",
+        ShareSort.RUNTIME: f"{share.of}{f': {share.detail}' if share.detail else ''}",
+        ShareSort.STACKS: f"{stacks} of {threads}",
+        ShareSort.UNJOINED: f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
+        ShareSort.CACHED_STACKS: "stacks of ended threads, cached for new ones",
+        ShareSort.SHARED: "shared memory",
+        ShareSort.KERNEL: "kernel mappings (vdso)",
+        ShareSort.UNKNOWN: f"unattributed ({counted(share.count, 'mapping')})",
     }
     return words[share.sort]
 
@@ -116,6 +117,6 @@ def _finding(session: Session, at: int, finding: Finding, width: int, invocation
     yield from _hanging(lead, f"{finding.title} {cause}" if finding.cause else finding.title, width)
     if finding.remedies:
         yield from _hanging("     try: ", "; ".join(finding.remedies), width)
-    commands = typable(session, finding.commands)
+    commands = select_usable_commands(session, finding.commands)
     if commands:
         yield from ("   " + line for line in invocation.next(width - 3, *commands))

@@ -9,9 +9,9 @@ from typing import Any, Optional
 
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.allocators.in_flight import Inside
-from findleaks.audit.block_rows import allocator_named
-from findleaks.audit.corruption import Damage, Explainer, Neighbour, first_each
-from findleaks.audit.in_flight import in_flight, in_flight_line
+from findleaks.audit.block_rows import check_allocator_name
+from findleaks.audit.corruption import Damage, Explainer, Neighbour, select_first_problems
+from findleaks.audit.in_flight import find_in_flight, format_in_flight
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import Plain, fields, warnings_of
@@ -65,7 +65,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
         "allocators": entries,
         "problems": [finding.json() for finding in _limited(findings, args.limit)],
         "inside": [{"thread": one.thread, "where": printable(one.where)} for one in session.inside if corrupt_ and one.allocator in chosen],
-        "in_flight": in_flight(session, [one for _, changed in found for one in changed]),
+        "in_flight": find_in_flight(session, [one for _, changed in found for one in changed]),
     }
     status = 1 if corrupt_ else 0 if whole and checked else 2
     shown = _limited(findings, in_text(args.limit, LIMIT))
@@ -87,7 +87,7 @@ def _limited(findings: Sequence[Damage], limit: Optional[int]) -> list[Damage]:
 
 
 def _chosen(session: Session, name: str | None) -> list[Allocator]:
-    allocator_named(session, name)
+    check_allocator_name(session, name)
     return [allocator for allocator in session.directory.allocators if name in (None, allocator.name)]
 
 
@@ -101,7 +101,7 @@ def _problems(session: Session, allocator: Allocator) -> tuple[list[Problem], li
         if problem is not None:
             found.append(problem)
     left, changed = session.directory.sorted_out(found, session.inside)
-    return first_each([*allocator.problems, *left]), changed
+    return select_first_problems([*allocator.problems, *left]), changed
 
 
 def _unread(session: Session) -> bool:
@@ -134,7 +134,7 @@ def _text(body: Mapping[str, Any], findings: Sequence[Damage], width: int, invoc
     if not body["allocators"]:
         yield "nothing can be said: no allocator was found"
     damage = [finding for finding in findings if finding.problem.corrupt and finding.part_of is None]
-    being_changed = in_flight_line(body["in_flight"]) if body["in_flight"].half_changed else ""
+    being_changed = format_in_flight(body["in_flight"]) if body["in_flight"].half_changed else ""
     parts: dict[int, list[Damage]] = {}
     for finding in findings:
         if finding.part_of is not None:

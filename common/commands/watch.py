@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks import __version__
-from findleaks.arg_types import seconds_word
+from findleaks.arg_types import parse_seconds
 from findleaks.commands import Invocation, command, load, parser
 from findleaks.commands.diff import Comparison
 from findleaks.commands.diff_text import ROWS, duration
@@ -30,8 +30,8 @@ COMPARED = RANKED | {"total"}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=EVERY, help=f"how often ({EVERY:.0f})")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, help="end after that time")
+    parser.add_argument("--every", metavar="SECONDS", type=parse_seconds, default=EVERY, help=f"how often ({EVERY:.0f})")
+    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=parse_seconds, help="end after that time")
     parser.add_argument("-o", "--output", metavar="FOLDER", default="", help="keep each moment there, as `snapshot --every` does")
     add_limit(parser, "rows", ROWS)
     parser.set_defaults(name=None)  # of the files: the program's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from findleaks.libraries import in_working_folder
+from findleaks.libraries import is_in_working_folder
 
 OLDEST, NEXT = (0, 30), (0, 33)
 """The first supported release and the first unsupported one: before 0.30 it does not resolve DWARF
@@ -21,7 +21,7 @@ def load_elftools() -> ModuleType | None:
     another release, in the working folder only, or fails to load.
     Takes some 45 ms at first: call it where there is debug information, never while importing."""
     try:
-        if in_working_folder("elftools"):
+        if is_in_working_folder("elftools"):
             return None
         import elftools
         import elftools.dwarf.dwarfinfo

@@ -17,7 +17,7 @@ from findleaks.allocators.bulk import pointing
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
-from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage
 from findleaks.stale_slots.languages import find_languages
 from findleaks.stale_slots.near_blocks import NearBlocks
 from findleaks.target.base import Range, Target
@@ -46,18 +46,18 @@ def find_stale_slots(
     if not len(blocks):
         return []
     memory = HeapMemory(target, engine, blocks, poll)
-    found = [*rust_channels.stale_slots(memory), *_Search(memory, roots, heaps).run()]
+    found = [*rust_channels.find_stale_messages(memory), *_HeadSearch(memory, roots, heaps).run()]
     size = memory.size
     return merged(Range(start + -start % size, end) for start, end in found)
 
 
-class _Search:
+class _HeadSearch:
     """Searches root memory and blocks near it for heads of containers."""
 
     def __init__(self, memory: HeapMemory, roots: Sequence[Range], heaps: Sequence[Range]) -> None:
         self._memory, self._roots, self._heaps = memory, roots, heaps
         self._near = NearBlocks(memory)
-        self._pointers = sequences.Pointers()
+        self._pointers = sequences.SeenPointers()
         self._types = DeclaredTypes(memory, self._near.referrers)
         self._languages = find_languages(memory.target)
         self._questions = 0
@@ -65,13 +65,13 @@ class _Search:
 
     def run(self) -> Iterator[Range]:
         """Yield the stale slots, as ranges of bytes."""
-        certain: list[Storage] = []
-        others: list[Storage] = []
-        double: list[Storage] = []
+        certain: list[SequenceStorage] = []
+        others: list[SequenceStorage] = []
+        double: list[SequenceStorage] = []
         cpp, rust = self._languages
         for words, in_block in self._words():
             if rust or not in_block:
-                yield from rust_btrees.stale_slots(self._memory, words)
+                yield from rust_btrees.find_stale_entries(self._memory, words)
             if cpp or not in_block:
                 (others if in_block else certain).extend(vectors.find_vectors(self._memory, words, self._asked))
             if cpp:
@@ -88,7 +88,7 @@ class _Search:
         self._questions += 1
         return self._types.around(address) if self._questions <= MAX_ASKED else ()
 
-    def _words(self) -> Iterator[tuple[Words, bool]]:
+    def _words(self) -> Iterator[tuple[HeapPointers, bool]]:
         """Yield words of root memory and of blocks near it, and whether they are in a block."""
         walks = any(self._languages)
         for words in self._root_words():
@@ -100,21 +100,21 @@ class _Search:
             self._pointers.add(words)
             yield words, True
 
-    def _unused(self, certain: list[Storage], others: list[Storage], double: list[Storage]) -> Iterator[Range]:
+    def _unused(self, certain: list[SequenceStorage], others: list[SequenceStorage], double: list[SequenceStorage]) -> Iterator[Range]:
         """Yield unused parts of vectors in variables, of other vectors, and of deques."""
         memory = self._memory
-        others, double = (_with_pointers(memory, others), _with_pointers(memory, double))
+        others, double = (_select_with_pointers(memory, others), _select_with_pointers(memory, double))
         everywhere = [*self._heaps, *self._roots]
         if others:
             self._pointers.add_variables(memory, everywhere, [one.head for one in others])
             alone = [one for one in others if not sequences.has_other_user(self._pointers, self._near.referrers, one)]
             others = [] if self._left_out else alone
-        others = sequences.with_single_owners(memory, self._heaps, everywhere, [*others, *double])
+        others = sequences.select_single_owners(memory, self._heaps, everywhere, [*others, *double])
         for found in (*certain, *others):
             if not sequences.is_busy(memory, found):
                 yield from found.unused
 
-    def _root_words(self) -> Iterator[Words]:
+    def _root_words(self) -> Iterator[HeapPointers]:
         """Yield the words of root memory that point into the heaps, one piece at a time."""
         memory = self._memory
         left, pointers = MAX_BYTES, MAX_POINTERS
@@ -122,7 +122,7 @@ class _Search:
             for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
                 memory.poll()
                 left -= len(piece.data)
-                words = Words(piece, *pointing(memory.engine, piece, memory.low, memory.high))
+                words = HeapPointers(piece, *pointing(memory.engine, piece, memory.low, memory.high))
                 pointers -= len(words.addresses)
                 if pointers < 0:
                     self._left_out = True
@@ -130,6 +130,6 @@ class _Search:
                 yield words
 
 
-def _with_pointers(memory: HeapMemory, found: Sequence[Storage]) -> list[Storage]:
+def _select_with_pointers(memory: HeapMemory, found: Sequence[SequenceStorage]) -> list[SequenceStorage]:
     """Return the sequences whose unused parts contain words that may point to blocks."""
     return [one for one in found if any(map(memory.has_pointers, one.unused))]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words, wastes_little
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage, wastes_little
 from findleaks.target.base import Range
 
 HEAD = 10  # words
@@ -24,7 +24,7 @@ LEAST_MAP = 8  # chunks in the smallest map
 MAX_MAP = 1 << 20  # chunks in the largest map
 
 
-def find_deques(memory: HeapMemory, words: Words) -> Iterator[Storage]:
+def find_deques(memory: HeapMemory, words: HeapPointers) -> Iterator[SequenceStorage]:
     """Yield deques with heads among these words. Their first block is the map.
 
     The head of a destroyed deque may still look intact if another deque now has its blocks: the
@@ -33,12 +33,12 @@ def find_deques(memory: HeapMemory, words: Words) -> Iterator[Storage]:
     for at in range(len(addresses) - POINTERS + 1):
         # All of the ten words but the second are pointers.
         if addresses[at + POINTERS - 1] - addresses[at] == POINTERS * memory.size and addresses[at + 1] - addresses[at] == 2 * memory.size:
-            found = _at_head(memory, addresses[at], values[at])
+            found = _read_deque(memory, addresses[at], values[at])
             if found is not None:
                 yield found
 
 
-def _at_head(memory: HeapMemory, head: int, table: int) -> Optional[Storage]:
+def _read_deque(memory: HeapMemory, head: int, table: int) -> Optional[SequenceStorage]:
     """Return the deque at `head` with its map at `table`; None if there is none."""
     size = memory.size
     words, block = memory.words(head, HEAD), memory.block_at(table)
@@ -57,7 +57,7 @@ def _at_head(memory: HeapMemory, head: int, table: int) -> Optional[Storage]:
         and first_end <= current_end < last_end
         and (node < node_end or current <= current_end)
     )
-    chunks = _chunks(memory, table, capacity) if sound else None
+    chunks = _read_map(memory, table, capacity) if sound else None
     if chunks is None:
         return None
     used = chunks[(node - table) // size : (node_end - table) // size + 1]
@@ -65,10 +65,10 @@ def _at_head(memory: HeapMemory, head: int, table: int) -> Optional[Storage]:
         return None
     blocks = [Range(table, table + capacity * size), *(Range(one, one + chunk) for one in used)]
     unused = [Range(table, node), Range(node_end + size, table + capacity * size), Range(first, current), Range(current_end, last_end)]
-    return Storage(Range(head, head + HEAD * size), blocks, unused)
+    return SequenceStorage(Range(head, head + HEAD * size), blocks, unused)
 
 
-def _chunks(memory: HeapMemory, table: int, capacity: int) -> Optional[tuple[int, ...]]:
+def _read_map(memory: HeapMemory, table: int, capacity: int) -> Optional[tuple[int, ...]]:
     """Return the words of the map; None if it cannot be one."""
     memory.poll()
     return memory.words(table, capacity)

@@ -23,7 +23,7 @@ class HeapBlock(NamedTuple):
     size: int
 
 
-class Words(NamedTuple):
+class HeapPointers(NamedTuple):
     """Words of a piece of memory that point into the heaps: addresses, ascending, and values."""
 
     piece: Piece
@@ -31,7 +31,7 @@ class Words(NamedTuple):
     values: Sequence[int]
 
 
-class Storage(NamedTuple):
+class SequenceStorage(NamedTuple):
     """A sequence: its head, the blocks with its elements, and the unused parts of these."""
 
     head: Range
@@ -77,7 +77,7 @@ class HeapMemory(Memory):
         return self.words(block.start, block.size // self.size) or () if block.size <= MAX_BLOCK else ()
 
 
-def request_sizes(usable: int, count: int, word: int) -> range:
+def list_element_sizes(usable: int, count: int, word: int) -> range:
     """Return the sizes of `count` equal elements, in bytes, for which an allocator may return
     `usable` bytes.
     They are multiples of a word, the largest first. An allocator adds up to three words, or a

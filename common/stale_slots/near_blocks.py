@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from findleaks.allocators.bulk import pointing
-from findleaks.stale_slots.heap_memory import HeapMemory, Words
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers
 from findleaks.target.base import Piece
 
 MAX_BLOCKS = 3_000  # most blocks that are visited
@@ -28,7 +28,7 @@ class NearBlocks:
         self._waiting: deque[tuple[int, int]] = deque()  # starts and sizes of blocks to visit
         self.referrers: dict[int, int] = {}
 
-    def add(self, words: Words) -> None:
+    def add(self, words: HeapPointers) -> None:
         """Add the blocks that these words refer to, up to the limit."""
         lookup, referrers = self._memory.block_at, self.referrers
         for address, value in zip(words.addresses, words.values):
@@ -40,7 +40,7 @@ class NearBlocks:
                     referrers[value] = address
                     self._waiting.append(block)
 
-    def visit(self) -> Iterator[Words]:
+    def visit(self) -> Iterator[HeapPointers]:
         """Yield the words of all added blocks, and of the blocks that these refer to, up to the
         limit."""
         memory, visited = self._memory, 0
@@ -55,11 +55,11 @@ class NearBlocks:
                 self.add(words)
                 yield words
 
-    def _pointing(self, piece: Piece) -> Words:
+    def _pointing(self, piece: Piece) -> HeapPointers:
         """Return the words of a block that point into the heaps."""
         memory = self._memory
         low, high, size = memory.low, memory.high, memory.size
         if len(piece.data) > FEW_WORDS * size:
-            return Words(piece, *pointing(memory.engine, piece, low, high))
+            return HeapPointers(piece, *pointing(memory.engine, piece, low, high))
         found = [(at, value) for at, value in enumerate(memory.arch.unpack(bytes(piece.data))) if low <= value < high]
-        return Words(piece, array("Q", [piece.address + at * size for at, _ in found]), [value for _, value in found])
+        return HeapPointers(piece, array("Q", [piece.address + at * size for at, _ in found]), [value for _, value in found])

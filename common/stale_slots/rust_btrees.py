@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, Words
+from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, HeapPointers
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merged
 
@@ -36,7 +36,7 @@ class _Node(NamedTuple):
     entries: int
 
 
-class _Shape(NamedTuple):
+class _NodeLayout(NamedTuple):
     """The layout of a node.
     `edges`: index of the first edge. `entry`: words of an entry. The word before the edges contains
     two numbers; shifting it yields the index in the parent, and the number of entries."""
@@ -47,7 +47,7 @@ class _Shape(NamedTuple):
     entries_at: int
 
 
-def stale_slots(memory: HeapMemory, words: Words) -> Iterator[Range]:
+def find_stale_entries(memory: HeapMemory, words: HeapPointers) -> Iterator[Range]:
     """Yield bytes of entries and edges that are no longer in a map with its head among these
     words."""
     if memory.size != 8:
@@ -60,26 +60,26 @@ def stale_slots(memory: HeapMemory, words: Words) -> Iterator[Range]:
     for address, root in zip(addresses, values):
         at = (address - begin) // size
         if at <= last and 0 < everything[at + 1] <= HIGHEST and CAPACITY < everything[at + 2] <= MAX_NODES * CAPACITY:
-            yield from _of_map(memory, root, everything[at + 1], everything[at + 2])
+            yield from _find_in_map(memory, root, everything[at + 1], everything[at + 2])
 
 
-def _of_map(memory: HeapMemory, root: int, height: int, length: int) -> Iterator[Range]:
+def _find_in_map(memory: HeapMemory, root: int, height: int, length: int) -> Iterator[Range]:
     """Yield bytes of entries and edges that are no longer in the map.
     Nothing unless a map has this root, height and number of entries."""
     block = memory.block_at(root)
     words = memory.contents(block) if block is not None and block.size <= MAX_NODE else ()
     if block is None or not words or words[0]:  # the root has no parent
         return
-    for shape in _shapes(memory, words):
-        nodes = _walk(memory, block, shape, height, length)
+    for shape in _find_layouts(memory, words):
+        nodes = _walk_levels(memory, block, shape, height, length)
         if nodes is not None:
             size = (shape.edges + EDGES) * memory.size
             if not any(memory.is_busy(Range(node.start, node.start + size)) for level in nodes for node in level):
-                yield from _behind(memory, nodes, shape)
+                yield from _find_unused(memory, nodes, shape)
             return
 
 
-def _shapes(memory: HeapMemory, words: Sequence[int]) -> Iterator[_Shape]:
+def _find_layouts(memory: HeapMemory, words: Sequence[int]) -> Iterator[_NodeLayout]:
     """Yield the layouts that the root's first two children confirm. `words`: of the root."""
     for edges in range(len(words) - EDGES, max(len(words) - EDGES - 4, len(words) * 3 // 4 - EDGES, 2), -1):
         entry, odd = divmod(edges - 2, CAPACITY)
@@ -89,12 +89,12 @@ def _shapes(memory: HeapMemory, words: Sequence[int]) -> Iterator[_Shape]:
         numbers = [(memory.words(one.start, edges) or (0,) * edges)[edges - 1] for one in children if one is not None]
         for index, entries in ((0, 16), (16, 0), (32, 48), (48, 32)):
             if [number >> index & 0xFFFF for number in numbers] == [0, 1] and words[edges - 1] >> entries & 0xFFFF in range(1, EDGES):
-                yield _Shape(edges, entry, index, entries)
+                yield _NodeLayout(edges, entry, index, entries)
 
 
-def _walk(memory: HeapMemory, root: HeapBlock, shape: _Shape, height: int, length: int) -> Optional[list[list[_Node]]]:
+def _walk_levels(memory: HeapMemory, root: HeapBlock, shape: _NodeLayout, height: int, length: int) -> Optional[list[list[_Node]]]:
     """Return the nodes by level, from the root on; None unless every check passes."""
-    first = _node(memory, root.start, shape, height)
+    first = _read_node(memory, root.start, shape, height)
     levels = [[first]] if first is not None else []
     total = 0
     for level in range(height, -1, -1):
@@ -108,7 +108,7 @@ def _walk(memory: HeapMemory, root: HeapBlock, shape: _Shape, height: int, lengt
             below = []
             for node in levels[-1]:
                 for index in range(node.entries + 1):
-                    child = _node(memory, node.words[shape.edges + index], shape, level - 1)
+                    child = _read_node(memory, node.words[shape.edges + index], shape, level - 1)
                     if child is None or child.words[0] != node.start or child.words[shape.edges - 1] >> shape.index_at & 0xFFFF != index:
                         return None
                     below.append(child)
@@ -116,7 +116,7 @@ def _walk(memory: HeapMemory, root: HeapBlock, shape: _Shape, height: int, lengt
     return levels if total == length else None
 
 
-def _node(memory: HeapMemory, start: int, shape: _Shape, level: int) -> Optional[_Node]:
+def _read_node(memory: HeapMemory, start: int, shape: _NodeLayout, level: int) -> Optional[_Node]:
     memory.nodes += 1
     block = memory.block_at(start) if memory.nodes <= MAX_NODES else None
     needed = shape.edges + (EDGES if level else 0)
@@ -125,7 +125,7 @@ def _node(memory: HeapMemory, start: int, shape: _Shape, level: int) -> Optional
     return _Node(start, words, entries) if words is not None and 0 < entries <= CAPACITY else None
 
 
-def _behind(memory: HeapMemory, levels: Sequence[Sequence[_Node]], shape: _Shape) -> Iterator[Range]:
+def _find_unused(memory: HeapMemory, levels: Sequence[Sequence[_Node]], shape: _NodeLayout) -> Iterator[Range]:
     """Yield the bytes after the entries of each node, and after its edges."""
     splits = _likely_splits(levels, shape)
     for level, nodes in enumerate(levels):
@@ -148,7 +148,7 @@ def _stale_words(entries: int, entry: int, split: int) -> list[Range]:
     return merged([first, Range(second + entries * (entry - split), 1 + CAPACITY * entry)])
 
 
-def _likely_splits(levels: Sequence[Sequence[_Node]], shape: _Shape) -> list[int]:
+def _likely_splits(levels: Sequence[Sequence[_Node]], shape: _NodeLayout) -> list[int]:
     """Return the numbers of words of an entry that may be in the first array.
     A number is likely if with it, a column of one of the arrays ascends through the whole map, as
     keys do. All numbers if there is no such column."""
@@ -164,7 +164,7 @@ def _likely_splits(levels: Sequence[Sequence[_Node]], shape: _Shape) -> list[int
     return found or list(range(entry + 1))
 
 
-def _ascends(levels: Sequence[Sequence[_Node]], shape: _Shape, first: int, stride: int) -> bool:
+def _ascends(levels: Sequence[Sequence[_Node]], shape: _NodeLayout, first: int, stride: int) -> bool:
     """Whether every `stride`th word from `first` on ascends through the map, as signed or unsigned
     numbers."""
     for flip in (0, 1 << 63):
@@ -178,7 +178,7 @@ def _ascends(levels: Sequence[Sequence[_Node]], shape: _Shape, first: int, strid
     return False
 
 
-def _in_order(levels: Sequence[Sequence[_Node]], shape: _Shape, first: int, stride: int) -> Iterator[int]:
+def _in_order(levels: Sequence[Sequence[_Node]], shape: _NodeLayout, first: int, stride: int) -> Iterator[int]:
     """Yield one word of each entry, in the order of the map."""
     below = [iter(nodes) for nodes in levels]
 

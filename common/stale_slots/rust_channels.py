@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple, Optional
 
-from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, request_sizes
+from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, list_element_sizes
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merged
 
@@ -29,7 +29,7 @@ MAX_BUFFER = 1 << 26  # most bytes of an array
 LONG = 16  # fewest messages that went through a channel whose stamp is recognised by them
 
 
-class _Span(NamedTuple):
+class _MessagePositions(NamedTuple):
     """Messages by position: those before `head` were received, those from `tail` on were not
     sent."""
 
@@ -37,7 +37,7 @@ class _Span(NamedTuple):
     tail: int
 
 
-class _Layout(NamedTuple):
+class _SlotLayout(NamedTuple):
     """Slots of `size` bytes from offset `base` of a block on.
     The state or stamp is the first word of a slot, or the last one (`last`); the other words are
     the message."""
@@ -51,7 +51,7 @@ class _Layout(NamedTuple):
         return Range(begin, begin + self.size - word) if self.last else Range(begin + word, begin + self.size)
 
 
-def _messages(layouts: Sequence[_Layout], slots: Sequence[tuple[HeapBlock, int]], word: int) -> Iterator[Range]:
+def _find_messages(layouts: Sequence[_SlotLayout], slots: Sequence[tuple[HeapBlock, int]], word: int) -> Iterator[Range]:
     """Yield the bytes that are messages of these slots in every one of the layouts."""
     found = [merged(layout.message(block, slot, word) for block, slot in slots) for layout in layouts]
     for other in found[1:]:
@@ -59,7 +59,7 @@ def _messages(layouts: Sequence[_Layout], slots: Sequence[tuple[HeapBlock, int]]
     yield from found[0] if found else ()
 
 
-def stale_slots(memory: HeapMemory) -> Iterator[Range]:
+def find_stale_messages(memory: HeapMemory) -> Iterator[Range]:
     """Yield the bytes of messages that are no longer in a channel."""
     if memory.size != 8:
         return
@@ -73,18 +73,18 @@ def stale_slots(memory: HeapMemory) -> Iterator[Range]:
         if start % LINE == 0:
             words = memory.contents(HeapBlock(start, memory.blocks.size(index)))
             if words:
-                yield from _list_slots(memory, words)
-                yield from _array_slots(memory, words)
+                yield from _find_in_list(memory, words)
+                yield from _find_in_array(memory, words)
 
 
-def _list_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
+def _find_in_list(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
     """Yield these for an unbounded channel: a list of blocks with 31 slots each. `words`: of its
     block."""
     line = LINE // memory.size
     for index, block in ((0, 1), (1, 0)):
         first, last = memory.block_at(words[block]), memory.block_at(words[line + block])
         # Bit 0 marks a disconnected channel, or a head that is not in the last block.
-        span = _Span(words[index] >> 1, words[line + index] >> 1)
+        span = _MessagePositions(words[index] >> 1, words[line + index] >> 1)
         if (
             first is None
             or last is None
@@ -94,28 +94,28 @@ def _list_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
             continue
         ends = {first: span.head // LAP, last: span.tail // LAP}
         known = [set(_list_layouts(memory, block, span, number)) for block, number in ends.items()]
-        layouts = [layout for layout in set.intersection(*known) if _linked(memory, first, last, span, layout)]
+        layouts = [layout for layout in set.intersection(*known) if _is_linked(memory, first, last, span, layout)]
         # Messages that were not sent yet are zeros (Box::new_zeroed).
         received = [(first, slot) for slot in range(span.head % LAP)]
-        yield from _messages(layouts, received, memory.size)
+        yield from _find_messages(layouts, received, memory.size)
 
 
-def _list_layouts(memory: HeapMemory, block: HeapBlock, span: _Span, number: int) -> Iterator[_Layout]:
+def _list_layouts(memory: HeapMemory, block: HeapBlock, span: _MessagePositions, number: int) -> Iterator[_SlotLayout]:
     """Yield the layouts in which each slot of block `number` of a list has the state that `span`
     implies.
     rustc 1.95 places the link after the slots."""
     words, word = memory.contents(block), memory.size
     positions = range(number * LAP, number * LAP + CAPACITY)
     expected = [WRITE | READ if at < span.head else WRITE if at < span.tail else 0 for at in positions]
-    for size in request_sizes(block.size - word, CAPACITY, word):
+    for size in list_element_sizes(block.size - word, CAPACITY, word):
         each = size // word
         for base, last in product((0, 1), (True, False)) if each > 1 else ():
             at = base + (each - 1 if last else 0)
             if list(words[at : at + each * CAPACITY : each]) == expected:
-                yield _Layout(size, base * word, last)
+                yield _SlotLayout(size, base * word, last)
 
 
-def _linked(memory: HeapMemory, first: HeapBlock, last: HeapBlock, span: _Span, layout: _Layout) -> bool:
+def _is_linked(memory: HeapMemory, first: HeapBlock, last: HeapBlock, span: _MessagePositions, layout: _SlotLayout) -> bool:
     """Whether the last block follows the first at the distance that `span` implies, and no block
     follows it."""
     at: Optional[int] = first.start
@@ -125,7 +125,7 @@ def _linked(memory: HeapMemory, first: HeapBlock, last: HeapBlock, span: _Span, 
     return at == last.start and memory.word(at + link) == 0
 
 
-def _array_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
+def _find_in_array(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
     """Yield these for a bounded channel: an array of slots. `words`: of its block."""
     line = LINE // memory.size
     rest = words[2 * line :]
@@ -142,7 +142,7 @@ def _array_slots(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
                 # The stamp of a slot to be written next is its position; with a message, it is one
                 # more.
                 empty = [(block, slot) for slot, stamp in enumerate(stamps) if stamp & (mark - 1) == slot]
-                yield from _messages(list(_array_layouts(memory, block, stamps)), empty, memory.size)
+                yield from _find_messages(list(_array_layouts(memory, block, stamps)), empty, memory.size)
 
 
 def _expected_stamps(head: int, tail: int, capacity: int, mark: int) -> list[int]:
@@ -164,11 +164,11 @@ def _expected_stamps(head: int, tail: int, capacity: int, mark: int) -> list[int
     return made
 
 
-def _array_layouts(memory: HeapMemory, block: HeapBlock, stamps: list[int]) -> Iterator[_Layout]:
+def _array_layouts(memory: HeapMemory, block: HeapBlock, stamps: list[int]) -> Iterator[_SlotLayout]:
     """Yield the layouts in which all stamps are as expected."""
     words, word, count = memory.contents(block), memory.size, len(stamps)
-    for size in request_sizes(block.size, count, word):
+    for size in list_element_sizes(block.size, count, word):
         each = size // word
         for last in (True, False) if each > 1 else ():
             if list(words[each - 1 if last else 0 : each * count : each]) == stamps:
-                yield _Layout(size, 0, last)
+                yield _SlotLayout(size, 0, last)

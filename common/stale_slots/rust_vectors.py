@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.stale_slots.declared_types import standard_name
-from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, Storage, Words, wastes_little
+from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, HeapPointers, SequenceStorage, wastes_little
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 
@@ -23,7 +23,7 @@ NEIGHBOURS = 3  # words on each side of the pointer that may be the capacity
 Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
-class _Head(NamedTuple):
+class _VectorHead(NamedTuple):
     """The fields of a head. The storage is counted in elements of `each` bytes."""
 
     start: int
@@ -33,7 +33,7 @@ class _Head(NamedTuple):
     each: int
 
 
-def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[Storage]:
+def find_vectors(memory: HeapMemory, words: HeapPointers, around: Around) -> Iterator[SequenceStorage]:
     """Yield Vecs and VecDeques with heads among these words.
     `around` yields the declarations that contain a word (DeclaredTypes.around).
 
@@ -48,7 +48,7 @@ def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[S
             head = _read_head(memory, start, part, name) if name in ("Vec", "VecDeque") else None
             if head is not None and head.start == value:
                 whole = Range(head.start, head.start + head.capacity * head.each)
-                yield Storage(Range(start, start + part.size), [whole], _unused(head))
+                yield SequenceStorage(Range(start, start + part.size), [whole], _find_unused(head))
 
 
 def _may_be_buffer(memory: HeapMemory, address: int, value: int) -> bool:
@@ -60,24 +60,24 @@ def _may_be_buffer(memory: HeapMemory, address: int, value: int) -> bool:
     return any(0 < number <= block.size for number in near)
 
 
-def _read_head(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[_Head]:
+def _read_head(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[_VectorHead]:
     """Return the fields of a Vec or VecDeque at `start`; None unless they fit each other and the
     block."""
     element = part.element()
-    buffer, length = part.member("buf"), _number(memory, start, part, "len")
-    first = _number(memory, start, part, "head") if name == "VecDeque" else 0
+    buffer, length = part.member("buf"), _read_number(memory, start, part, "len")
+    first = _read_number(memory, start, part, "head") if name == "VecDeque" else 0
     if element is None or element.size <= 0 or buffer is None or length is None or first is None:
         return None
-    fields = _buffer(memory, start + buffer[0], buffer[1])
+    fields = _read_buffer(memory, start + buffer[0], buffer[1])
     block = memory.block_at(fields[0]) if fields is not None else None
     if fields is None or block is None:
         return None
-    found = _Head(fields[0], fields[1], first, length, element.size)
+    found = _VectorHead(fields[0], fields[1], first, length, element.size)
     fits = wastes_little(block.size, found.capacity * found.each, memory.size)
     return found if fits and length <= found.capacity and (first < found.capacity or first == 0) else None
 
 
-def _buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, int]]:
+def _read_buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, int]]:
     """Return the pointer and the capacity of a RawVec; since 1.83 they are in its member
     `inner`."""
     inner = part.member("inner")
@@ -90,12 +90,12 @@ def _buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, i
     return (words[0], words[1]) if words[0] is not None and words[1] is not None else None
 
 
-def _number(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[int]:
+def _read_number(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[int]:
     found = part.member(name)
     return memory.word(start + found[0]) if found is not None and found[1].size == memory.size else None
 
 
-def _unused(head: _Head) -> list[Range]:
+def _find_unused(head: _VectorHead) -> list[Range]:
     """Return the parts of the storage without elements. The elements of a VecDeque may continue at
     its start."""
     behind = head.first + head.length

@@ -12,21 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from findleaks.allocators.bulk import pointing
 from findleaks.engine.terms import State
-from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged
 
 MOST_REFERRERS = 4  # most words that are recorded for one block: a head has at most three
 
 
-class Pointers:
+class SeenPointers:
     """Words that point into the heaps, with their addresses."""
 
     def __init__(self) -> None:
-        self._added: list[Words] = []
+        self._added: list[HeapPointers] = []
         self._seen: list[tuple[int, int]] = []  # (value, address), ascending
 
-    def add(self, words: Words) -> None:
+    def add(self, words: HeapPointers) -> None:
         self._added.append(words)
 
     def add_variables(self, memory: HeapMemory, everywhere: Sequence[Range], heads: Sequence[Range]) -> None:
@@ -36,7 +36,7 @@ class Pointers:
         for part in merged(everywhere) if outside else ():
             for piece in memory.target.pieces(*part):
                 memory.poll()
-                self.add(Words(piece, *pointing(memory.engine, piece, low, high)))
+                self.add(HeapPointers(piece, *pointing(memory.engine, piece, low, high)))
 
     def into(self, where: Range) -> Iterator[tuple[int, int]]:
         """Yield (value, address) of words that point into `where`."""
@@ -52,12 +52,12 @@ class Pointers:
             yield value, address
 
 
-def is_busy(memory: HeapMemory, found: Storage) -> bool:
+def is_busy(memory: HeapMemory, found: SequenceStorage) -> bool:
     """Whether a register of a thread contains an address in the sequence."""
     return any(memory.is_busy(part) for part in (found.head, *found.blocks))
 
 
-def has_other_user(pointers: Pointers, referrers: Mapping[int, int], found: Storage) -> bool:
+def has_other_user(pointers: SeenPointers, referrers: Mapping[int, int], found: SequenceStorage) -> bool:
     """Whether a word other than those of the head points into the storage, or to the head.
     The word that refers to the block that begins with the head (`referrers`) is allowed."""
     for _, address in pointers.into(found.blocks[0]):
@@ -67,7 +67,9 @@ def has_other_user(pointers: Pointers, referrers: Mapping[int, int], found: Stor
     return any(address != owner for _, address in pointers.into(found.head))
 
 
-def with_single_owners(memory: HeapMemory, heaps: Sequence[Range], everywhere: Sequence[Range], found: Sequence[Storage]) -> list[Storage]:
+def select_single_owners(
+    memory: HeapMemory, heaps: Sequence[Range], everywhere: Sequence[Range], found: Sequence[SequenceStorage]
+) -> list[SequenceStorage]:
     """Return the sequences whose first block only their own head refers to.
     Other sequences may be destroyed, and another container may use their memory. The words of
     `everywhere` are searched, except in blocks that are not in use. `heaps`: ranges that contain
@@ -79,12 +81,12 @@ def with_single_owners(memory: HeapMemory, heaps: Sequence[Range], everywhere: S
             memory.poll()
             for address in memory.engine.search_any(piece, starts):
                 seen = referrers.get(memory.word(address) or 0)
-                if seen is not None and len(seen) < MOST_REFERRERS and _is_used(memory, heaps, address):
+                if seen is not None and len(seen) < MOST_REFERRERS and _is_in_use(memory, heaps, address):
                     seen.append(address)
     return [one for one in found if all(one.head.start <= address < one.head.end for address in referrers[one.blocks[0].start])]
 
 
-def _is_used(memory: HeapMemory, heaps: Sequence[Range], address: int) -> bool:
+def _is_in_use(memory: HeapMemory, heaps: Sequence[Range], address: int) -> bool:
     """Whether a word is in root memory, or in a block in use."""
     if inside(heaps, address) is None:
         return True

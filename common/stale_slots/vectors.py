@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from findleaks.stale_slots.declared_types import standard_name
-from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, Storage, Words
+from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, HeapPointers, SequenceStorage
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
-def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[Storage]:
+def find_vectors(memory: HeapMemory, words: HeapPointers, around: Around) -> Iterator[SequenceStorage]:
     """Yield vectors with heads among these words and pointers after their ends.
     `around` yields the declarations that contain a word (DeclaredTypes.around)."""
-    for found in _suspects(memory, words):
+    for found in _find_suspects(memory, words):
         memory.poll()
         if any(start == found.head.start and _is_vector(memory, part) for start, part in around(found.head.start)):
             yield found
 
 
-def _suspects(memory: HeapMemory, words: Words) -> Iterator[Storage]:
+def _find_suspects(memory: HeapMemory, words: HeapPointers) -> Iterator[SequenceStorage]:
     """Yield words that look like a vector with pointers after its last element."""
     _, addresses, values = words
     for at in range(len(addresses) - 2):
@@ -38,7 +38,7 @@ def _suspects(memory: HeapMemory, words: Words) -> Iterator[Storage]:
         if begin <= end < last and addresses[at + 2] - addresses[at] == 2 * memory.size:
             block, head = memory.block_at(begin), addresses[at]
             if block is not None and last <= begin + block.size and last - end <= MAX_BLOCK and memory.has_pointers(Range(end, last)):
-                yield Storage(Range(head, head + 3 * memory.size), [Range(begin, last)], [Range(end, last)])
+                yield SequenceStorage(Range(head, head + 3 * memory.size), [Range(begin, last)], [Range(end, last)])
 
 
 def _is_vector(memory: HeapMemory, part: Type) -> bool:

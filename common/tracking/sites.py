@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.arg_types import SizeRange
-from findleaks.audit.holders import Holders
+from findleaks.audit.owner_tree import OwnerTree
 from findleaks.engine.dominators import SHARED, node_root
 from findleaks.engine.terms import Kind, State
 from findleaks.injection.stub.stack_names import StackNames
@@ -185,7 +185,7 @@ def add_tallies(into: Site, other: Site) -> None:
     into.records += other.records
 
 
-def name_holders(session: Session, found: Sequence[Site], holders: Holders) -> None:
+def name_holders(session: Session, found: Sequence[Site], holders: OwnerTree) -> None:
     """Find out who holds the held blocks of these sites."""
     roots: dict[int, str] = {}
     for site in found:
@@ -196,7 +196,7 @@ def name_holders(session: Session, found: Sequence[Site], holders: Holders) -> N
         site.holders = [(label, count) for label, count in counts.most_common() if label][:MAX_HOLDERS]
 
 
-def _holder(index: int, holders: Holders, roots: dict[int, str]) -> str:
+def _holder(index: int, holders: OwnerTree, roots: dict[int, str]) -> str:
     """The label of the root that alone leads to a block; "" if none does."""
     passed: list[int] = []
     node: Optional[int] = index

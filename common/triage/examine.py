@@ -11,10 +11,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from findleaks.audit.accounting import Store, account
-from findleaks.audit.diagnostics import result_warnings, target_warnings, trusted
-from findleaks.audit.findings import findings
-from findleaks.audit.residency import residency
+from findleaks.audit.accounting import Store, account_memory
+from findleaks.audit.diagnostics import is_trusted, result_warnings, target_warnings
+from findleaks.audit.findings import find_findings
+from findleaks.audit.residency import read_residency
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.formatting import printable
@@ -94,13 +94,13 @@ def _of_session(source: Source, session: Session) -> Row:
     from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
 
     target = session.target
-    pages = residency(session, "")
-    accounting = account(session, pages)
+    pages = read_residency(session, "")
+    accounting = account_memory(session, pages)
 
     def measure(store: Store):  # type: ignore[no-untyped-def]
         return measure_free(session, store.allocator, store.arenas, pages)
 
-    found = findings(session, accounting, measure) if not target.lacks else []
+    found = find_findings(session, accounting, measure) if not target.lacks else []
     name, build_id = _program(target)
     name = name or source.program
     known = session.directory.blocks.totals(State.IN_USE).blocks > 0
@@ -108,7 +108,7 @@ def _of_session(source: Source, session: Session) -> Row:
     warnings = [*target_warnings(session), *result_warnings(session), *accounting.warnings]
     return Row(
         source.core,
-        OK if trusted(session) and not target.lacks else PARTIAL,
+        OK if is_trusted(session) and not target.lacks else PARTIAL,
         program=printable(name),
         build_id=build_id,
         signal=_signal(target.signal),

@@ -19,7 +19,7 @@ from cores import Running
 Ask = Callable[..., str]
 STOPS = {gdb: ["break grown", "run"], lldb: ["breakpoint set -n grown", "run"]}
 GO_ON = "continue"
-HELD = r"held by g_sessions \(grows, data\): linked list, {:,} → {:,} nodes"
+HELD = r"retained by g_sessions \(grows, data\): linked list, {:,} → {:,} nodes"
 
 
 @pytest.fixture(scope="module")

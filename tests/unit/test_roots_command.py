@@ -131,7 +131,7 @@ def test_one_root_one_block(process: tuple[Building, Session]) -> None:
     assert (lost["holder"], lost["retained_blocks"]) == (None, 0)
     assert reported(session, hex(DATA + 0x104))["roots"] == [row]
     _, text = run(session, "roots", hex(owner))
-    assert "held by g_map (prog, data)" in text
+    assert "retained by g_map (prog, data)" in text
 
 
 def test_lost(process: tuple[Building, Session]) -> None:

@@ -14,8 +14,8 @@ from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
 from findleaks.allocators.base import Blocks, Spare
-from findleaks.audit.accounting import account
-from findleaks.audit.residency import residency
+from findleaks.audit.accounting import account_memory
+from findleaks.audit.residency import read_residency
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
@@ -411,5 +411,5 @@ def test_runs_of_residency_are_clipped_to_the_heap() -> None:
     target.pages = pages([(HEAP, HEAP + 4 * PAGE)], [(HEAP, HEAP + 4 * PAGE)])
     inner = Keeper(HEAP + PAGE, HEAP + 2 * PAGE, [Listed(HEAP + PAGE, PAGE)])
     session_ = session(target, [inner])
-    found = account(session_, residency(session_))
+    found = account_memory(session_, read_residency(session_))
     assert {share.sort: share.bytes for share in found.shares if share.bytes} == {"in-use": PAGE, "unknown": 3 * PAGE}

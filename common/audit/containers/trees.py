@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.reader import BlockPlace, ContainerReader
 from findleaks.engine.trees import TreeLayout
 
 RED, BLACK = 0, 1
@@ -32,7 +32,7 @@ GNU = TreeLayout(2, 3, 1, 0, 4, 4)  # colour is an enum; the padding after it ma
 LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # colour is a bool
 
 
-def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
+def recognise_gnu_tree(reader: ContainerReader, address: int) -> Optional[Container]:
     """Recognise libstdc++'s tree whose header has its pointer to the root at `address`."""
     size = reader.size
     header = address - size
@@ -42,17 +42,17 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
     _, root, leftmost, rightmost, count = words
     if not count:
         return None
-    if not (_points(reader, root, size, header) and _is_black(reader, root, GNU)):
+    if not (_points_to(reader, root, size, header) and _is_black(reader, root, GNU)):
         return None
-    if not (_points(reader, leftmost, GNU.left * size, 0) and _points(reader, rightmost, GNU.right * size, 0)):
+    if not (_points_to(reader, leftmost, GNU.left * size, 0) and _points_to(reader, rightmost, GNU.right * size, 0)):
         return None
-    nodes, problem = reader.tree(root, header, GNU, count)
+    nodes, problem = reader.walk_tree(root, header, GNU, count)
     compare = header - size  # std::less or another empty class is before the header
     made = Container("std::map or set", compare, header + 5 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
-    return _ends_checked(made, leftmost, rightmost)
+    return _check_ends(made, leftmost, rightmost)
 
 
-def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
+def recognise_llvm_tree(reader: ContainerReader, address: int) -> Optional[Container]:
     """Recognise libc++'s tree whose head begins at `address` with the pointer to the leftmost
     node."""
     size = reader.size
@@ -60,26 +60,26 @@ def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
     if words is None or words[0] == address + size:
         return None
     leftmost, root, count = words
-    if not (_points(reader, root, LLVM.parent * size, address + size) and _is_black(reader, root, LLVM)):
+    if not (_points_to(reader, root, LLVM.parent * size, address + size) and _is_black(reader, root, LLVM)):
         return None
-    if not _points(reader, leftmost, LLVM.left * size, 0):
+    if not _points_to(reader, leftmost, LLVM.left * size, 0):
         return None
-    nodes, problem = reader.tree(root, address + size, LLVM, count)
+    nodes, problem = reader.walk_tree(root, address + size, LLVM, count)
     made = Container("std::map or set", address, address + 3 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
-    return _ends_checked(made, leftmost, leftmost)
+    return _check_ends(made, leftmost, leftmost)
 
 
-def _points(reader: Reader, node: int, offset: int, to: int) -> bool:
+def _points_to(reader: ContainerReader, node: int, offset: int, to: int) -> bool:
     """Whether `node` is in a block in use, and its word at `offset` is `to`."""
     return node % reader.size == 0 and reader.place(node) is not None and reader.word(node + offset) == to
 
 
-def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
+def _is_black(reader: ContainerReader, node: int, layout: TreeLayout) -> bool:
     colour = reader.word(node + layout.colour * reader.size)
     return colour is not None and reader.arch.leading(colour, layout.colour_bytes) == BLACK
 
 
-def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:
+def _check_ends(made: Container, leftmost: int, rightmost: int) -> Container:
     """Set `problem` unless the tree contains the ends that its header names, and as many nodes as
     it counts."""
     if not made.problem and made.recorded != made.length:
@@ -90,21 +90,21 @@ def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:
     return made
 
 
-def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
+def recognise_plain_tree(reader: ContainerReader, address: int, place: BlockPlace, value: int) -> Optional[Container]:
     """Recognise a tree of nodes with two children and any other content, as C programs build
     (tsearch, GTree).
     `value` at `address` points to the root. The children are the first two words that lead from
     node to node, and never to the same node twice."""
-    pair = _children_of(reader, place, value)
+    pair = _find_children(reader, place, value)
     if pair is None:
         return None
-    nodes = reader.linked([value], pair, reader.most, DEEPEST)
+    nodes = reader.walk_links([value], pair, reader.most, DEEPEST)
     if nodes is None or len(nodes) < 2 * LEAST:
         return None
     return Container("binary tree", address, address + reader.size, len(nodes), nodes=nodes)
 
 
-def _children_of(reader: Reader, place: Place, value: int) -> Optional[tuple[int, int]]:
+def _find_children(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[tuple[int, int]]:
     """Return the offsets of the two child pointers; None if there are none.
     In a sample of nodes from `value` on, both words are 0 or point to similar nodes, and in at
     least one node both are set."""
@@ -118,7 +118,7 @@ def _children_of(reader: Reader, place: Place, value: int) -> Optional[tuple[int
         words = reader.words(node, count)
         if words is None:
             return None
-        columns = [n for n in columns if not words[n] or (words[n] not in seen and reader.alike(place, reader.place(words[n])))]
+        columns = [n for n in columns if not words[n] or (words[n] not in seen and reader.is_alike(place, reader.place(words[n])))]
         if len(columns) < 2:
             return None
         used = [n for n in columns if words[n]][:2]

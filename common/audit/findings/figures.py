@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import compress
 from typing import NamedTuple, Optional
 
-from findleaks.audit.accounting import PURE_STEP, STEP, clipped
+from findleaks.audit.accounting import PURE_STEP, STEP, clip_runs
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
@@ -33,10 +33,10 @@ class Figures(NamedTuple):
     @property
     def amount(self) -> str:
         """Both sizes: "449 MiB (66 MiB of it resident)"; only the first if they look the same."""
-        return amount_words(self.bytes, self.resident)
+        return format_amount(self.bytes, self.resident)
 
 
-def amount_words(held: int, resident: Optional[int]) -> str:
+def format_amount(held: int, resident: Optional[int]) -> str:
     """Return the text of Figures.amount for `held` bytes, of which `resident` are resident."""
     if resident is None or size(resident) == size(held):
         return size(held)
@@ -86,7 +86,7 @@ class BlockFigures:
         for start, end in self._heaps:
             for low in range(start, end, step):
                 self._session.report_progress("counting what is resident", 0.0)
-                part = self._graph.bytes_by_kind(clipped(self._runs, low, min(end, low + step)))
+                part = self._graph.bytes_by_kind(clip_runs(self._runs, low, min(end, low + step)))
                 sums = [one + other for one, other in zip(sums, part)]
         return sums
 
@@ -95,7 +95,7 @@ class BlockFigures:
         """Starts and ends of the resident parts of heaps, ascending ("Q")."""
         found: array[int] = array("Q")
         for start, end in self._heaps:
-            found += clipped(self._runs, start, end)
+            found += clip_runs(self._runs, start, end)
         return found
 
     @property

@@ -13,7 +13,7 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 
-def unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
+def find_unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
     """Yield a finding for each allocator with much free memory: why it was not returned, and what
     returns it."""
     for store in accounting.stores:
@@ -30,22 +30,22 @@ def unreturned_memory(session: Session, accounting: Accounting, measure: Callabl
         elif one.returns is not None and call:
             title += f" {call} would return {size(one.returns)}."
         commands = ("map", "caches --by-arena --sort free --limit 10")
-        tries = _by_runtime(session, call, tuple(map(allocator.renamed, one.tries)))
-        yield Finding("kept", store.kept, title, sentence(one.cause), tries, commands, facts, store.kept if accounting.known else None)
+        tries = _prefer_runtime_commands(session, call, tuple(map(allocator.renamed, one.tries)))
+        yield Finding("kept", store.kept, title, to_sentence(one.cause), tries, commands, facts, store.kept if accounting.known else None)
 
 
-def _by_runtime(session: Session, call: str, tries: tuple[str, ...]) -> tuple[str, ...]:
+def _prefer_runtime_commands(session: Session, call: str, tries: tuple[str, ...]) -> tuple[str, ...]:
     """Return the remedies. If a runtime has a command that makes the call, it replaces the call."""
     ways = [way for way in (runtime.release_command(call) for runtime in session.runtimes) if way] if call else []
     return tuple(f"{ways[0]}, which calls {call}" if ways and words.startswith(call) else words for words in tries)
 
 
-def sentence(text: str) -> str:
+def to_sentence(text: str) -> str:
     """Return `text` with a capital letter and a full stop; "" if it is empty."""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def cached_memory(accounting: Accounting) -> Iterator[Finding]:
+def find_cached_memory(accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding for each allocator with many free blocks in thread caches."""
     for store in accounting.stores:
         if is_significant(store.cached, accounting):
@@ -58,7 +58,7 @@ def cached_memory(accounting: Accounting) -> Iterator[Finding]:
             yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), commands, facts, resident)
 
 
-def freed_by_runtimes(session: Session, accounting: Accounting) -> Iterator[Finding]:
+def find_memory_freed_by_runtimes(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding for each managed heap with much memory that the runtime freed, but did not
     return to the kernel."""
     for runtime in session.runtimes:

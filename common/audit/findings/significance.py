@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from findleaks.audit.accounting import Accounting
+from findleaks.results.share_sort import ShareSort
 
 LEAST, PART = 8 << 20, 0.10
 """Fewest bytes, and least fraction of `denominator`, of free, unattributed or unread memory that is
@@ -21,11 +22,15 @@ def denominator(accounting: Accounting) -> int:
     have been touched."""
     if accounting.known:
         return accounting.total
-    return sum(share.bytes for share in accounting.shares if share.sort not in ("stacks", "unjoined", "cached-stacks", "files"))
+    return sum(
+        share.bytes
+        for share in accounting.shares
+        if share.sort not in (ShareSort.STACKS, ShareSort.UNJOINED, ShareSort.CACHED_STACKS, ShareSort.FILES)
+    )
 
 
-def without_files(accounting: Accounting) -> int:
+def denominator_without_files(accounting: Accounting) -> int:
     """Return `denominator` without mapped files: a core of a JVM contains 120 MiB of class
     archive."""
-    files = sum(share.bytes for share in accounting.shares if share.sort == "files") if accounting.known else 0
+    files = sum(share.bytes for share in accounting.shares if share.sort == ShareSort.FILES) if accounting.known else 0
     return denominator(accounting) - files

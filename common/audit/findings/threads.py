@@ -12,7 +12,7 @@ from findleaks.runtimes.base import Finding
 ENDED = 10  # fewest unjoined threads for a finding: a few may be joined soon
 
 
-def unjoined_threads(accounting: Accounting) -> Iterator[Finding]:
+def find_unjoined_threads(accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding, if at least ENDED threads ended and were not joined."""
     ended = accounting.unjoined
     if len(ended) >= ENDED:

@@ -9,14 +9,15 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.accounting import Accounting
-from findleaks.audit.findings.figures import BlockFigures, Figures, amount_words
-from findleaks.audit.findings.free_memory import sentence
-from findleaks.audit.findings.significance import PART, denominator, without_files
-from findleaks.audit.managed import Holdings
-from findleaks.audit.owner import Owner, Sort
+from findleaks.audit.findings.figures import BlockFigures, Figures, format_amount
+from findleaks.audit.findings.free_memory import to_sentence
+from findleaks.audit.findings.significance import PART, denominator, denominator_without_files
+from findleaks.audit.managed import RuntimeHoldings
+from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, size, some
 from findleaks.quoting import shell_quoted
+from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -37,7 +38,7 @@ half of this fraction, or if they have MUCH bytes. Otherwise they may be the mod
 interpreter has loaded: objects of many types that no single variable retains."""
 
 
-def held_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
+def find_retained_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
     """Yield at most one finding.
 
     `scopes`: other findings about reachable blocks. Their blocks are not reported again: a finding
@@ -45,7 +46,9 @@ def held_memory(session: Session, accounting: Accounting, figures: BlockFigures,
     grown = _top_retainer(session, accounting)
     reported = sum(one.bytes for one in scopes)
     found = chain(
-        _objects(accounting, figures, grown), _one_root(session, accounting, figures, grown), _many(session, accounting, figures, grown)
+        _find_managed_objects(accounting, figures, grown),
+        _find_one_root(session, accounting, figures, grown),
+        _find_many_roots(session, accounting, figures, grown),
     )
     yield from islice((one for one in found if 4 * reported < one.bytes), 1)
 
@@ -54,7 +57,7 @@ def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetai
     """Return the root that retains most. This takes a dominator tree of all reachable blocks, which
     is computed only if a finding is possible."""
     used = sum(store.in_use for store in accounting.stores)
-    if used < HELD or used < GROWN * without_files(accounting):
+    if used < HELD or used < GROWN * denominator_without_files(accounting):
         return None
     from findleaks.audit.top_retainer import find_top_retainer
 
@@ -63,16 +66,16 @@ def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetai
 
 def _is_variable(grown: TopRetainer) -> bool:
     """Whether a single variable of a managed language retains most of the reachable memory."""
-    return grown.is_most and grown.owner.sort == Sort.MANAGED and grown.totals.bytes >= HELD
+    return grown.is_most and grown.owner.sort == OwnerSort.MANAGED and grown.totals.bytes >= HELD
 
 
-def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer]) -> Iterator[Finding]:
+def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer]) -> Iterator[Finding]:
     """Yield findings about managed objects: the native memory that they retain, and the variables
     that retain them, if known."""
     for one in accounting.native:
-        if one.bytes < HELD or one.bytes < GROWN * without_files(accounting) or (grown is not None and _is_variable(grown)):
+        if one.bytes < HELD or one.bytes < GROWN * denominator_without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
-        one = _without_leaked(one, figures)
+        one = _exclude_leaked(one, figures)
         if one.bytes < HELD:
             continue
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
@@ -81,7 +84,7 @@ def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopR
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named)):
             continue
         title = f"In use, not leaked: {one.sentence()}."
-        cause, commands, facts = sentence(one.cause()), ["runtime"], one.result().to_json()
+        cause, commands, facts = to_sentence(one.cause()), ["runtime"], one.result().to_json()
         remedies = [f"limit the size of {owner.name}, or evict entries that are no longer needed" for owner, _ in named[:1]]
         if named:
             cause += f" Variables that retain it: {some([f'{owner.name} ({size(held.bytes)})' for owner, held in named])}."
@@ -90,26 +93,26 @@ def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopR
         if one.unreported:
             call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
             remedies.append(f"report the native memory of these objects to {one.name}{call}, so that it collects in time")
-        resident = _resident(one, accounting, figures)
+        resident = _resident_upper_bound(one, accounting, figures)
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
 
 
-def _is_concentrated(one: Holdings, named: Sequence[tuple[Owner, Totals]]) -> bool:
+def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]) -> bool:
     parts = [*(row.bytes for row in one.types), *(2 * held.bytes for _, held in named)]
     return max(parts, default=0) >= CONCENTRATED * one.bytes
 
 
-def _resident(one: Holdings, accounting: Accounting, figures: BlockFigures) -> Optional[int]:
+def _resident_upper_bound(one: RuntimeHoldings, accounting: Accounting, figures: BlockFigures) -> Optional[int]:
     """Return an upper bound on the resident bytes of the objects and the memory that they retain:
     the resident bytes of all reachable blocks and of the runtime's heap."""
     reachable = figures.of(Kind.REACHABLE).resident
     if reachable is None:
         return None
-    heaps = sum(share.bytes for share in accounting.shares if share.sort == "runtime" and share.of.startswith(f"{one.name} "))
+    heaps = sum(share.bytes for share in accounting.shares if share.sort == ShareSort.RUNTIME and share.of.startswith(f"{one.name} "))
     return min(one.bytes, reachable + heaps)
 
 
-def _without_leaked(one: Holdings, figures: BlockFigures) -> Holdings:
+def _exclude_leaked(one: RuntimeHoldings, figures: BlockFigures) -> RuntimeHoldings:
     """Return the holdings without leaked objects, if objects are blocks."""
     holders = one.runtime.holders()
     leaked = figures.leaked_by_type(holders.blocks) if holders is not None and holders.blocks else {}
@@ -128,7 +131,7 @@ def _without_leaked(one: Holdings, figures: BlockFigures) -> Holdings:
     return one._replace(types=sorted(rows, key=lambda row: (-row.bytes, -row.type.objects, row.type.name)))
 
 
-def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
+def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
     """Yield a finding if a single root retains most of the reachable memory.
 
     Only the developers can decide whether that is wrong, so the finding names the root."""
@@ -140,7 +143,7 @@ def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, f
     facts: dict[str, object] = {"root": found.owner.name, "where": found.owner.where or None, "blocks": retained.blocks}
     part = 100 * retained.bytes // max(figures.of(Kind.REACHABLE).bytes, 1)
     if found.owner.managed:
-        yield _from_managed_heap(found, retained, part, facts)
+        yield _retained_by_managed_heap(found, retained, part, facts)
         return
     title = f"In use, not leaked: {found.owner.label} alone retains {retained.amount} in {blocks(retained.blocks)}, "
     title += f"{part} % of the reachable memory."
@@ -151,7 +154,7 @@ def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, f
     variable = _is_variable(found)
     if variable:
         its = [one for one in accounting.native if one.bytes]
-        cause = " ".join([cause, *(sentence(one.cause()) for one in its)]).strip()
+        cause = " ".join([cause, *(to_sentence(one.cause()) for one in its)]).strip()
         facts["runtimes"] = [one.result().to_json() for one in its]
     remedies = ("limit its size, or evict entries that are no longer needed",) if found.length or variable else ()
     word = found.owner.word
@@ -159,7 +162,7 @@ def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, f
     yield Finding("held", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
 
 
-def _from_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
+def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
     title = f"In use, not leaked: a managed heap ({found.owner.label}) retains {retained.amount} of native memory in "
     title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
@@ -169,7 +172,7 @@ def _from_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: 
     return Finding("held-from-managed-heap", retained.bytes, title, cause, (), commands, facts, retained.resident)
 
 
-def _many(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
+def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
     """Yield a finding about reachable memory that no single root retains, with the size that
     has the
     most bytes. It may be one structure with references from several roots, or many structures."""
@@ -185,7 +188,7 @@ def _many(session: Session, accounting: Accounting, figures: BlockFigures, found
     ):
         return
     most, count = figures.most_common_size(Kind.REACHABLE)
-    amount = amount_words(reached.bytes, reached.resident)
+    amount = format_amount(reached.bytes, reached.resident)
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
     cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}

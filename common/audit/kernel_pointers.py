@@ -25,7 +25,7 @@ _EPOLL_WAITS = (232, 281, 441)
 (arch/x86/entry/syscalls/syscall_64.tbl)."""
 
 
-def unreadable(session: Session) -> dict[str, int]:
+def count_unreadable(session: Session) -> dict[str, int]:
     """Count the kernel objects of the process with pointers that only the kernel can read, by
     name."""
     target = session.target
@@ -40,7 +40,7 @@ def unreadable(session: Session) -> dict[str, int]:
     return found
 
 
-def epoll_waiters(session: Session) -> int:
+def count_epoll_waiters(session: Session) -> int:
     """Count the threads that wait in epoll_wait in a process whose epoll registrations are unknown.
     0 if they are known. Only on x86-64, where a core has the number of the system call."""
     target = session.target
@@ -50,38 +50,38 @@ def epoll_waiters(session: Session) -> int:
     return sum(waits_in_kernel(target, thread.pc) for thread in inside)
 
 
-def kernel_pointers(session: Session) -> KernelReferences:
+def summarise_kernel_pointers(session: Session) -> KernelReferences:
     """Return the pointers that the kernel stores: how many were read, and which cannot be read."""
     blocks, words = session.directory.blocks, array("Q", (word for word, _ in session.kernel_references))
     indices, _ = blocks.find_all(words) if words and len(blocks) else (array("I"), array("Q"))
     known = session.target.kernel_state() is not None
     return KernelReferences(
         references=sum(index != NO_BLOCK for index in indices) if known else None,
-        unreadable=[_unreadable(name, count) for name, count in unreadable(session).items()],
-        epoll_waiters=epoll_waiters(session),
+        unreadable=[_to_unreadable(name, count) for name, count in count_unreadable(session).items()],
+        epoll_waiters=count_epoll_waiters(session),
         signal_stacks=Amount(len(session.signal_stacks), sum(map(blocks.size, map(blocks.find, session.signal_stacks)))),
     )
 
 
-def _unreadable(name: str, count: int) -> Unreadable:
+def _to_unreadable(name: str, count: int) -> Unreadable:
     from findleaks.results.note_parts import Unreadable  # few processes have such objects
 
     return Unreadable(name, count)
 
 
-def kernel_notes(session: Session) -> Iterator[str]:
+def describe_unreadable_pointers(session: Session) -> Iterator[str]:
     """Yield sentences on pointers that cannot be read, if blocks are reported as leaked that they
     may refer to."""
     if not len(session.directory.blocks) or not session.latest.has_kind(Kind.DEFINITE, 1):
         return
-    hidden = unreadable(session)
+    hidden = count_unreadable(session)
     if hidden:
         what = " and ".join(counted(count, name) for name, count in hidden.items())
         yield (
             f"the process has {what}: the pointers that the kernel stores for them cannot be read; "
             "blocks referenced only from there are reported as leaked"
         )
-    waiting = epoll_waiters(session)
+    waiting = count_epoll_waiters(session)
     if waiting:
         whose = f"{waiting:,} threads wait" if waiting > 1 else "1 thread waits"
         yield (
