@@ -6,7 +6,8 @@ each debugger that loads findleaks from ~/.gdbinit."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from findleaks.value_classes import NamedTuple
 
 
 class Entry(NamedTuple):

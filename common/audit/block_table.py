@@ -4,49 +4,123 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Optional
 
-from findleaks.audit.address_info import STATES
 from findleaks.audit.block_batches import BlockNames
 from findleaks.audit.block_rows import BlockFilters, BlockRows
-from findleaks.engine.columns import NO_GROUP
-from findleaks.engine.terms import Kind
+from findleaks.engine.columns import NO_GROUP, BlockColumns
+from findleaks.errors import TargetError
 from findleaks.session import Session
+from findleaks.value_classes import NamedTuple
 
-_STATES = {word: state for state, word in STATES.items()}
 
-
-@dataclass(frozen=True)
 class BlockTable:
-    """Columns of equal length, one value for each block, in read-only buffers of machine
-    numbers."""
+    """Columns of equal length, one value for each block, in read-only buffers of machine numbers.
 
-    address: memoryview
-    """ "Q": address of the first byte."""
-    size: memoryview
-    """"Q": usable bytes."""
-    state: memoryview
-    """"B": values of terms.State."""
-    kind: memoryview
-    """ "B": values of terms.Kind; UNKNOWN for blocks that are not in use."""
+    `address`, `size` and `state` are computed with the table, in about 20 ns for each block. The
+    other columns are computed at their first use, in up to 1 µs for each block, because names need
+    the contents of blocks. They raise TargetError if the process was closed before that."""
+
+    def __init__(self, session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> None:
+        """Select the blocks that pass `filters`, by address or the `largest` first.
+        `limit`: the most blocks (0: all)."""
+        self._session, self._filters, self._limit = session, filters, limit
+        self._order = BlockRows(session, filters).largest_first(limit) if largest else None
+        self._indices = self._order if self._order is not None else _select(session, filters, limit)
+        blocks = session.directory.blocks
+        self._columns: BlockColumns = blocks.columns() if self._indices is None else blocks.columns_of(self._indices)
+
+    @property
+    def address(self) -> memoryview:
+        """ "Q": address of the first byte."""
+        return self._columns.address
+
+    @property
+    def size(self) -> memoryview:
+        """ "Q": usable bytes."""
+        return self._columns.size
+
+    @property
+    def state(self) -> memoryview:
+        """ "B": values of terms.State."""
+        return self._columns.state
+
+    @property
+    def kind(self) -> memoryview:
+        """ "B": values of terms.Kind; UNKNOWN for blocks that are not in use."""
+        return self._kind
+
+    @property
+    def owner(self) -> memoryview:
+        """ "I": index into `owners`."""
+        return self._named.owner
+
+    @property
+    def type(self) -> memoryview:
+        """ "I": index into `types`."""
+        return self._named.type
+
+    @property
+    def site(self) -> memoryview:
+        """ "I": number of the allocation site; 0 if it was not recorded."""
+        return self._named.site
+
+    @property
+    def group(self) -> memoryview:
+        """ "I": the group of a leaked block: the index of its leak head in the heap.
+        A leak head and the blocks counted under it have the same number. NO_GROUP for blocks that
+        are not leaked."""
+        return self._group
+
+    @property
+    def owners(self) -> Sequence[tuple[str, str]]:
+        """Pairs of allocator name and arena name, not escaped."""
+        return self._named.owners
+
+    @property
+    def types(self) -> Sequence[str]:
+        """Names of types, not escaped. The first is "", for unknown types."""
+        return self._named.types
+
+    @cached_property
+    def _kind(self) -> memoryview:
+        return _pick("B", self._open.latest.kinds(), self._indices)
+
+    @cached_property
+    def _group(self) -> memoryview:
+        return _pick("I", self._open.latest.leaders(), self._indices)
+
+    @cached_property
+    def _named(self) -> _Named:
+        rows = BlockRows(self._open, self._filters)
+        numbers = _Numbers(rows.names)
+        owner, type_number, site = array("I"), array("I"), array("I")
+        for batch in rows.batches(self._order, self._limit, hints=False):
+            for column, values in zip((owner, type_number), zip(*map(numbers.__getitem__, batch.names))):
+                column.extend(values)
+            site.extend(batch.sites or bytes(len(batch.names)))
+        return _Named(_view(owner), _view(type_number), _view(site), list(numbers.owners), list(numbers.types))
+
+    @property
+    def _open(self) -> Session:
+        if self._session.is_closed:
+            raise TargetError("the process is closed: use this column of its blocks inside its `with` block first")
+        return self._session
+
+
+class _Named(NamedTuple):
+    """The columns of names, and the names themselves."""
+
     owner: memoryview
-    """"I": index into `owners`."""
     type: memoryview
-    """"I": index into `types`."""
     site: memoryview
-    """ "I": number of the allocation site; 0 if it was not recorded."""
-    group: memoryview
-    """ "I": the group of a leaked block: the index of its leak head in the heap.
-    A leak head and the blocks counted under it have the same number. NO_GROUP for blocks that are
-    not leaked."""
     owners: Sequence[tuple[str, str]]
-    """Pairs of allocator name and arena name, not escaped."""
     types: Sequence[str]
-    """Names of types, not escaped. The first is "", for unknown types."""
 
 
-class _Numbers(dict[int, tuple[int, int, int, int]]):
-    """Maps a number of names to state, kind, owner and type, as numbers."""
+class _Numbers(dict[int, tuple[int, int]]):
+    """Maps a number of names to owner and type, as numbers."""
 
     def __init__(self, names: dict[int, BlockNames]) -> None:
         super().__init__()
@@ -54,48 +128,34 @@ class _Numbers(dict[int, tuple[int, int, int, int]]):
         self.owners: dict[tuple[str, str], int] = {}
         self.types = {"": 0}
 
-    def __missing__(self, number: int) -> tuple[int, int, int, int]:
-        state, kind, allocator, arena, type_name = self._names[number]
-        owner = self.owners.setdefault((allocator, arena), len(self.owners))
-        known = self.types.setdefault(type_name, len(self.types))
-        found = self[number] = int(_STATES[state]), int(Kind[kind.upper()]) if kind else 0, owner, known
+    def __missing__(self, number: int) -> tuple[int, int]:
+        names = self._names[number]
+        owner = self.owners.setdefault((names.allocator, names.arena), len(self.owners))
+        found = self[number] = owner, self.types.setdefault(names.type, len(self.types))
         return found
 
 
-def build_block_table(session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> BlockTable:
-    """Return the blocks that pass `filters`, by address or the largest first.
+def _select(session: Session, filters: BlockFilters, limit: int) -> Optional[array[int]]:
+    """Return the indices of the blocks that pass, ascending; None if all blocks do."""
+    if filters.passes_all and not limit:
+        return None
+    rows, found = BlockRows(session, filters), array("I")
+    for some in rows.index_batches():
+        found += some
+        if limit and len(found) >= limit:
+            return found[:limit]
+    return found
 
-    limit: the most blocks, 0 for all. Takes about 1 µs for each block; Blocks.columns, which has no
-    names, takes 10 ns."""
-    rows = BlockRows(session, filters)
-    order = rows.largest_first(limit) if largest else None
-    address, size, state, kind = array("Q"), array("Q"), array("B"), array("B")
-    owner, type_number, site, group = array("I"), array("I"), array("I"), array("I")
-    leaders = rows.graph.leaders()
-    numbers = _Numbers(rows.names)
-    for batch in rows.batches(order, limit, hints=False):
-        address += batch.addresses
-        size += batch.sizes
-        for column, values in zip((state, kind, owner, type_number), zip(*map(numbers.__getitem__, batch.names))):
-            column.extend(values)
-        site.extend(batch.sites or bytes(len(batch.names)))
-        group.extend(map(leaders.__getitem__, batch.indices))
-    return BlockTable(
-        address=_view(address),
-        size=_view(size),
-        state=_view(state),
-        kind=_view(kind),
-        owner=_view(owner),
-        type=_view(type_number),
-        site=_view(site),
-        group=_view(group),
-        owners=list(numbers.owners),
-        types=list(numbers.types),
-    )
+
+def _pick(typecode: Literal["B", "I"], column: memoryview, indices: Optional[array[int]]) -> memoryview:
+    """Return the elements of a column at these indices; None: all elements."""
+    if indices is None:
+        return memoryview(bytes(column)).cast(typecode)
+    return _view(array(typecode, map(column.__getitem__, indices)))
 
 
 def _view(column: array[int]) -> memoryview:
     return memoryview(column).toreadonly()
 
 
-__all__ = ["NO_GROUP", "BlockFilters", "BlockTable", "build_block_table"]
+__all__ = ["NO_GROUP", "BlockFilters", "BlockTable"]

@@ -3,9 +3,8 @@ languages."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from findleaks.target.base import Target
+from findleaks.value_classes import NamedTuple
 
 MAX_SEARCHED = 1 << 26  # most bytes of constants that are searched in total: about 100 ms
 PIECE = 1 << 20  # bytes searched at a time

@@ -13,11 +13,12 @@ words that are stale for every possible division are reported."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, HeapPointers
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merged
+from findleaks.value_classes import NamedTuple
 
 CAPACITY = 11  # entries of a node
 EDGES = CAPACITY + 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from sources import Source
 
 LAYERS = (
+    ("value_classes",),
     ("bootstrap", "catalogue", "demangle_rust_v0", "escaping", "libraries"),
     ("demangle_rust", "formatting", "progress", "quoting", "startup"),
     ("demangle", "errors"),

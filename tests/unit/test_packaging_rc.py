@@ -44,7 +44,7 @@ def test_gdb_gets_our_line_before_the_users(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("front", "what"), [("gdb", "no gdb on the PATH"), ("lldb", "no lldb on the PATH, nor lldb-14 to")])
+@pytest.mark.parametrize(("front", "what"), [("gdb", "gdb is not on the PATH"), ("lldb", "neither lldb nor lldb-14 to")])
 def test_no_debugger_is_one_clear_line(
     front: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,9 @@
 """Findings of `verdict`: problems of a process's memory and their remedies, the largest first.
 
-Findings are about leaked blocks, retained memory, free memory that was not returned, memory that is
-not read, and unjoined threads. A finding states only what was measured, and the commands that show
-it. Findings do not overlap: each byte belongs to at most one of them. A healthy process has a
-single finding, "nothing leaked"."""
+Findings are about a crash, leaked blocks, retained memory, free memory that was not returned,
+memory that is not read, and unjoined threads. A finding states only what was measured, and the
+commands that show it. Findings do not overlap: each byte belongs to at most one of them. A
+healthy process has a single finding, "nothing leaked"."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
+from findleaks.audit.findings.crash import crash
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.free_memory import find_cached_memory, find_memory_freed_by_runtimes, find_unreturned_memory
 from findleaks.audit.findings.leaked import find_leaked_memory, find_possible_leaks, find_uncollected_garbage
@@ -49,6 +50,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
         *(unowned if accounting.known else []),
     ]
     found.sort(key=lambda finding: -finding.weight)
+    found[:0] = crash(session)
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     return [*unread, *found] if leaked in found else [*unread, *found, leaked]
