@@ -77,7 +77,7 @@ slot *ensure_slot(blocks *b, uint64_t address) {
         place_table(b, b->tables, made);
         b->table_count++;
         s = slot_of(b, address);
-        if (b->count - b->counted > TABLE_SLOTS) /* assume that it will be as full as the last one */
+        if (b->count - b->counted > TABLE_SLOTS) /* probably as full as the last one */
             ready_pages(made.slots, TABLE_SLOTS * sizeof *made.slots);
         b->counted = b->count;
     }

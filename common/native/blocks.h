@@ -61,7 +61,7 @@ typedef struct blocks {
     words samples;
     LIST(big) bigs;   /* ascending */
     LIST(jump) jumps; /* ascending */
-    uint64_t lowest, last_start, floor; /* floor: the lowest address at which the next block may start */
+    uint64_t lowest, last_start, floor; /* floor: lowest start of the next block */
     LIST(struct blocks *) spares; /* see spare_blocks */
     uint32_t counted;             /* number of blocks when the last table was created */
     bool pending; /* the last block's state is decided by the next chunk's PREV_INUSE bit */

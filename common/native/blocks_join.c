@@ -110,7 +110,7 @@ int join_blocks(blocks *b, const blocks *other) {
             return NO_MEMORY;
     }
     bool near = base && (other->lowest >> b->slot_shift) - (b->last_start >> b->slot_shift) <= NEAR;
-    for (uint64_t at = near; at < other->jumps.count; at++) { /* the first block of a directory always has a jump */
+    for (uint64_t at = near; at < other->jumps.count; at++) { /* a first block has a jump */
         jump one = other->jumps.items[at];
         one.index += base;
         if (PUSH(b->jumps, one))

@@ -8,7 +8,7 @@
 #define VISITING 7u
 #define SORTING 8u
 #define GROWING 14u
-#define MANY 0x80000000u /* for a block with more than PREFETCHED edges, the stack has this number */
+#define MANY 0x80000000u /* number of a block with more than PREFETCHED edges */
 #define FAR 12u          /* edges ahead, for such a block */
 #define SOON 6u
 #define MISSES 4 /* cache misses that a step may wait for in sequence; marking waits for one */
