@@ -394,8 +394,8 @@ def _json_fields(**fields: str | None) -> str:
 
 def _of_kinds(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
     """Yield the indices of blocks of these kinds.
-    A regular expression skips other kinds at the speed of memory: `kinds` has one byte for each
-    block."""
+    A regular expression finds them, as `kinds` has one byte for each block: this skips blocks of
+    other kinds as fast as memory can be read."""
     if wanted is None:
         return range(len(kinds))
     pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")

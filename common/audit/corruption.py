@@ -331,7 +331,8 @@ def _run_at(pattern: re.Pattern[bytes], data: bytes, at: int) -> tuple[int, int]
 
 
 def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """Return the run of one byte that fills [first, last), if it is long enough to be a pattern."""
+    """Return the range of equal bytes around [first, last), if it is long enough to be a
+    pattern."""
     start, end = _run_at(re.compile(re.escape(data[first : first + 1]) + b"+"), data, first)
     return (start, end) if end >= last and end - start >= RUN else None
 

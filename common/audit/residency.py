@@ -128,7 +128,9 @@ def read_residency_file(file: str, target: Target) -> Presence:
         raise FindleaksError(f"{file}: {(error.strerror or str(error)).lower()}") from None
     head = _parse_head(file, line)
     if head[_FORMAT] != _VERSION:
-        raise FindleaksError(f"{file}: the file has format {printable(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}")
+        raise FindleaksError(
+            f"{file}: has residency format {printable(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}"
+        )
     _check_process(file, head, target)
     page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
     if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MAX_RANGES for count in counts):
@@ -161,11 +163,11 @@ def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
     address."""
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
-        raise FindleaksError(f"{file}: the file is of process {printable(str(pid), 20)}, but the target is process {target.pid}")
+        raise FindleaksError(f"{file}: belongs to process {printable(str(pid), 20)}, but the target is process {target.pid}")
     own, said = identify_process(target), head.get("identity")
     started = target.live and head.get("start_time") not in (None, start_time(target.pid))
     if started or (own and said and own != said):
-        raise FindleaksError(f"{file}: the file is of another process that had pid {printable(str(pid), 20)}")
+        raise FindleaksError(f"{file}: belongs to another process that had pid {printable(str(pid), 20)}")
 
 
 def _unpack_lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:

@@ -117,7 +117,7 @@ def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tu
     core, _ = kernel_core
     side = saved[1]
     refused = findleaks("map", "--residency", str(side), str(core))
-    assert "the file is of process" in refused and "but the target is process" in refused and len(refused.strip().splitlines()) == 1
+    assert "belongs to process" in refused and "but the target is process" in refused and len(refused.strip().splitlines()) == 1
     (tmp_path / "core").symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
     answer = mapped(str(tmp_path / "core"))  # found beside the core, it is left out and named, and the core's own holes serve

@@ -142,9 +142,9 @@ def written(tmp_path: Path) -> Path:
 
 def test_side_file_of_others_is_refused(tmp_path: Path) -> None:
     file = str(written(tmp_path))
-    with pytest.raises(FindleaksError, match="the file is of process 4711, but the target is process 12"):
+    with pytest.raises(FindleaksError, match="belongs to process 4711, but the target is process 12"):
         read_residency_file(file, fake(pid=12))
-    with pytest.raises(FindleaksError, match="of another process that had pid 4711"):
+    with pytest.raises(FindleaksError, match="belongs to another process that had pid 4711"):
         read_residency_file(file, fake(vector={3: 0x1040, 25: 0x7FFE00000000}))
 
 

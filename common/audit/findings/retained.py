@@ -163,7 +163,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
 
 
 def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
-    title = f"In use, not leaked: a managed heap ({found.owner.label}) retains {retained.amount} of native memory in "
+    title = f"In use, not leaked: {found.owner.label}, a managed heap, retains {retained.amount} of native memory in "
     title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
     cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
