@@ -1,7 +1,7 @@
-"""findleaks: where did a native process's memory go, and who holds it?
+"""findleaks: find out where the memory of a native process went, and what retains it.
 
-The Python API is `findleaks.api`; its names are here, too, and imported on first use, since
-debuggers import this package when they start."""
+The Python API is `findleaks.api`. Its names are also available here. They are imported at their
+first use, because debuggers import this package when they start."""
 
 from __future__ import annotations
 

@@ -1,19 +1,21 @@
-"""Makes `findleaks` importable from the folder of this file, without changing sys.path.
+"""Make `findleaks` importable from the folder of this file, without changing sys.path.
 
-The files that users load into a debugger run this one by path: in a checkout (bare, or installed
-editable) the folders lack the package's name, and a wheel may be where the debugger's own Python
-does not look. sys.path stays as it is, so that the debugger's modules win over those next to
-findleaks: gdb/ and lldb/ in a checkout, other packages (perhaps for another Python) where it is
-installed. For the same reason its libraries have a finder that knows only their names, asked last.
+The files that users load into a debugger run this file by path. The folders of a checkout (bare, or
+installed editable) do not have the package's name, and the debugger's Python may not search the
+folder of a wheel. sys.path is not changed, so that modules of the debugger take precedence over
+those next to findleaks: gdb/ and lldb/ in a checkout, or other packages (perhaps for another
+Python) where it is installed. For the same reason, the libraries of findleaks have a finder that
+knows only their names and is asked last.
 
-As a script it is the command line, without an install: `python3 common/bootstrap.py find core`."""
+As a script, this file is the command line without an install: `python3 common/bootstrap.py find
+core`."""
 
 from __future__ import annotations
 
 import sys
 
 if __name__ == "__main__":
-    # Python put this folder there, where its packages would hide standard modules (types).
+    # Python added this folder, whose packages would hide standard modules (types).
     sys.path[:] = [entry for entry in sys.path if entry != __file__.rpartition("/")[0]]
 
 import glob
@@ -25,14 +27,16 @@ from types import ModuleType
 
 FRONTS = ("gdb", "lldb")
 LIBRARIES = ("capstone", "elftools", "google")
-"""Libraries from findleaks' own environment, for any Python 3: pure Python, or through ctypes. Of
-google, a namespace, protobuf is meant: it does without its extension module where that is of
-another Python."""
+"""Libraries from the environment of findleaks that any Python 3 can use: pure Python, or through
+ctypes.
+"google" is a namespace; the library in it is protobuf, which works without its extension module if
+that is built for another Python."""
 
 
 def folders(package: str) -> dict[str, str]:
-    """Folders of "findleaks", "findleaks.gdb" and "findleaks.lldb". `package` is that of the first:
-    in a checkout common/, with the front ends beside it; installed findleaks/, with them inside."""
+    """Map "findleaks", "findleaks.gdb" and "findleaks.lldb" to their folders.
+    `package`: the folder of the first. In a checkout it is common/, and the front ends are beside
+    it; if installed, it is findleaks/, and they are inside it."""
     found = {"findleaks": package}
     for front in FRONTS:
         inside = os.path.join(package, front)
@@ -42,7 +46,7 @@ def folders(package: str) -> dict[str, str]:
 
 
 class Finder:
-    """Finder for sys.meta_path that knows the packages of findleaks only."""
+    """Finder for sys.meta_path that knows only the packages of findleaks."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -56,8 +60,9 @@ class Finder:
 
 
 def sites(package: str) -> list[str]:
-    """Site-packages folders with the dependencies of `package`: the one above, if installed (by pip
-    or pipx); of a checkout, those in its .venv, for any Python version."""
+    """Return the site-packages folders with the dependencies of `package`.
+    If installed by pip or pipx: the folder above. In a checkout: those in its .venv, for any Python
+    version."""
     above = os.path.dirname(package)
     if os.path.isdir(os.path.join(package, FRONTS[0])):
         return [above]
@@ -65,8 +70,9 @@ def sites(package: str) -> list[str]:
 
 
 class LibraryFinder:
-    """Finder of LIBRARIES only, for the end of sys.meta_path: what Python itself finds wins. Looks
-    in `site`, or if that is "", in the folders that belong to `package`."""
+    """Finder for LIBRARIES only, at the end of sys.meta_path: libraries that Python itself finds
+    take precedence.
+    It searches `site`, or, if that is "", the folders that belong to `package`."""
 
     def __init__(self, package: str, site: str = "") -> None:
         self.key = (package, site)
@@ -78,7 +84,7 @@ class LibraryFinder:
         spec = PathFinder.find_spec(name, [site] if site else sites(package))
         if spec is None or spec.loader is not None:
             return spec
-        # Without a loader it is a namespace, or an empty folder of that name.
+        # A result without a loader is a namespace, or an empty folder with that name.
         folders = [folder for folder in spec.submodule_search_locations or () if name == "google" and os.path.isdir(f"{folder}/protobuf")]
         if not folders:
             return None
@@ -88,7 +94,8 @@ class LibraryFinder:
 
 
 def install() -> None:
-    """Add the finders, once. The one for findleaks goes first: the user asked for this copy."""
+    """Add the finders, once. The one for findleaks is the first, because the user asked for this
+    copy."""
     package = os.path.dirname(os.path.realpath(__file__))
     if not any(getattr(finder, "package", None) == package for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder(package))
@@ -96,7 +103,8 @@ def install() -> None:
 
 
 def add_site(site: str) -> None:
-    """Look for LIBRARIES in `site` too: a checkout does not know where it is installed editable."""
+    """Search `site` for LIBRARIES, too. A checkout does not know the environment of its editable
+    install."""
     _append_finder(LibraryFinder("", site))
 
 

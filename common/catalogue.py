@@ -1,5 +1,7 @@
-"""The commands' names, summaries and examples. Debuggers register commands from these: importing
-the commands takes some 60 ms, a delay for each debugger that loads findleaks from ~/.gdbinit."""
+"""Names, summaries and examples of the commands.
+
+Debuggers register commands from these. Importing the commands takes about 60 ms, which would delay
+each debugger that loads findleaks from ~/.gdbinit."""
 
 from __future__ import annotations
 
@@ -47,11 +49,12 @@ class Entry(NamedTuple):
 
     @property
     def target(self) -> str:
-        """What names the process in an example on the command line."""
+        """Words that name the process in an example on the command line."""
         return "--pid 4711" if self.live else "core"
 
     def help(self, prog: str) -> str:
-        """Help for the debugger's own `help`; its first line is shown in lists of commands."""
+        """Return the text for the debugger's `help`. Its first line is shown in lists of
+        commands."""
         first = self.summary[0].upper() + self.summary[1:]
         where = " It runs in a shell." if self.shell else ""
         prog = "findleaks" if self.shell else prog
@@ -97,7 +100,7 @@ _ENTRIES = (
     Entry("watch", "what grows in a running process, as it grows; a table redrawn in place", "watch --every 10", opens=Opens.REPEATED),
     Entry(
         "count",
-        "a function's calls as they happen, by stacks; only those outside a scope",
+        "calls of a function in a running process, by call stack; or only those outside a scope",
         "count malloc --for 10",
         opens=Opens.DEBUGGED,
         completes="symbol",
@@ -107,18 +110,20 @@ _ENTRIES = (
     ),
     Entry(
         "triage",
-        "many cores in one table, where the same leak is one group; to SQLite, Parquet, HTML",
+        "many cores in one table, with equal leaks in one group; as SQLite, Parquet or HTML",
         "triage /var/crash -o crashes.sqlite",
         opens=Opens.CORES,
     ),
 )
 
 CATALOGUE = {entry.word: entry for entry in _ENTRIES}
-"""By word, in the help's order. A new entry needs commands/WORD.py with a function of that name."""
+"""Entries by command word, in the order of the help.
+A new entry needs a file commands/WORD.py with a function of that name."""
 
 
-def meant(word: str, words: Iterable[str]) -> str:
-    """For example ": did you mean 'find'?"; "" if none of `words` is similar."""
+def suggest_word(word: str, words: Iterable[str]) -> str:
+    """Return the most similar of `words`, such as ": did you mean 'find'?"; "" if none is
+    similar."""
     from difflib import get_close_matches  # not needed for loading into a debugger
 
     near = get_close_matches(word, list(words), 1)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NoReturn, Optional, cast
 
 from findleaks import __version__
 from findleaks.arg_types import is_number
-from findleaks.catalogue import CATALOGUE, Entry, Opens, meant
+from findleaks.catalogue import CATALOGUE, Entry, Opens, suggest_word
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
-from findleaks.startup import press_again, restore_process
+from findleaks.startup import repeat_interrupt, restore_process
 
 if TYPE_CHECKING:
     from findleaks.commands import Command, Invocation, Result
@@ -61,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     install()
-    sys.unraisablehook = press_again
+    sys.unraisablehook = repeat_interrupt
     gc.set_threshold(50_000)  # with 700, `find` takes a tenth longer on a large Python process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -88,9 +88,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if isinstance(error, OSError) and _output_fails(error):
             _drop_output()
             return _print_error(f"cannot write the output: {os.strerror(error.errno or errno.EIO).lower()}")
-        from findleaks.debugger_session import unexpected
+        from findleaks.debugger_session import describe_internal_error
 
-        return _print_error(unexpected("findleaks", words, error))
+        return _print_error(describe_internal_error("findleaks", words, error))
 
 
 def _open_standard_streams() -> bool:
@@ -132,9 +132,9 @@ def _run(words: list[str], prog: str) -> int:
     if words[0] == "init":
         return _init(words[1:])
     if words[0] in FRONT:
-        from findleaks.launcher import start
+        from findleaks.launcher import start_debugger
 
-        start(words[0], words[1:])
+        start_debugger(words[0], words[1:])
     return _command(words, prog)
 
 
@@ -190,9 +190,9 @@ def _command(words: list[str], prog: str) -> int:
     core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
     live, opens = args.pid is not None, cmd.entry.opens
     if live and opens is Opens.DEBUGGED:
-        from findleaks.gdb_subprocess import run_in_gdb, without_pid
+        from findleaks.gdb_subprocess import drop_pid_option, run_in_gdb
 
-        return run_in_gdb(args.pid, [cmd.name, *without_pid(words[1:])], _width())
+        return run_in_gdb(args.pid, [cmd.name, *drop_pid_option(words[1:])], _width())
     invocation = commands.Invocation(prog, _process_words(args, core))
     if live and opens is Opens.REPEATED and not args.json and _has_screen():
         return _on_screen(cmd, args, invocation)
@@ -284,7 +284,7 @@ def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -
 
 def _unknown(word: str) -> str:
     words = [*CATALOGUE, *FRONT]
-    return f"no command and no file {word!r}" + (meant(word, words) or f"; the commands are: {', '.join(words)}")
+    return f"no command and no file {word!r}" + (suggest_word(word, words) or f"; the commands are: {', '.join(words)}")
 
 
 def _process(word: str) -> int:

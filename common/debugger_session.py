@@ -1,4 +1,5 @@
-"""What the GDB and LLDB front ends share: they run commands, with a session per stopped process."""
+"""The common part of the GDB and LLDB front ends: it runs commands, with one session for each
+stopped process."""
 
 from __future__ import annotations
 
@@ -24,46 +25,51 @@ RUNNING = "the process is running: stop it first"
 
 
 class Subject(NamedTuple):
-    """A process or core. Its session is valid as long as `owner` and `state` are the same."""
+    """A process or core. Its session is valid as long as `owner` and `state` are unchanged."""
 
     owner: Hashable  # the debugger's inferior
-    state: Hashable  # identifies a core's file, or a process's stop
+    state: Hashable  # identifies the file of a core, or a stop of a process
     live: bool
     open: Callable[[], Target]
-    reports_writes: bool = True  # the user's writes change `state` or call `drop_live`
+    reports_writes: bool = True  # writes by the user change `state` or call `drop_live`
 
 
 class Debugger(Protocol):
-    """What a front end must provide."""
+    """The interface of a front end."""
 
     def subject(self) -> Subject:
-        """What the user has selected. TargetError if there is nothing, or if it runs."""
+        """Return the process or core that the user has selected.
+        Raises TargetError if there is none, or if it is running."""
         ...
 
     def evaluate(self, expression: str) -> int:
-        """An expression in the debugger's language as an address. UsageError says why not."""
+        """Evaluate an expression in the debugger's language as an address.
+        Raises UsageError with the reason if that fails."""
         ...
 
 
 class DebuggerSession:
-    """Runs the commands of one debugger, and owns all state that outlives a command."""
+    """Runs the commands of one debugger, and owns all state that is kept between commands."""
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
         self._sessions: dict[Hashable, tuple[Subject, Session]] = {}
-        self._kept: dict[str, object] = {}  # snapshots by name, which outlive their sessions
+        # Snapshots by name, which are kept longer than their sessions.
+        self._kept: dict[str, object] = {}
         self._bar: Optional[Bar] = None
-        # Session of the running command, closed after it even if the process changes meanwhile.
+        # Session of the running command. It is closed at the end, even if the process changes
+        # meanwhile.
         self._used: Optional[Session] = None
 
     def kept_names(self) -> list[str]:
-        """The names of the snapshots that were taken here."""
+        """Return the names of the snapshots that were taken here."""
         return list(self._kept)
 
     def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks", target: str = "") -> int:
-        """Run one command line and print its result to `out`; returns the exit status. `target`:
-        the words that name the process in a shell ("" in a debugger). Whatever goes wrong,
-        FindleaksError has one line for the user; Interrupted is Ctrl-C."""
+        """Run one command line and print its result to `out`. Returns the exit status.
+
+        `target`: the words that name the process in a shell ("" in a debugger). Raises
+        FindleaksError, with one line for the user, for every failure; Interrupted for Ctrl-C."""
         from findleaks.commands import execute
 
         bar = self._bar = _bar()
@@ -72,13 +78,13 @@ class DebuggerSession:
             fresh = entry is not None and entry.rereads
             return execute(lambda: self.session(fresh), self._with_values(words), out, prog=prog, target=target, width=width)
         except (Interrupted, KeyboardInterrupt):
-            # Ctrl-C can interrupt anywhere, so what is half done cannot be trusted.
+            # Ctrl-C can interrupt anywhere, so partial results cannot be trusted.
             self.drop()
             raise Interrupted from None
         except FindleaksError:
             raise
         except RecursionError as error:
-            raise FindleaksError(unexpected(prog, words, error)) from None
+            raise FindleaksError(describe_internal_error(prog, words, error)) from None
         except MemoryError:
             self.drop()
             raise FindleaksError(f"{prog}: out of memory: run findleaks outside of the debugger, or on a machine with more") from None
@@ -86,7 +92,7 @@ class DebuggerSession:
             if is_interruption(error):
                 self.drop()
                 raise Interrupted from None
-            raise FindleaksError(unexpected(prog, words, error)) from error
+            raise FindleaksError(describe_internal_error(prog, words, error)) from error
         finally:
             if bar is not None:
                 bar.clear()
@@ -114,24 +120,26 @@ class DebuggerSession:
         return session
 
     def drop(self, owner: Optional[Hashable] = None) -> None:
-        """Close the session of one inferior, or of all."""
+        """Close the session of one inferior, or all sessions."""
         for key in list(self._sessions) if owner is None else [owner]:
             kept = self._sessions.pop(key, None)
             if kept is not None and kept[1] is not self._used:
                 kept[1].close()
 
     def drop_live(self) -> None:
-        """Close live processes' sessions: one ran, or the user changed it. Cores keep theirs."""
+        """Close the sessions of live processes, after one ran or was changed. Sessions of cores
+        stay open."""
         for key, (subject, _) in list(self._sessions.items()):
             if subject.live:
                 self.drop(key)
 
     def _with_values(self, words: Sequence[str]) -> list[str]:
-        """The words, with the debugger's expressions (`$rsp`, `&main_arena`) replaced by values."""
+        """Return the words, with the debugger's expressions (`$rsp`, `&main_arena`) replaced by
+        values."""
         from findleaks.commands import named, parser
 
         cmd = named(words[0]) if words else None
-        if cmd is not None and cmd.subject:  # a name is left as it is
+        if cmd is not None and cmd.subject:  # the word is a name, and is passed unchanged
             return [self._name_or_address(word) for word in words]
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
             return list(words)
@@ -141,8 +149,8 @@ class DebuggerSession:
         return [words[0], *before, *self._addresses(expressions)]
 
     def _name_or_address(self, word: str) -> str:
-        """An expression's value, or the word itself if it has none: `(anonymous namespace)::cache`
-        is a name, `(char *)p` is not."""
+        """Return the value of an expression, or the word itself if it has none.
+        `(anonymous namespace)::cache` is a name, `(char *)p` is an expression."""
         if word[:1] not in ("$", "&", "*", "("):
             return word
         try:
@@ -165,14 +173,16 @@ class DebuggerSession:
 
 
 def _bar() -> Optional[Bar]:
-    """Progress bar on the real stderr, past the pager. None in editors (TERM unset or "dumb")."""
+    """Return a progress bar on the real stderr, which the pager does not see.
+    None in editors (TERM unset or "dumb")."""
     from findleaks.progress import Bar
 
     return Bar(sys.__stderr__) if sys.__stderr__ is not None and os.environ.get("TERM", "dumb") != "dumb" else None
 
 
 def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
-    """The options with their values, and the other words. `valued`: options that take a value."""
+    """Split words into options with their values, and other words. `valued`: options that take a
+    value."""
     from findleaks.arg_types import is_number
 
     options: list[str] = []
@@ -190,45 +200,49 @@ def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], l
     return options, others
 
 
-def words_of_find(words: Sequence[str]) -> list[str]:
-    """Arguments of `findleaks`, with `find` in front unless they begin with a command's name."""
+def add_find_word(words: Sequence[str]) -> list[str]:
+    """Return arguments of `findleaks`: `find` is added unless the first word is a command's
+    name."""
     return list(words) if words and (words[0][:1] != "-" or words[0] in HELP) else ["find", *words]
 
 
-def failure(prog: str, word: str, status: int) -> str:
-    """Error message for scripts, where a command printed its result but has a nonzero status."""
+def describe_failure(prog: str, word: str, status: int) -> str:
+    """Return an error message for scripts: the command printed its result, but has a nonzero
+    status."""
     why = "the question could not be answered"
     if status == 1:
         why = CATALOGUE[word].failed
     return f"{prog} {word}: {why} (status {status})"
 
 
-def core_subject(
+def open_core_subject(
     owner: Hashable, path: str, exe: str, sysroot: str, remedy: str, with_sources: Callable[[ImageTarget], ImageTarget]
 ) -> Subject:
-    """A core that a debugger has loaded from the file `path`; see `open_core` for the rest.
-    `with_sources` returns the target, which will ask the debugger about sources."""
+    """Return a core that a debugger has loaded from the file `path`; see `open_core` for the other
+    arguments.
+    `with_sources` returns the target, which then asks the debugger for source lines."""
 
     def opened() -> Target:
         from findleaks.target.core import open_core
 
         return with_sources(open_core(path, exe=exe, sysroot=sysroot, remedy=remedy))
 
-    return Subject(owner, ("core", file_state(path), exe, sysroot), False, opened)
+    return Subject(owner, ("core", read_file_state(path), exe, sysroot), False, opened)
 
 
-def file_state(path: str) -> Hashable:
-    """Identity of a file, which changes when it is replaced or written to."""
+def read_file_state(path: str) -> Hashable:
+    """Return the identity of a file. It changes when the file is replaced or written to."""
     try:
         found = os.stat(path)
     except OSError as error:
-        raise TargetError(f"{path}: {os.strerror(error.errno or 0).lower()}: the debugger's core file is gone") from None
+        raise TargetError(f"{path}: {os.strerror(error.errno or 0).lower()}: the debugger's core file was removed") from None
     return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def held_by(pid: int, debugger: int) -> bool:
-    """Whether process `pid` here is traced by process `debugger` or a descendant of it. If the
-    debugger's process is on another machine, its pid is unused here, or of an unrelated process."""
+def is_traced_by(pid: int, debugger: int) -> bool:
+    """Whether process `pid` of this machine is traced by process `debugger` or a descendant of it.
+    If the debugger's process is on another machine, its pid is unused here, or belongs to an
+    unrelated process."""
     from findleaks.target.ptrace import status
 
     tracer = int(status(pid).get("TracerPid", 0))
@@ -240,9 +254,9 @@ def held_by(pid: int, debugger: int) -> bool:
     return False
 
 
-def unexpected(prog: str, words: Sequence[str], error: BaseException) -> str:
-    """One line about an internal error, with the place where it happened: enough for a report. If
-    the system has no more file descriptors, a line that says so."""
+def describe_internal_error(prog: str, words: Sequence[str], error: BaseException) -> str:
+    """Return one line about an internal error, with the place where it occurred, for a report.
+    If the system has no more file descriptors, the line states that instead."""
     import traceback  # not needed for loading into a debugger
 
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):

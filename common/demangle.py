@@ -1,15 +1,16 @@
-"""Demangler: C++ names from symbol tables and RTTI, by the C++ library's `__cxa_demangle`.
+"""Demangler for C++ names in symbol tables and RTTI: it calls `__cxa_demangle` of the C++ library.
 
-Specified in Itanium C++ ABI, 3.4 "Demangler API"
-(https://itanium-cxx-abi.github.io/cxx-abi/abi.html#demangler). libstdc++ has it from libiberty's
-cp-demangle.c, libc++abi from LLVM's ItaniumDemangle.h. GDB does not export its own copy, so the
-library is loaded by name in the debuggers too. Without a library, names stay mangled.
+The function is specified in Itanium C++ ABI, 3.4 "Demangler API"
+(https://itanium-cxx-abi.github.io/cxx-abi/abi.html#demangler). In libstdc++ it is libiberty's
+cp-demangle.c, in libc++abi LLVM's ItaniumDemangle.h. GDB does not export its copy, so the library
+is loaded by name in debuggers too. Without a library, names stay mangled.
 
-Names come from untrusted memory. By repeating its parts, one of a few hundred characters can expand
-to gigabytes: names stay mangled if they, or an upper bound on their text, exceed LONGEST, _LARGEST.
+Names come from untrusted memory. A name of a few hundred characters can expand to gigabytes by
+repeating its parts. Names stay mangled if they are longer than LONGEST, or if the upper bound on
+their text exceeds _LARGEST.
 
-Rust names of both schemes are read by `demangle_rust`: the C++ library knows those of v0 (`_R…`)
-not at all, and shows those of the legacy scheme with their hash."""
+Rust names of both schemes are read by `demangle_rust`. The C++ library does not know those of v0
+(`_R…`), and shows those of the legacy scheme with their hash."""
 
 from __future__ import annotations
 
@@ -20,25 +21,33 @@ from typing import Optional
 
 from findleaks.demangle_rust import demangle_rust
 
-LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")  # in order: the first writes as GDB
-LONGEST = 1024  # characters of a mangled name, so of nesting too; libstdc++'s limit from GCC 9 on
-LONGEST_TEXT = 4096  # characters of a readable name, at most
-_LARGEST = 1 << 20  # bound on `estimate`: within it the worst names found make 20 MB, in 0.1 s
+# In this order: the first one writes names as GDB does.
+LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")
+# Characters of a mangled name, which also limits nesting; libstdc++'s limit from GCC 9 on.
+LONGEST = 1024
+LONGEST_TEXT = 4096  # most characters of a readable name
+# Limit of `estimate`: within it, the worst known names expand to 20 MB, in 0.1 s.
+_LARGEST = 1 << 20
+
 
 _RUST_HASH = re.compile("17h[0-9a-f]{16}E")
 _REFERENCE = re.compile(rb"TL[0-9]*_[0-9]*_|[ST][0-9A-Z]*_")
 _NUMBER = re.compile(rb"[0-9]+")
 _EXPANSION = re.compile(rb"Dp(?![RKOVP]*T[0-9]*_)|sp(?![RKOVP]*T[0-9]*_|[ae]c)")
-"""Expansions of a parameter pack, but not of the parameter itself, nor identifiers such as
-"special" and "space", where no expression follows."""
+"""Matches expansions of a parameter pack.
+Not the parameter itself, and not identifiers such as "special" and "space", which no expression
+follows."""
 _ENDLESS = re.compile(rb"[ADQX].*sr", re.DOTALL)
-"""Maybe a scoped name (sr) in an expression: GCC 12's libstdc++ hangs, as on _Z1fIXsr1aDC."""
-_LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")  # constructors, destructors: their class's name again
+"""Matches a possible scoped name (sr) in an expression: GCC 12's libstdc++ hangs on
+_Z1fIXsr1aDC."""
+# Constructors and destructors repeat their class's name.
+_LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")
 
 
 @lru_cache(maxsize=8192)
 def demangle(name: str) -> str:
-    """`_ZN3foo3barEi` -> `foo::bar(int)`; unchanged if it is not mangled or cannot be demangled."""
+    """Demangle a symbol: `_ZN3foo3barEi` -> `foo::bar(int)`.
+    Unchanged if it is not mangled or cannot be demangled."""
     if name.startswith("_R") or _RUST_HASH.search(name):
         return demangle_rust(name) or _demangle_cpp(name)
     return _demangle_cpp(name)
@@ -49,7 +58,8 @@ def _demangle_cpp(name: str) -> str:
         return name
     plain, at, version = name.partition("@")
     shown = _demangled(plain)
-    # The library demangles copies of functions (f.cold), but not those of data (table.llvm.123).
+    # The library demangles names of function copies (f.cold), but not of data copies
+    # (table.llvm.123).
     if shown is None and "." in plain:
         plain, _, copy = plain.partition(".")
         shown = _demangled(plain)
@@ -59,12 +69,14 @@ def _demangle_cpp(name: str) -> str:
 
 @lru_cache(maxsize=8192)
 def demangle_type(name: str) -> str:
-    """A type's name from std::type_info (`N3foo3BarE` -> `foo::Bar`); "" if it is none."""
+    """Demangle a type's name from std::type_info: `N3foo3BarE` -> `foo::Bar`; "" if it is not
+    one."""
     return "" if name.startswith("_") else _demangled(name) or ""
 
 
 def _demangled(name: str) -> Optional[str]:
-    """The library's text; None if `name` is invalid or beyond the limits, or without a library."""
+    """Return the library's text.
+    None if `name` is invalid or beyond the limits, or if there is no library."""
     try:
         data = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -75,24 +87,25 @@ def _demangled(name: str) -> Optional[str]:
 
 
 def within_bounds(name: bytes) -> bool:
-    """Whether the library may be called: name and text are short enough, and it will return."""
+    """Whether the library may be called: name and text are short enough, and the call will
+    return."""
     return len(name) <= LONGEST and b"\0" not in name and not _ENDLESS.search(name) and estimate(name) <= _LARGEST
 
 
 def estimate(name: bytes) -> int:
-    """Rough upper bound on the characters of a demangled name; 20 times as many are possible if it
-    consists of the letters of builtin types.
+    """Return a rough upper bound on the characters of a demangled name.
+    20 times as many are possible if it consists of the letters of builtin types.
 
     A substitution S…_ repeats a part that was complete before its first occurrence, expanded as it
     was then. T_ is a template argument of the function around the place where it is *shown*, not
-    read: so the length so far is kept as a + b × argument, where b counts each T…_ in it. If
-    functions are parts of the name (Z: of local classes, values), an argument may contain the same
-    parts again, with the next function's arguments. A pack expansion shows its text for each
-    element of the pack.
+    read. Therefore the length so far is stored as a + b × argument, where b counts each T…_ in it.
+    If functions are parts of the name (Z: for local classes and values), an argument may contain
+    the same parts again, with the next function's arguments. A pack expansion shows its text once
+    for each element of the pack.
 
     References that the regular expression finds in identifiers enlarge the estimate, but are no
-    first occurrences: a match that may be in an identifier, or be the end of one (two letters), is
-    counted as another, larger part each time."""
+    first occurrences: a match that may be in an identifier, or be the end of one (two letters),
+    counts as another, larger part each time."""
     parts: dict[bytes, tuple[int, int]] = {}
     plain = arguments = first = 0
     spans = _identifiers(name)
@@ -128,10 +141,11 @@ def estimate(name: bytes) -> int:
 
 
 def _identifiers(name: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of every possible identifier, by start. Its length is the number before it."""
+    """Yield start and end of every possible identifier, by start. Its length is the number before
+    it."""
     for match in _NUMBER.finditer(name):
         digits, start = match.group()[-4:], match.end()
-        # The end of a number may be a length too, after a digit that belongs to something else.
+        # The end of a number may be a length, too, after a digit that belongs to something else.
         while digits and start + int(digits) > len(name):
             digits = digits[1:]
         yield start, start + int(digits or b"0")
@@ -139,7 +153,8 @@ def _identifiers(name: bytes) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=1)
 def _cxa_demangle() -> Optional[Callable[[bytes], Optional[bytes]]]:
-    """The library's function, or None without one. Its result, from malloc, is freed here."""
+    """Return the library's function; None if there is no library.
+    Its result is allocated by malloc, and freed here."""
     try:
         import ctypes
 
@@ -156,7 +171,7 @@ def _cxa_demangle() -> Optional[Callable[[bytes], Optional[bytes]]]:
         return None
     function.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function.restype = ctypes.c_void_p
-    # Not the `free` that the library sees: libc's, even where a preloaded malloc replaces it.
+    # This is libc's `free`, even if a preloaded malloc replaces the one that the library calls.
     free = process["free"]
     free.argtypes, free.restype = (ctypes.c_void_p,), None
 

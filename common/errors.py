@@ -1,4 +1,4 @@
-"""Errors that findleaks shows a user: each is one line on what failed and what to do next."""
+"""Errors that findleaks shows to users. Each is one line: what failed, why, and what to do."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from typing import Optional
 
 from findleaks.formatting import printable
 
-_LONGEST = 1000  # characters of a message, at most
+_LONGEST = 1000  # most characters of a message
 
 
 class FindleaksError(Exception):
-    """Ends a command with one line and exit status 2. Control characters are escaped, as the text
-    may quote the target (the name of a file or a process)."""
+    """Ends a command with one line of text and exit status 2.
+    Control characters in the text are escaped, as it may quote the target (the name of a file or a
+    process)."""
 
     def __str__(self) -> str:
         return printable(super().__str__(), _LONGEST)
 
 
 class UsageError(FindleaksError):
-    """The words of a command are wrong: unknown option, malformed address."""
+    """The words of a command are wrong: an unknown option, or a malformed address."""
 
 
 class TargetError(FindleaksError):
@@ -26,7 +27,8 @@ class TargetError(FindleaksError):
 
 
 class UnreadableMemory(TargetError):
-    """`size` bytes at `address` cannot all be read: outside every region, or not in the core."""
+    """The `size` bytes at `address` are not all readable: outside every region, or not in the
+    core."""
 
     def __init__(self, address: int, size: int, why: str = "not in the target") -> None:
         super().__init__(f"cannot read {size} bytes at {address:#x}: {why}")
@@ -35,15 +37,16 @@ class UnreadableMemory(TargetError):
 
 
 class Interrupted(FindleaksError):
-    """The user pressed Ctrl-C; what was computed so far is dropped."""
+    """The user pressed Ctrl-C. Partial results are dropped."""
 
     def __init__(self) -> None:
         super().__init__("interrupted")
 
 
 def is_interruption(error: Optional[BaseException]) -> bool:
-    """Whether Ctrl-C caused this error: Python before 3.12 raises RuntimeError if it comes while a
-    class gets its fields, as in an import."""
+    """Whether Ctrl-C caused this error.
+    Before Python 3.12, RuntimeError is raised if it interrupts the creation of a class, as in an
+    import."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         if isinstance(error, (KeyboardInterrupt, Interrupted)):

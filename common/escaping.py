@@ -1,9 +1,9 @@
-"""Escapes text of a target, so that it cannot control a terminal, end a line, or run in a shell.
+"""Escape text of a target, so that it cannot control a terminal, end a line, or run in a shell.
 
-Names in a core are untrusted: they may hold escape sequences, line ends, marks of the direction of
-writing, and bytes that are not UTF-8. They stay unchanged inside findleaks, which opens files by
-them. `commands.emit` passes each line of text through `visible`, and writes JSON with `json_line`;
-nothing else writes to the user."""
+Names in a core are untrusted. They may contain escape sequences, line ends, marks of the direction
+of writing, and bytes that are not UTF-8. Inside findleaks they stay unchanged, because files are
+opened by them. `commands.emit` passes each line of text through `visible`, and writes JSON with
+`json_line`; nothing else writes to the user."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import re
 
 
 class Markup(str):
-    """Line that `emit` prints unchanged: findleaks' own marks, coloured by escape sequences."""
+    """A line that `emit` prints unchanged: marks by findleaks, coloured by escape sequences."""
 
     __slots__ = ()
 
 
 def visible(text: str) -> str:
-    """Text as one line that is safe on a terminal: each character that is not printable is escaped.
+    """Return text as one line that is safe on a terminal. Characters that are not printable are
+    escaped.
 
     Not printable (str.isprintable) are the categories Cc, Cf, Cs, Co, Cn, Zl, Zp, and Zs except the
-    space: C0, DEL and C1, line ends, marks of direction and of no width. `\\xNN` is an ASCII
+    space: C0, DEL and C1, line ends, marks of direction and of zero width. `\\xNN` is an ASCII
     character, or a byte that is not UTF-8 (decoded by "surrogateescape"). Other characters are
-    `\\uNNNN` or `\\UNNNNNNNN`; \\n, \\r and \\t are written so."""
+    `\\uNNNN` or `\\UNNNNNNNN`; \\n, \\r and \\t are written in this form."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
@@ -39,9 +40,10 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def json_line(item: object) -> str:
-    """JSON on one line, in ASCII: all other characters are escaped. A byte that is not UTF-8 is
-    written as the four characters `\\xNN`, as in text: Python would write a lone surrogate, which
-    is not Unicode and which parsers refuse (RFC 7493, 2.1; RFC 8259, 8.2)."""
+    """Return JSON on one line, in ASCII: all other characters are escaped.
+    A byte that is not UTF-8 is written as the four characters `\\xNN`, as in text. Python would
+    write a lone surrogate, which is not Unicode and which parsers refuse (RFC 7493, 2.1; RFC 8259,
+    8.2)."""
     import json  # not needed for loading into a debugger
 
     line = json.dumps(item)
@@ -49,7 +51,7 @@ def json_line(item: object) -> str:
 
 
 _JSON_ESCAPE = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|u(d[89a-f][0-9a-f]{2})|.)")
-"""An escape in JSON text: a pair of surrogates, a lone surrogate, or any other."""
+"""Matches an escape in JSON text: a pair of surrogates, a lone surrogate, or any other."""
 
 
 def _well_formed(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Formats sizes, numbers, tables and wrapped lines for text output."""
+"""Format sizes, numbers, tables and wrapped lines for text output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_BREAK = "\u00a0"  # no-break space: `wrapped` does not break lines at it
 
 
 def size(count: int) -> str:
-    """Size for a reader: "412 B", "1.3 KiB", "256 KiB"; at most three digits and one decimal."""
+    """Format bytes: "412 B", "1.3 KiB", "256 KiB". At most three digits and one decimal."""
     if count < 1024:
         return f"{count} B"
     value = float(count)
@@ -23,41 +23,43 @@ def size(count: int) -> str:
 
 
 def number(count: int) -> str:
-    """Number with separators: "12,345"."""
+    """Format a number with separators: "12,345"."""
     return f"{count:,}"
 
 
 def counted(count: int, noun: str) -> str:
-    """For example "1 thread" or "12,345 threads"."""
+    """Format a number with its noun: "1 thread", "12,345 threads"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def blocks(count: int) -> str:
-    """For example "1 block" or "12,345 blocks"."""
+    """Format a number of blocks: "1 block", "12,345 blocks"."""
     return counted(count, "block")
 
 
 def again(name: str, number: int) -> str:
-    """ "glibc", "glibc (second)": the name of the `number`th that bears it, from 1 on."""
+    """Return the name of the `number`th thing with this name, from 1 on: "glibc", "glibc
+    (second)"."""
     words = ("second", "third", "fourth", "fifth")
     return name if number < 2 else f"{name} ({words[number - 2] if number < 6 else f'no. {number}'})"
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """The first names: "a, b, c and 7 more"."""
+    """Join the first `most` names: "a, b, c and 7 more"."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """Text out of the target, made `visible` and cut at `limit` characters."""
+    """Return text of the target, made `visible` and shortened to `limit` characters."""
     safe = visible(text[: limit + 1])
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A sentence on lines of at most `width` columns, all but the first indented. Words stay whole,
-    as addresses must, and so do those that NO_BREAK joins. Other characters that are not printable
-    become `visible`, as textwrap would take some for spaces."""
+    """Wrap a sentence into lines of at most `width` columns, all but the first indented.
+    Words are not divided, because addresses must stay whole; neither are words joined by NO_BREAK.
+    Other characters that are not printable are made `visible`, as textwrap would take some for
+    spaces."""
     import textwrap  # not needed for loading into a debugger
 
     safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))
@@ -65,15 +67,17 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def hanging(lead: str, text: str, width: int, most: int = 80) -> Iterator[str]:
-    """A sentence after `lead`; its further lines are indented as far, by at most `most` columns."""
+    """Wrap a sentence after `lead`.
+    Further lines are indented by the width of `lead`, but by at most `most` columns."""
     margin = " " * min(len(lead), most)
     for at, line in enumerate(wrapped(text, max(width - len(lead), 20))):
         yield (margin if at else lead) + line.strip()
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:
-    """Lines of a table: columns two spaces apart, those in `right` right-aligned, `cut` shortened
-    to fit `width`. Cells are made `visible` first, so that widths are those shown."""
+    """Return the lines of a table, with two spaces between columns.
+    `right`: numbers of the right-aligned columns. `cut`: number of the column that is shortened to
+    fit `width` (-1: none). Cells are made `visible` first, so that widths are those shown."""
     body = [list(head), *([visible(cell) for cell in row] for row in rows)]
     wide = [max(len(row[i]) for row in body) for i in range(len(head))]
     over = sum(wide) + 2 * len(wide) - width

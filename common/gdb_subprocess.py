@@ -18,12 +18,12 @@ from findleaks.launcher import gdb_line
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import explain_refusal, status
 
-_PR_SET_PDEATHSIG = 1  # prctl option: signal when the parent dies (linux/prctl.h)
+_PR_SET_PDEATHSIG = 1  # prctl option: send a signal when the parent dies (linux/prctl.h)
 ENTRY = "findleaks.gdb.batch:run"  # called in GDB, as module:function; `make lint` checks it
 
 
-def without_pid(words: Sequence[str]) -> list[str]:
-    """The words for GDB, without --pid and its value."""
+def drop_pid_option(words: Sequence[str]) -> list[str]:
+    """Return the words for GDB, without --pid and its value."""
     rest = iter(words)
     kept = []
     for word in rest:
@@ -102,5 +102,5 @@ def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
 
 
 def _end_with_parent() -> None:
-    """If this process dies, GDB gets SIGTERM, and releases the process."""
+    """Arrange that GDB gets SIGTERM if this process dies, and then releases the process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

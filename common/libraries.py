@@ -1,4 +1,4 @@
-"""Check of findleaks' libraries before they are imported; common/bootstrap.py finds them."""
+"""Check of findleaks' libraries before they are imported. common/bootstrap.py finds them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from typing import Optional
 
 
-def in_working_folder(name: str) -> bool:
-    """Whether `import name` would run a file found only by a relative entry of sys.path. That is no
-    installed library: LLDB has "." there, and untrusted files may come with a core. `name` may be a
-    package in a namespace, which is imported."""
+def is_in_working_folder(name: str) -> bool:
+    """Whether `import name` would run a file found only by a relative entry of sys.path.
+    Such a file is not an installed library: LLDB has "." in sys.path, and untrusted files may come
+    with a core. `name` may be a package in a namespace; the namespace is then imported."""
     if name in sys.modules:
         return False
     spec = find_spec(name)

@@ -1,4 +1,4 @@
-"""Progress line on a terminal, for work that takes more than a second."""
+"""A progress line on a terminal, for work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TextIO
 
 from findleaks.escaping import visible
 
-PATIENCE = 1.0  # seconds of work before anything is shown
+PATIENCE = 1.0  # seconds of work before the line is shown
 EVERY = 0.1  # seconds between two updates of the line
 
 
 class Bar:
-    """Called with (phase, part done), rewrites one line of a terminal; `clear` removes it."""
+    """A line of a terminal that is rewritten by each call with (phase, part done). `clear` removes
+    it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -28,13 +29,13 @@ class Bar:
             return
         self._last = now
         self._shown = True
-        # Never 100 % while the work goes on.
+        # 100 % is not shown while the work continues.
         percent = f" {min(int(100 * part), 99):3}%" if part else ""
         self._stream.write(f"\r\x1b[Kfindleaks: {visible(phase)}{percent} ({now - self._began:.0f} s)")
         self._stream.flush()
 
     def off(self) -> None:
-        """Show nothing from now on."""
+        """Stop showing progress."""
         self._terminal = False
 
     def clear(self) -> None:

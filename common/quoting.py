@@ -1,4 +1,4 @@
-"""Quotes words of suggested commands, so that they can be pasted into a shell, GDB or LLDB."""
+"""Quote the words of suggested commands, so that they can be pasted into a shell, GDB or LLDB."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 
 
 def shell_quoted(word: str) -> str:
-    """A word quoted for sh, bash and zsh (zsh replaces a word that begins with = by the path of a
-    command), in printable characters. A word with others is written as $'…', with bytes in octal
-    (POSIX 2024, 2.2.4); shlex.split reads all the rest back."""
+    """Quote a word for sh, bash and zsh (zsh replaces a word that begins with = by the path of a
+    command).
+    The result has only printable characters. A word with others is written as $'…', with bytes in
+    octal (POSIX 2024, 2.2.4). shlex.split reads all other results back."""
     if not word.isprintable():
         return "$'" + "".join(map(_ansi_c, word)) + "'"
     if word[:1] == "=" and "'" not in word:
@@ -27,13 +28,14 @@ def _ansi_c(character: str) -> str:
 
 
 def debugger_quoted(word: str) -> str:
-    """A word quoted for both debuggers. GDB (libiberty's buildargv) interprets a backslash even in
-    single quotes; in double quotes it agrees with shlex.split, which reads LLDB's lines."""
+    """Quote a word for both debuggers.
+    GDB (libiberty's buildargv) interprets a backslash even in single quotes. In double quotes it
+    agrees with shlex.split, which reads LLDB's lines."""
     return word if re.fullmatch(r"[^\s'\"\\]+", word) else '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
 
 def for_debugger(words: str) -> str:
-    """Words that are quoted for a shell, quoted for a debugger instead."""
+    """Convert words that are quoted for a shell to words that are quoted for a debugger."""
     if "'" not in words:
         return words
     import shlex  # few words need it

@@ -1,4 +1,4 @@
-"""How a process of the command line begins: what it inherited, and where Ctrl-C goes."""
+"""Start of a command-line process: inherited settings, and delivery of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import resource
 import signal
 import sys
 
-ENOUGH_FILES = 1024  # open files: a lower limit is raised to this one
+ENOUGH_FILES = 1024  # open files: a lower limit is raised to this number
 
 
 def restore_process() -> None:
-    """Undo what the parent process may have set: blocked signals, for which GDB waits forever;
-    SIGCHLD ignored, which hides how children ended; a low limit of open files, if the hard limit
-    allows more. Ignored SIGINT, SIGTERM and SIGHUP stay ignored: nohup sets them on purpose."""
+    """Undo settings that the parent process may have made.
+    These are blocked signals, for which GDB would wait forever; an ignored SIGCHLD, which hides how
+    children ended; and a low limit of open files, if the hard limit allows more. Ignored SIGINT,
+    SIGTERM and SIGHUP stay ignored, as nohup sets them on purpose."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -22,15 +23,17 @@ def restore_process() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def press_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Press Ctrl-C again where Python dropped it, as in callbacks of weak references, which run
-    during imports, too: findleaks would go on, after a traceback."""
+def repeat_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that Python dropped.
+    Python drops it in callbacks of weak references, which also run during imports: findleaks would
+    print a traceback and continue."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
     import _thread
     import threading
 
-    again = threading.Timer(0.01, _thread.interrupt_main)  # not in this hook
+    # A timer, as it cannot be raised in this hook.
+    again = threading.Timer(0.01, _thread.interrupt_main)
     again.daemon = True
     again.start()

@@ -1,4 +1,4 @@
-"""Wildcard patterns, as users write them for types, modules and functions."""
+"""Patterns with wildcards, as users write them for types, modules and functions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from fnmatch import fnmatchcase
 
 
 def matches(pattern: str, text: str, question: bool = True) -> bool:
-    """Whether `pattern` matches the whole of `text`: `*` any characters, `?` (if `question`) any
-    one, `[` only itself, as in [abi:cxx11]. Quadratic at worst, with any number of stars: since
-    Python 3.9 fnmatch's regular expressions do not backtrack over more than one."""
+    """Whether `pattern` matches the whole of `text`.
+    `*` matches any characters, `?` (if `question`) any single one, and `[` only itself, as in
+    [abi:cxx11]. Takes quadratic time at worst, with any number of stars: since Python 3.9,
+    fnmatch's regular expressions do not backtrack over more than one."""
     pattern = pattern.replace("[", "[[]")
     return fnmatchcase(text, pattern if question else pattern.replace("?", "[?]"))

@@ -8,7 +8,7 @@ from typing import Any, Optional, TextIO, cast
 
 import gdb
 from findleaks.catalogue import CATALOGUE
-from findleaks.debugger_session import DebuggerSession, Subject, failure, words_of_find
+from findleaks.debugger_session import DebuggerSession, Subject, add_find_word, describe_failure
 from findleaks.errors import FindleaksError
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import substitute_text
@@ -89,7 +89,7 @@ class GdbFrontEnd:
             text = str(error)
             raise gdb.GdbError(text if text.startswith(prog) else f"{prog}: {text}") from None
         if status:
-            raise gdb.GdbError(failure(prog, words[0], status))
+            raise gdb.GdbError(describe_failure(prog, words[0], status))
 
     def kept_names(self) -> list[str]:
         """The names of snapshots that were taken in this GDB."""
@@ -130,7 +130,7 @@ class Prefix(gdb.Command):
         """Run the command; called by GDB if no subcommand follows."""
         self.dont_repeat()
         words = split(argument)
-        self._front_end.run(words_of_find(words) if self._name == "findleaks" else words, self._name)
+        self._front_end.run(add_find_word(words) if self._name == "findleaks" else words, self._name)
 
 
 def split(argument: str) -> list[str]:

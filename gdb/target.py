@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
-from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
+from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, is_traced_by, open_core_subject
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.source import with_sources
 from findleaks.quoting import shell_quoted
@@ -42,11 +42,11 @@ def subject() -> Subject:
         raise TargetError(_without_process("/proc/self/cmdline"))
     strata = _strata()
     if "core" in strata:
-        return core_subject(inferior.num, core_path(inferior), _exe(), sysroot(), SET_SYSROOT, with_sources)
+        return open_core_subject(inferior.num, core_path(inferior), _exe(), sysroot(), SET_SYSROOT, with_sources)
     if any(thread.is_running() for thread in inferior.threads()):
         raise TargetError(f"{RUNNING} (Ctrl-C, or `interrupt`)")
     pid = inferior.pid
-    if held_by(pid, os.getpid()):
+    if is_traced_by(pid, os.getpid()):
         return Subject(inferior.num, ("process", pid), True, lambda: GdbProcess(pid, inferior))
     from findleaks.gdb.remote import open_remote
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, TextIO, cast
 
 import lldb
 from findleaks.catalogue import CATALOGUE
-from findleaks.debugger_session import DebuggerSession, Subject, failure, words_of_find
+from findleaks.debugger_session import DebuggerSession, Subject, add_find_word, describe_failure
 from findleaks.errors import FindleaksError
 from findleaks.report.columns import LEAST, terminal_columns
 from findleaks.report.encoding import substitute_text, terminal_charset
@@ -96,7 +96,7 @@ class LldbFrontEnd:
                 status = self._front.run(words, cast(TextIO, out), width, prog)
             out.flush()
             if status:
-                result.SetError(failure(prog, words[0], status))
+                result.SetError(describe_failure(prog, words[0], status))
         except KeyboardInterrupt:
             self._front.drop()
             result.SetError(f"{prog}: interrupted")
@@ -143,7 +143,7 @@ class Word:
         if self.word:
             words = [self.word, *words]
         elif self.prog == "findleaks":
-            words = words_of_find(words)
+            words = add_find_word(words)
         self._front_end.run(words, self.prog, context, result)
 
     def get_short_help(self) -> str:

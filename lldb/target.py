@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 import lldb
-from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, core_subject, held_by
+from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, is_traced_by, open_core_subject
 from findleaks.errors import TargetError, UsageError
 from findleaks.lldb.source import with_sources
 from findleaks.target.arch import Arch
@@ -43,9 +43,9 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
         raise TargetError(NO_PROCESS)
     owner = process.GetUniqueID()
     if process.GetPluginName() in CORE_FILES:
-        return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT, partial(with_sources, target))
+        return open_core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT, partial(with_sources, target))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
-    if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
+    if process.GetPluginName() == "gdb-remote" and is_traced_by(pid, os.getpid()):
         if has_ended(pid):
             # Killed, which LLDB notices after a moment, or when it continues the process.
             raise TargetError(NO_PROCESS)

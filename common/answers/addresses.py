@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import allocation_sites
-from findleaks.audit.address_info import Answer, Describer
+from findleaks.audit.address_info import AddressDescription, Describer
 from findleaks.results.addresses import AddressInfo
 from findleaks.session import Session
 
@@ -14,7 +14,7 @@ from findleaks.session import Session
 class Identified(NamedTuple):
     """The analysis of an address, and the result made of it."""
 
-    answer: Answer
+    answer: AddressDescription
     result: AddressInfo
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Arena, Cache, ThreadCache
 from findleaks.answers.sites import allocation_site, recorders
 from findleaks.arg_types import SizeRange
-from findleaks.audit.cache_sites import ClassSite, class_sites
-from findleaks.audit.caches import AllocatorCaches, holdings, ordered, ordered_arenas, ordered_threads
+from findleaks.audit.cache_sites import ClassSite, count_class_sites
+from findleaks.audit.caches import AllocatorCaches, list_allocator_caches, sort_arenas, sort_caches, sort_thread_caches
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.results import caches
 from findleaks.results.amounts import Amount
@@ -38,14 +38,14 @@ def describe_caches(
     """Every allocator, or the one of this name. `by_arena`: a row for each size class of each
     arena. `sort`: a key of CACHE_KEYS. `limit`: rows of each allocator (0, None: all). `sites`:
     also who allocated the blocks in use of each size class, or of those with `sizes`."""
-    found, most = holdings(session, allocator, by_arena), limit or None
+    found, most = list_allocator_caches(session, allocator, by_arena), limit or None
     each = list(enumerate(found))
-    of_classes = class_sites(session, found, sizes) if sites else []
+    of_classes = count_class_sites(session, found, sizes) if sites else []
     result = Caches(
         totals=[_total(holding, instance) for instance, holding in each],
-        caches=[_cache(one, *_who(holding, at)) for at, holding in each for one in ordered(holding.caches, sort)[:most]],
-        arenas=[_arena(one, *_who(holding, at)) for at, holding in each for one in ordered_arenas(holding.arenas, sort)[:most]],
-        threads=[_thread(one, *_who(holding, at)) for at, holding in each for one in ordered_threads(holding.threads, sort)[:most]],
+        caches=[_cache(one, *_who(holding, at)) for at, holding in each for one in sort_caches(holding.caches, sort)[:most]],
+        arenas=[_arena(one, *_who(holding, at)) for at, holding in each for one in sort_arenas(holding.arenas, sort)[:most]],
+        threads=[_thread(one, *_who(holding, at)) for at, holding in each for one in sort_thread_caches(holding.threads, sort)[:most]],
         recorders=recorders(session) if sites else None,
         sites=list(_sites(session, found, of_classes, most)) if sites else None,
     )

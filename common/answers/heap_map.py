@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, cast
 
-from findleaks.audit.block_rows import allocator_named
-from findleaks.audit.diagnostics import notes
-from findleaks.audit.pages import Area, PageMap, areas, trimmable
-from findleaks.audit.residency import residency
+from findleaks.audit.block_rows import check_allocator_name
+from findleaks.audit.diagnostics import list_runtime_notes
+from findleaks.audit.pages import Area, PageMap, predict_released_bytes, read_areas
+from findleaks.audit.residency import read_residency
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.formatting import size
@@ -63,7 +63,7 @@ class FoundHeaps:
             ],
             heaps=[_heap(session, area, instances[id(area.allocator)]) for area in self.map.areas],
             managed=[ManagedMemoryMap(one.name, one.part.bytes, one.resident, one.part.ranges) for one in self.managed()],
-            notes=notes(session),
+            notes=list_runtime_notes(session),
         )
 
     def managed(self) -> Iterator[ManagedPart]:
@@ -84,12 +84,12 @@ class FoundHeaps:
 def map_heaps(session: Session, residency_file: str = "", allocator: Optional[str] = None) -> FoundHeaps:
     """Every heap page by page, most resident first; of one allocator, if given. `residency_file`:
     which pages were resident, as `map --save-residency` wrote it."""
-    known = residency(session, residency_file)
-    allocator_named(session, allocator)
-    found = areas(session, known, lambda one: allocator is None or one.name == allocator)
+    known = read_residency(session, residency_file)
+    check_allocator_name(session, allocator)
+    found = read_areas(session, known, lambda one: allocator is None or one.name == allocator)
     found.sort(key=lambda area: (-(area.resident or 0), -area.size, area.parts[0].start))
     chosen = [one for one in session.directory.allocators if allocator in (None, one.name)]
-    trims = {id(one): trimmable(session, one, known) for one in chosen}
+    trims = {id(one): predict_released_bytes(session, one, known) for one in chosen}
     return FoundHeaps(session, PageMap(session.target.description, found, known, session.target.arch.page), trims)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import applied_heuristics
-from findleaks.audit.diagnostics import notes, trusted
-from findleaks.audit.in_flight import in_flight
-from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
-from findleaks.audit.leak_groups import Leak, lost, merge
-from findleaks.audit.reference_evidence import garbage_totals, is_garbage, reference_evidence
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.diagnostics import is_trusted, list_runtime_notes
+from findleaks.audit.in_flight import find_in_flight
+from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summarise_kernel_pointers
+from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks
+from findleaks.audit.reference_evidence import count_garbage, is_garbage, summarise_reference_evidence
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
 from findleaks.results.amounts import Amount
@@ -48,20 +48,20 @@ def find_leaks(
     them. `stacks`: by site, groups with their call stacks (0: all); others have the site's
     number."""
     graph = session.graph()
-    leaks = _lost_by_site(session, graph, suppressions) if by == SITE else lost(session, graph, suppressions)
+    leaks = _lost_by_site(session, graph, suppressions) if by == SITE else list_leaks(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]
-    groups = wanted if by == SITE else merge(wanted, by)
-    garbage, garbage_heads = garbage_totals(session)
+    groups = wanted if by == SITE else merge_leaks(wanted, by)
+    garbage, garbage_heads = count_garbage(session)
     result = Leaks(
-        trusted=trusted(session),
+        trusted=is_trusted(session),
         allocators=[_allocator(session, allocator) for allocator in session.directory.allocators],
         totals=_totals(session, graph),
         heuristics=applied_heuristics(session, asked),
-        reference_counts=reference_evidence(session),
-        in_flight=in_flight(session),
-        unread=unread_memory(session).result(),
-        notes=[*notes(session), *kernel_notes(session)],
-        kernel=kernel_pointers(session),
+        reference_counts=summarise_reference_evidence(session),
+        in_flight=find_in_flight(session),
+        unread=find_unread_memory(session).result(),
+        notes=[*list_runtime_notes(session), *describe_unreadable_pointers(session)],
+        kernel=summarise_kernel_pointers(session),
         groups=_by_site(session, groups, stacks) if by == SITE else [leak.result(garbage=is_garbage(session, leak)) for leak in groups],
         next=(),
         suppressed=_suppressed(suppressions),
@@ -78,9 +78,9 @@ def find_leaks(
 
 
 def _lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
-    from findleaks.audit.site_groups import lost_by_site
+    from findleaks.audit.site_groups import group_leaks_by_site
 
-    return lost_by_site(session, graph, suppressions)
+    return group_leaks_by_site(session, graph, suppressions)
 
 
 def _recorders(session: Session) -> list[Recorder]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional, TypeVar
 
-from findleaks.audit.address_info import Answer, Describer
+from findleaks.audit.address_info import AddressDescription, Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
-from findleaks.audit.managed_objects import links_to, owned_objects
-from findleaks.audit.references import root_references
+from findleaks.audit.managed_objects import find_links_to, list_owned_objects
+from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
@@ -39,7 +39,7 @@ class Step:
     address: int  # of the word; 0: not in memory
     value: int  # of the word
     offset: int
-    answer: Optional[Answer]
+    answer: Optional[AddressDescription]
     disguise: str = ""  # what the word is, if it is no plain pointer
 
     def result(self) -> references.Step:
@@ -104,15 +104,15 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
     """The chain from the last object on it that is no block (Ruby's), with the steps to its first
     block, from a variable if one leads to that object, else from the root."""
     blocks = session.directory.blocks
-    pages = {blocks.find(page.start) for one in owned_objects(session) for page in one.objects.pages}
+    pages = {blocks.find(page.start) for one in list_owned_objects(session) for page in one.objects.pages}
     last = max((at for at, index in enumerate(chain[:-1]) if index in pages), default=-1)
     if last >= 0:
         words = [_block_step(session, describer, chain[last], chain[last + 1])]
     else:
         low, high = _extent(session, chain[0])
-        words = [Step("", one.address, one.value, one.value - low, None) for one in root_references(session, low, high) if one.address]
+        words = [Step("", one.address, one.value, one.value - low, None) for one in find_root_references(session, low, high) if one.address]
     for word in words[:TRIED]:
-        found = links_to(session, word.address)
+        found = find_links_to(session, word.address)
         if found is not None:
             one, variable, links = found
             steps = [Step(printable(f"{variable.name} ({one.runtime.name} variable)"), variable.address, variable.value, 0, None)]
@@ -146,7 +146,7 @@ def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int
 def _root_step(session: Session, describer: Describer, index: int) -> Step:
     """The root word that refers to block `index`: preferably to its start, then in memory."""
     low, high = _extent(session, index)
-    references = root_references(session, low, high)
+    references = find_root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
     if best is None:
         disguised = next(disguised_references(session, index, -1), None)

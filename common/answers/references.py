@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from findleaks.audit import references
-from findleaks.audit.address_info import Answer, Describer
-from findleaks.audit.references import references_to
+from findleaks.audit.address_info import AddressDescription, Describer
+from findleaks.audit.references import find_references
 from findleaks.results.references import Reference, References
 from findleaks.session import Session
 
@@ -22,7 +22,7 @@ def referrers(session: Session, address: int, exact: bool = False, limit: int = 
     found: list[Reference] = []
     count = live = 0
     # A popular object may have millions of references: those not shown are only counted.
-    for reference in references_to(session, low, high):
+    for reference in find_references(session, low, high):
         count += 1
         live += reference.live
         if limit <= 0 or count <= limit:
@@ -31,7 +31,7 @@ def referrers(session: Session, address: int, exact: bool = False, limit: int = 
     return References(answer.result(), count, live, found)
 
 
-def _result(reference: references.Reference, origin: Optional[Answer], low: int) -> Reference:
+def _result(reference: references.Reference, origin: Optional[AddressDescription], low: int) -> Reference:
     in_register = not reference.kernel and origin is None
     return Reference(
         kernel=reference.kernel or None,

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, cast
 
-from findleaks.arg_types import address_word
+from findleaks.arg_types import parse_address
 from findleaks.audit.address_info import Describer
-from findleaks.audit.containers.reader import Reader
+from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.fields import NOTHING
-from findleaks.audit.holders import holders
 from findleaks.audit.owner import WORDS
+from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
-from findleaks.audit.retained_roots import holder_phrase, lost_leaders, lost_tree, matching_owners, shared_row
-from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, root_rows
+from findleaks.audit.retained_roots import build_leaked_tree, build_shared_row, describe_retainer, list_leak_heads, match_owners
+from findleaks.audit.retained_tree import Contents, RetainedNode, TreeBuilder, build_root_rows
 from findleaks.engine.dominators import SHARED, root_node
 from findleaks.engine.terms import Totals
 from findleaks.errors import UsageError
@@ -59,11 +59,11 @@ class Shown:
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
     """Every root, largest first: `most` of them (0: all); the first `expanded` have fields."""
-    reader, named, tree = holders(session)
+    reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, expanded, LEAST)
-    rows = root_rows(builder, named.all, tree.by_root(), expanded)
+    rows = build_root_rows(builder, named.all, tree.by_root(), expanded)
     spread = tree.spread(SHARED, SIZES)
-    shared = shared_row(builder, named, expanded, spread)
+    shared = build_shared_row(builder, named, expanded, spread)
     listed = rows[:most] if most else rows
     found = Roots(
         Amount.of(tree.total()),
@@ -82,12 +82,12 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
     """The roots of this name or pattern, or the block or root at the address that `word` is.
     UsageError: there is none."""
-    reader, named, tree = holders(session)
+    reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, limit)
     total = Amount.of(tree.total())
     numbers, index = _subject(session, named, word)
     if index >= 0:
-        row, held = builder.of_block(index), holder_phrase(builder, named, index)
+        row, held = builder.of_block(index), describe_retainer(builder, named, index)
         found = Roots(total, roots=[RetainedBlock(**_fields(row), holder=held or None)])
         return found, Shown([row], None, tree.total(), limit, held)
     totals = tree.by_root()
@@ -98,7 +98,7 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
 
 def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int]:
     """Numbers of roots, and the index of a block or -1."""
-    numbers = matching_owners(named.all, word)
+    numbers = match_owners(named.all, word)
     if numbers:
         return numbers, -1
     address = _address(word)
@@ -111,15 +111,15 @@ def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int
 
 def _address(word: str) -> int:
     try:
-        return address_word(word)
+        return parse_address(word)
     except UsageError:
         raise UsageError(f"no root has the name {word!r}, and it is no address: `roots --limit 0` lists all") from None
 
 
 def leaked_roots(session: Session, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
     """The leak heads with what each retains, largest first: `limit` of them (0: all)."""
-    tree = lost_tree(session)
-    heads = lost_leaders(TreeBuilder(session, Reader(session), tree, depth, limit), limit)
+    tree = build_leaked_tree(session)
+    heads = list_leak_heads(TreeBuilder(session, ContainerReader(session), tree, depth, limit), limit)
     definite, possible, *_ = tree.by_root()
     listed = Totals.sum_of(row.totals for row, _ in heads)
     rest = Totals(tree.total().blocks - listed.blocks, tree.total().bytes - listed.bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.audit.managed import Holdings, package, runtime_holdings
+from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings, package_of_type
 from findleaks.results.amounts import Amount
 from findleaks.results.runtimes import ObjectType, Runtime, RuntimePart, Runtimes, RuntimeSite
 from findleaks.runtimes.base import Part, Site
@@ -18,7 +18,7 @@ class FoundRuntimes(NamedTuple):
     allocation sites."""
 
     result: Runtimes
-    holdings: Sequence[Holdings]
+    holdings: Sequence[RuntimeHoldings]
     sites: Sequence[Sequence[Site]]
 
 
@@ -28,12 +28,12 @@ def describe_runtimes(
     """Every managed runtime, or `only` one by its name. `native`: look for leaked objects and for
     native memory that objects hold. The result has `limit` types and sites (0, None: all)."""
     runtimes = find(session.target, session.engine, session.directory, [only]) if only else session.runtimes
-    found = runtime_holdings(session, runtimes, native, package if by_package else str)
+    found = list_runtime_holdings(session, runtimes, native, package_of_type if by_package else str)
     sites = [one.runtime.sites() for one in found]
     return FoundRuntimes(Runtimes([_runtime(one, its, limit or None) for one, its in zip(found, sites)]), found, sites)
 
 
-def _runtime(one: Holdings, sites: Sequence[Site], limit: Optional[int]) -> Runtime:
+def _runtime(one: RuntimeHoldings, sites: Sequence[Site], limit: Optional[int]) -> Runtime:
     runtime = one.runtime
     return Runtime(
         runtime.name,

@@ -15,11 +15,11 @@ from findleaks.answers.scopes import describe_scopes
 from findleaks.answers.stacks import group_stacks
 from findleaks.answers.verdict import account_for_memory, memory_shares, memory_totals
 from findleaks.answers.warnings import warnings_of
-from findleaks.audit.accounting import account
-from findleaks.audit.mappings import mappings
-from findleaks.audit.residency import identity, residency
-from findleaks.audit.typed_blocks import typed_blocks
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.accounting import account_memory
+from findleaks.audit.mappings import list_mappings
+from findleaks.audit.residency import identify_process, read_residency
+from findleaks.audit.typed_blocks import list_typed_blocks
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.errors import TargetError
 from findleaks.formatting import printable
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
@@ -42,16 +42,16 @@ def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = No
     target = session.target
     if target.lacks:
         raise TargetError(target.lacks)
-    clock, rows = _clock(target), mappings(session)
+    clock, rows = _clock(target), list_mappings(session)
     answers: dict[str, Any] = {}
     for word in COMMANDS:
         answers[word] = _accounting(session) if word == "verdict" and sections is not None else _json(session, word)
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
     # A process behind a debugger's stub may be on another machine.
     started = start_time(target.pid) if isinstance(target, LocalProcess) else target.start_time
-    process = Identity(*identify_program(target), target.pid, started, allocators, identity(target))
+    process = Identity(*identify_program(target), target.pid, started, allocators, identify_process(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
-    types = typed_blocks(session) if sections is None or "type" in sections else ()
+    types = list_typed_blocks(session) if sections is None or "type" in sections else ()
     found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
     return Snapshot(name, clock, process, found, answers, warnings, taken(session))
 
@@ -72,13 +72,13 @@ def _json(session: Session, word: str) -> dict[str, Any]:
 
 def _verdict(session: Session) -> _Answer:
     found = account_for_memory(session)
-    warnings = warnings_of(session, unread_memory(session).is_most)
+    warnings = warnings_of(session, find_unread_memory(session).is_most)
     return _Answer(found.result, [*warnings, *found.accounting.warnings])
 
 
 def _find(session: Session) -> _Answer:
     found = find_leaks(session).result
-    return _Answer(found, warnings_of(session, unread_memory(session).is_most))
+    return _Answer(found, warnings_of(session, find_unread_memory(session).is_most))
 
 
 def _caches(session: Session) -> _Answer:
@@ -120,7 +120,7 @@ _ANSWERS: dict[str, Callable[[Session], _Answer]] = {
 
 def _accounting(session: Session) -> dict[str, object]:
     """The part of verdict's JSON that has figures."""
-    accounting = account(session, residency(session))
+    accounting = account_memory(session, read_residency(session))
     resident, mapped = memory_totals(accounting)
     shares = [share.to_json() for share in memory_shares(accounting)]
     return {"resident": resident, "mapped": mapped, "shares": shares, "warnings": accounting.warnings}

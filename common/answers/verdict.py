@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, cast
 
 from findleaks.allocators.retention import FreeMemory
-from findleaks.audit.accounting import Accounting, Store, account
+from findleaks.audit.accounting import Accounting, Store, account_memory
 from findleaks.audit.conventions import applied_heuristics
-from findleaks.audit.diagnostics import notes
-from findleaks.audit.findings import findings
-from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
-from findleaks.audit.residency import residency
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.diagnostics import list_runtime_notes
+from findleaks.audit.findings import find_findings
+from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summarise_kernel_pointers
+from findleaks.audit.residency import read_residency
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemory, Share, SharePart, Verdict
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -30,11 +30,11 @@ class FoundVerdict(NamedTuple):
 def assess_memory(session: Session, residency_file: str = "") -> tuple[Accounting, Sequence[Finding]]:
     """All memory by owner, and what is wrong with it. No findings if the target lacks the heap."""
     # Before the heaps are read: reading makes pages of files resident.
-    pages = residency(session, residency_file)
-    accounting = account(session, pages)
+    pages = read_residency(session, residency_file)
+    accounting = account_memory(session, pages)
     if session.target.lacks:
         return accounting, ()
-    return accounting, findings(session, accounting, lambda store: _free_memory(session, store, pages))
+    return accounting, find_findings(session, accounting, lambda store: _free_memory(session, store, pages))
 
 
 def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdict:
@@ -52,9 +52,9 @@ def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdi
         heuristics=applied_heuristics(session, "auto"),
         shares=memory_shares(accounting),
         allocators=[_store(store) for store in accounting.stores],
-        unread=unread_memory(session).result(),
-        notes=[*notes(session), *kernel_notes(session)],
-        kernel=kernel_pointers(session),
+        unread=find_unread_memory(session).result(),
+        notes=[*list_runtime_notes(session), *describe_unreadable_pointers(session)],
+        kernel=summarise_kernel_pointers(session),
         managed=[one.result() for one in accounting.native],
         findings=[finding.result() for finding in found],
     )

@@ -7,9 +7,9 @@ from typing import Optional
 
 from findleaks.allocators.base import Allocator, Problem
 from findleaks.allocators.in_flight import ThreadInside as FoundThread
-from findleaks.audit.block_rows import allocator_named
-from findleaks.audit.corruption import Explainer, first_each
-from findleaks.audit.in_flight import in_flight
+from findleaks.audit.block_rows import check_allocator_name
+from findleaks.audit.corruption import Explainer, select_first_problems
+from findleaks.audit.in_flight import find_in_flight
 from findleaks.engine.terms import State
 from findleaks.results.verify import Damage, HeapCheck, ThreadInside, Verification
 from findleaks.session import Session
@@ -21,7 +21,7 @@ MOST = 1000  # problems of one allocator that are explained; further ones are on
 def verify_heaps(session: Session, allocator: Optional[str] = None) -> Verification:
     """Check the heaps of all allocators, or of those of one name. A live process is read again if
     a thread may have been changing what looks wrong."""
-    allocator_named(session, allocator)
+    check_allocator_name(session, allocator)
     chosen, found = _check(session, allocator)
     while any(problem.corrupt for problems, _ in found for problem in problems) and session.read_again():
         chosen, found = _check(session, allocator)
@@ -39,7 +39,7 @@ def verify_heaps(session: Session, allocator: Optional[str] = None) -> Verificat
         allocators=checks,
         problems=[one.result() for one in damages],
         inside=[ThreadInside(one.thread, one.where) for one in session.inside if corrupt and one.allocator in chosen],
-        in_flight=in_flight(session, [one for _, changed in found for one in changed]),
+        in_flight=find_in_flight(session, [one for _, changed in found for one in changed]),
     )
 
 
@@ -74,7 +74,7 @@ def _problems(session: Session, allocator: Allocator) -> _Problems:
         if problem is not None:
             found.append(problem)
     left, changed = session.directory.separate_half_changed(found, session.inside)
-    return first_each([*allocator.problems, *left]), changed
+    return select_first_problems([*allocator.problems, *left]), changed
 
 
 def _is_heap_missing(session: Session) -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional
 
 from findleaks.audit.address_info import STATES, Describer
-from findleaks.audit.block_rows import BlockRows, Filters
+from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.audit.block_table import BlockTable
 from findleaks.engine.terms import Kind
 from findleaks.errors import FindleaksError
@@ -29,7 +29,7 @@ class Blocks:
     `len()` counts them, iteration makes a `Block` of each. `columns()`, `to_pandas()` and
     `to_arrow()` have all of them at once: use these for many blocks."""
 
-    def __init__(self, session: Session, filters: Filters, limit: int = 0, largest: bool = False) -> None:
+    def __init__(self, session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> None:
         self._session, self._filters, self._limit, self._largest = session, filters, limit, largest
 
     def __len__(self) -> int:

@@ -19,10 +19,10 @@ from findleaks.answers.verdict import account_for_memory
 from findleaks.answers.warnings import warnings_of
 from findleaks.api.block_list import Blocks
 from findleaks.api.snapshots import Snapshot
-from findleaks.arg_types import SizeRange, one_of, size_range
+from findleaks.arg_types import SizeRange, check_choice, parse_size_range
 from findleaks.audit import suppressions as rules
 from findleaks.audit.address_info import STATES
-from findleaks.audit.block_rows import Filters, allocator_named, kinds_by_word, kinds_of, states_of
+from findleaks.audit.block_rows import BlockFilters, check_allocator_name, map_words_to_kinds, parse_kinds, parse_states
 from findleaks.engine.terms import Kind
 from findleaks.errors import TargetError, UsageError
 from findleaks.results.addresses import AddressInfo, Block
@@ -39,7 +39,7 @@ from findleaks.target.program import program_name
 Address = Union[int, Block]
 """An address, or a block: its start."""
 
-KIND_WORDS = kinds_by_word("leaked")
+KIND_WORDS = map_words_to_kinds("leaked")
 """Kinds of blocks by their words."""
 
 
@@ -111,10 +111,10 @@ class Process:
         """The whole result of `find`: the groups of `leaks`, with totals of all kinds, and what
         makes them uncertain (`trusted`, `unread`, `notes`)."""
         words = ("definite", "possible")
-        kinds = {Kind[one_of(word, words, "kind").upper()] for word in ([kind] if kind is not None else words)}
+        kinds = {Kind[check_choice(word, words, "kind").upper()] for word in ([kind] if kind is not None else words)}
         if by is not None:
-            one_of(by, ("type", "size", "kind", "site"), "grouping")
-        return find_leaks(self._session, kinds, by, suppressions=rules.load(suppressions) if suppressions else None).result
+            check_choice(by, ("type", "size", "kind", "site"), "grouping")
+        return find_leaks(self._session, kinds, by, suppressions=rules.load_suppressions(suppressions) if suppressions else None).result
 
     def blocks(
         self,
@@ -135,12 +135,12 @@ class Process:
         pattern with * and ?. `allocator`: its name. `site`: number of an allocation site. `limit`:
         so many, 0: all."""
         session = self._session
-        kinds = kinds_of(kind, KIND_WORDS)
-        one_of(state, [*STATES.values(), "all"], "state")
-        allocator = allocator_named(session, allocator)
+        kinds = parse_kinds(kind, KIND_WORDS)
+        check_choice(state, [*STATES.values(), "all"], "state")
+        allocator = check_allocator_name(session, allocator)
         if site and not 1 <= site <= len(session.sites):
             raise UsageError(f"no site {site}: {len(session.sites)} allocation stacks are recorded in this process")
-        return Blocks(session, Filters(kinds, states_of(state), _sizes(size), type, allocator, site), limit, largest)
+        return Blocks(session, BlockFilters(kinds, parse_states(state), _sizes(size), type, allocator, site), limit, largest)
 
     def block_at(self, address: int) -> Block:
         """The block that holds `address`. UsageError: it is in no block; `whatis(address).block` is
@@ -225,5 +225,5 @@ def _sizes(size: Union[int, str, tuple[int, int], None]) -> Optional[SizeRange]:
     if size is None:
         return None
     if isinstance(size, str):
-        return size_range(size)
+        return parse_size_range(size)
     return SizeRange(size, size) if isinstance(size, int) else SizeRange(*size)

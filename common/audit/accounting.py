@@ -1,9 +1,10 @@
-"""Accounting of a process's resident memory: each byte is counted once, under one owner.
+"""Account for the memory of a process: each resident byte belongs to exactly one share.
 
-Residency is known by page, blocks by the byte: a page that blocks in use and free blocks share is
-divided between them, so that all shares add up to the resident total. Memory is claimed in this
-order: allocators' heaps, their other memory, managed runtimes, stacks, and the rest by kind of
-mapping (loaded files, shared memory, the kernel's)."""
+Residency is known by page, and blocks are known by the byte. A page with blocks in use and free
+blocks is divided between the two shares, so that all shares add up to the resident total.
+
+Memory is claimed in this order: heaps of allocators, other memory of allocators, managed heaps,
+stacks, and the rest by kind of mapping (loaded files, shared memory, mappings of the kernel)."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
-from findleaks.audit.managed import Holdings, runtime_holdings
+from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
 from findleaks.audit.unread_memory import SHARED
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned_reserved
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
+from findleaks.results.share_sort import ShareSort
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
@@ -33,16 +35,16 @@ from findleaks.target.runs import Runs
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
-NAMED = 5  # mappings without a known owner that are listed, the largest first
+NAMED = 5  # most unattributed mappings that are listed, the largest first
 
 
 @dataclass(frozen=True)
 class Store:
-    """An allocator with its arenas."""
+    """An allocator, with one entry for each of its arenas."""
 
     allocator: Allocator
     arenas: list[ArenaUse]
-    outside: int  # resident bytes of its own memory outside its heaps
+    outside: int  # resident bytes of allocator metadata outside the heaps
 
     @property
     def name(self) -> str:
@@ -66,12 +68,12 @@ class Store:
 
     @property
     def absent(self) -> int:
-        """Bytes of its heaps that are mapped but not resident."""
+        """Bytes of the heaps that are mapped but not resident."""
         return sum(arena.mapped - arena.resident for arena in self.arenas)
 
 
-class Place(NamedTuple):
-    """Resident bytes of a named range."""
+class NamedMemory(NamedTuple):
+    """A range of memory with a name ("libc.so.6", a start function), and its resident bytes."""
 
     address: int
     name: str
@@ -80,36 +82,40 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """One share of the total."""
+    """One share of the resident memory, such as the blocks in use of one allocator."""
 
-    sort: str  # what it is ("kept")
-    of: str  # whose it is ("glibc 2.36" or "")
+    sort: ShareSort
+    of: str  # the owner: "glibc 2.36", or "" if the share has none
     bytes: int
-    count: int = 0  # of blocks, threads, mappings or files; 0 where none are counted
+    count: int = 0  # number of blocks, threads, mappings or files; 0 for shares that count nothing
     detail: str = ""
-    parts: tuple[Place, ...] = ()  # the largest of them
+    parts: tuple[NamedMemory, ...] = ()  # the largest named ranges in the share
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """All shares and all reserved addresses, the largest first."""
+    """All shares of the memory and all reserved address ranges, the largest first. Sizes are in
+    bytes."""
 
-    known: bool  # `total` and the shares are resident bytes, else mapped bytes
+    known: bool  # True: `total` and the shares are resident bytes; False: mapped bytes
     source: str
     total: int
     swapped: int
-    rss: Optional[int]  # resident size that the kernel itself reported, if it did
+    rss: Optional[int]  # the resident size that the kernel reported; None if it is unknown
     shares: list[Share]
     stores: list[Store]
-    unjoined: list[Place]  # stacks of threads that ended and were never joined, by start function
-    unjoined_mapped: int  # their mapped bytes in all
+    # Stacks of threads that ended and were never joined, named by start function.
+    unjoined: list[NamedMemory]
+    unjoined_mapped: int  # mapped bytes of these stacks
     warnings: list[str] = field(default_factory=list)
-    native: list[Holdings] = field(default_factory=list)  # blocks in use that managed objects hold
-    reserved: list[Reserved] = field(default_factory=list)  # shares count their resident pages only
+    # Runtimes whose objects retain native blocks in use.
+    native: list[RuntimeHoldings] = field(default_factory=list)
+    # The shares contain only the resident pages of these.
+    reserved: list[Reserved] = field(default_factory=list)
 
 
 class _Counter:
-    """Counts resident bytes, or mapped ones if residency is unknown."""
+    """Counts resident bytes, or mapped bytes if residency is unknown."""
 
     def __init__(self, session: Session, residency: Presence, ranges: Sequence[Range]) -> None:
         self.session = session
@@ -126,7 +132,7 @@ class _Counter:
         for start, end in ranges:
             for low in range(start, end, self.step):
                 high = min(end, low + self.step)
-                held += clipped(self.whole, low, high)
+                held += clip_runs(self.whole, low, high)
                 size += high - low
                 if size >= self.step or len(held) >= 1 << 16:
                     self._add(sums, held)
@@ -141,8 +147,11 @@ class _Counter:
                 sums[state] += count
 
 
-def clipped(runs: Runs, start: int, end: int) -> array[int]:
-    """Starts and ends of the runs' parts in [start, end)."""
+def clip_runs(runs: Runs, start: int, end: int) -> array[int]:
+    """Return the parts of the runs inside [start, end), as a flat array of starts and ends
+    ("Q")."""
+    # `words` holds start, end, start, end … in ascending order. An odd index therefore means that
+    # the position lies inside a run, which must be cut there.
     words = runs.words
     first, last = bisect_right(words, start), bisect_left(words, end)
     part = words[first:last]
@@ -153,26 +162,28 @@ def clipped(runs: Runs, start: int, end: int) -> array[int]:
     return part
 
 
-def account(session: Session, residency: Presence) -> Accounting:
-    """Count all memory. Read `residency` first: reading the heaps makes pages of files resident."""
+def account_memory(session: Session, residency: Presence) -> Accounting:
+    """Assign each byte of the process to a share.
+    Pass `residency` read before any heap memory: reading the heaps makes pages of files
+    resident."""
     target = session.target
-    # Inaccessible memory is reserved, not mapped. With residency it is examined: pages touched
-    # before it became inaccessible are resident.
+    # Inaccessible memory is reserved, not mapped. If residency is known, it is examined all the
+    # same: pages that were touched before it became inaccessible are still resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
-    reserved = _reserved(session, not residency)
+    reserved = _list_reserved(session, not residency)
     mapped = merge_ranges(Range(region.start, region.end) for region in regions)
     if not residency:
         mapped = subtract(mapped, [part for one in reserved for part in one.ranges])
     counter = _Counter(session, residency, mapped)
-    claimed = _Claimed(mapped)
-    stores = _stores(session, counter, claimed)
+    claimed = _UnclaimedMemory(mapped)
+    stores = _count_stores(session, counter, claimed)
     shares: list[Share] = []
     for store in stores:
-        shares += _store_shares(session, store)
-    shares += _runtimes(session, counter, claimed)
-    stacks, left, size = _stacks(session, counter, claimed, regions)
+        shares += _split_store(session, store)
+    shares += _count_managed_heaps(session, counter, claimed)
+    stacks, left, size = _count_stacks(session, counter, claimed, regions)
     shares += stacks
-    shares += _mappings(session, counter, claimed, regions)
+    shares += _count_mappings(session, counter, claimed, regions)
     shares = sorted((share for share in shares if share.bytes or share.count), key=lambda share: -share.bytes)
     return Accounting(
         bool(residency),
@@ -185,52 +196,54 @@ def account(session: Session, residency: Presence) -> Accounting:
         left,
         size,
         [*residency.warnings, *_zero_page_warnings(residency)],
-        [one for one in runtime_holdings(session, session.runtimes, leaked_too=False) if one.native is not None and one.bytes],
+        [one for one in list_runtime_holdings(session, session.runtimes, leaked_too=False) if one.native is not None and one.bytes],
         reserved,
     )
 
 
-def _reserved(session: Session, flagged: bool) -> list[Reserved]:
-    """Reserved addresses by owner, the largest first; those without a known owner ("") last."""
+def _list_reserved(session: Session, flagged: bool) -> list[Reserved]:
+    """Reserved address ranges by owner, the largest first. Those without an owner ("") are last."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
     others = unowned_reserved(session.target, found, flagged, lambda: session.report_progress("looking for reserved addresses", 0.0))
     return [*found, Reserved("", others)] if others else found
 
 
 def _zero_page_warnings(residency: Presence) -> list[str]:
-    """A warning where the kernel's zero page counts as resident."""
+    """Yield a warning if pages of the kernel's zero page are counted as resident."""
     over = residency.resident.total - residency.rss if residency.rss is not None else 0
     if over <= 0 or not residency.unsure:
         return []
-    return [f"{human(over)} of what counts as resident is the kernel's zero page: this kernel shows only root which pages are"]
+    return [f"{human(over)} of the memory counted as resident is the kernel's zero page: only root can see which pages these are"]
 
 
-class _Claimed:
-    """Hands out each byte once: `left` has no owner yet."""
+class _UnclaimedMemory:
+    """Assigns each byte once: `left` is the memory without an owner so far."""
 
     def __init__(self, mapped: Sequence[Range]) -> None:
         self.left = list(mapped)
 
     def take(self, ranges: Iterable[Range]) -> list[Range]:
-        """Claim these ranges: what of them is mapped and had no owner before."""
+        """Claim these ranges. Returns the parts that are mapped and had no owner before."""
         rest = subtract(self.left, ranges)
         taken = subtract(self.left, rest)
         self.left = rest
         return taken
 
 
-def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Store]:
-    """What heaps have beside blocks and spare memory (headers, tails, descriptors) is their own."""
+def _count_stores(session: Session, counter: _Counter, claimed: _UnclaimedMemory) -> list[Store]:
+    """Count each allocator's memory by arena.
+    Memory of a heap that is neither in a block nor spare (headers, heap ends, descriptors) is
+    allocator metadata."""
     directory = session.directory
     parts: dict[tuple[int, str], list[Range]] = {}
     for owned in directory.heaps:
         pieces = subtract([Range(owned.start, owned.end)], owned.heap.foreign)
         parts.setdefault((id(owned.allocator), owned.heap.arena), []).extend(pieces)
-    # The parts are disjoint already, see allocators/nesting.py.
+    # These parts are disjoint: see allocators/nesting.py.
     claimed.take(part for ranges in parts.values() for part in ranges)
     stores = []
     for allocator in directory.allocators:
-        session.report_progress(f"counting what {allocator.name} holds", 0.0)
+        session.report_progress(f"counting the memory of {allocator.name}", 0.0)
         spare: dict[str, dict[str, list[Range]]] = {}
         for one in allocator.spare(directory.blocks):
             spare.setdefault(one.arena, {}).setdefault(one.sort, []).append(Range(one.start, one.end))
@@ -241,7 +254,7 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
                 sums, whole = counter.states(ranges), counter.bytes(ranges)
                 own = whole - sums[State.IN_USE] - sums[State.CACHED] - sums[State.FREE]
                 kept = {}
-                # In a damaged heap, ranges that it calls spare may overlap blocks.
+                # In a damaged heap, ranges that it reports as spare may overlap blocks.
                 for sort, these in spare.get(arena, {}).items():
                     kept[sort] = min(counter.bytes(intersection(ranges, these)), own)
                     own -= kept[sort]
@@ -251,27 +264,34 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
     return stores
 
 
-def _store_shares(session: Session, store: Store) -> Iterator[Share]:
+def _split_store(session: Session, store: Store) -> Iterator[Share]:
+    """Yield the shares of one allocator: in use, in thread caches, free, and metadata."""
     directory = session.directory
     used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
     kept_arenas = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
-    yield Share("in-use", store.name, store.in_use, used)
-    yield Share("cached", store.name, store.cached)
-    yield Share("kept", store.name, store.kept, len(kept_arenas) if store.kept else 0)
-    yield Share("metadata", store.name, store.own)
+    yield Share(ShareSort.IN_USE, store.name, store.in_use, used)
+    yield Share(ShareSort.CACHED, store.name, store.cached)
+    yield Share(ShareSort.KEPT, store.name, store.kept, len(kept_arenas) if store.kept else 0)
+    yield Share(ShareSort.METADATA, store.name, store.own)
 
 
-def _runtimes(session: Session, counter: _Counter, claimed: _Claimed) -> Iterator[Share]:
-    """Managed heaps, without parts inside an allocator's blocks: those are counted there."""
+def _count_managed_heaps(session: Session, counter: _Counter, claimed: _UnclaimedMemory) -> Iterator[Share]:
+    """Yield managed heaps, without the parts inside an allocator's blocks, which count as
+    blocks."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
                 held = counter.bytes(claimed.take(part.ranges))
-                yield Share("runtime", printable(f"{runtime.name} {part.name}"), held, detail=printable(part.detail))
+                yield Share(ShareSort.RUNTIME, printable(f"{runtime.name} {part.name}"), held, detail=printable(part.detail))
 
 
-def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> tuple[list[Share], list[Place], int]:
-    """Stacks of live threads, of ended unjoined ones, and those libc keeps for new threads."""
+def _count_stacks(
+    session: Session, counter: _Counter, claimed: _UnclaimedMemory, regions: Sequence[Region]
+) -> tuple[list[Share], list[NamedMemory], int]:
+    """Count stacks of live threads, of ended threads that were never joined, and those libc
+    caches for
+    new threads.
+    Returns the shares, the stacks of unjoined threads, and the mapped bytes of these."""
     target = session.target
     places = [region for region in regions if region.writable]
     of_threads = thread_stacks(target)
@@ -283,15 +303,18 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
     ended = unjoined_threads(target, session.engine, places)
     stacks = Runs.of(claimed.take(subtract(merge_ranges(one.stack for one in ended), live)))
-    left = [Place(one.stack.start, _function_name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
+    left = [NamedMemory(one.stack.start, _function_name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
-    shares = [Share("stacks", "", taken, len(target.threads())), Share("unjoined", "", sum(one.bytes for one in left), len(left))]
-    return [*shares, Share("cached-stacks", "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)
+    shares = [
+        Share(ShareSort.STACKS, "", taken, len(target.threads())),
+        Share(ShareSort.UNJOINED, "", sum(one.bytes for one in left), len(left)),
+    ]
+    return [*shares, Share(ShareSort.CACHED_STACKS, "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)
 
 
 def _function_name(session: Session, routine: int) -> str:
-    """The function's name, else module+offset, else ""."""
+    """Return the function's name; else "module+offset"; else ""."""
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
         return printable(symbol.name, 100)
@@ -299,14 +322,14 @@ def _function_name(session: Session, routine: int) -> str:
     return printable(f"{os.path.basename(module.path)}+{routine - module.bias:#x}") if module is not None else ""
 
 
-def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: Sequence[Region]) -> Iterator[Share]:
-    """The memory that is left, by kind of mapping."""
+def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemory, regions: Sequence[Region]) -> Iterator[Share]:
+    """Yield the remaining memory by kind of mapping."""
     modules = session.target.modules()
     left = Runs.of(claimed.left)
     files: Counter[str] = Counter()
-    shared: dict[str, Place] = {}
+    shared: dict[str, NamedMemory] = {}
     shared_mappings = kernel = 0
-    unowned: list[Place] = []
+    unowned: list[NamedMemory] = []
     for region in regions:
         held = counter.bytes(left.within(region.start, region.end))
         if not held:
@@ -315,18 +338,18 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
         if region.name.startswith(KERNELS):
             kernel += held
         elif region.name.startswith(SHARED) or not (region.private or region.name.startswith("/")):
-            before = shared.get(region.name, Place(region.start, region.name, 0))
+            before = shared.get(region.name, NamedMemory(region.start, region.name, 0))
             shared[region.name] = before._replace(bytes=before.bytes + held)
             shared_mappings += 1
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") or module is None else module.path
             files[os.path.basename(path.removesuffix(" (deleted)"))] += held
         else:
-            unowned.append(Place(region.start, region.name, held))
-    largest = sorted((Place(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
-    yield Share("files", "", sum(files.values()), len(files), parts=tuple(largest))
+            unowned.append(NamedMemory(region.start, region.name, held))
+    largest = sorted((NamedMemory(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
+    yield Share(ShareSort.FILES, "", sum(files.values()), len(files), parts=tuple(largest))
     unowned.sort(key=lambda place: -place.bytes)
-    yield Share("unknown", "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
+    yield Share(ShareSort.UNKNOWN, "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
     parts = tuple(sorted(shared.values(), key=lambda place: -place.bytes))
-    yield Share("shared", "", sum(place.bytes for place in parts), shared_mappings, parts=parts[:NAMED])
-    yield Share("kernel", "", kernel)
+    yield Share(ShareSort.SHARED, "", sum(place.bytes for place in parts), shared_mappings, parts=parts[:NAMED])
+    yield Share(ShareSort.KERNEL, "", kernel)

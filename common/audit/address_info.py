@@ -1,4 +1,5 @@
-"""Descriptions of addresses: a block, a place on a stack, a variable, metadata, or a mapping."""
+"""Descriptions of addresses: in a block, on a stack, in a variable, in metadata, or in a
+mapping."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional, cast
 
-from findleaks.audit.block_type import block_type, object_type
-from findleaks.audit.conventions import structure_phrase
+from findleaks.audit.block_type import find_block_type, find_object_type
+from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
-from findleaks.audit.in_flight import holder
-from findleaks.audit.leak_groups import hint_of
+from findleaks.audit.in_flight import describe_in_flight
+from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
@@ -29,14 +30,16 @@ from findleaks.unwind.stacks import own_function
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 
-_TLS_GUESS = 0x1000  # assumed bytes of thread-local variables below a thread pointer
+# Bytes below a thread pointer that may be thread-local variables, if their size is unknown.
+_TLS_GUESS = 0x1000
 
 
 @dataclass(frozen=True)
 class BlockInfo:
-    """A block as commands print it. `kind`: "" if it is not in use; `site`: number of the stack
-    that allocated it, 0 if that was not recorded. `managed`: "Python object" if its
-    type is the class of one, else ""."""
+    """A block as commands print it.
+
+    `kind`: "" if the block is not in use. `site`: number of the allocation stack, 0 if none was
+    recorded. `managed`: "Python object" if the type is the class of a managed object, else ""."""
 
     index: int
     address: int
@@ -51,7 +54,7 @@ class BlockInfo:
     managed: str = ""
 
     def result(self) -> Block:
-        """The block as a result."""
+        """Return the block as a typed result."""
         return Block(
             self.address,
             self.size,
@@ -74,8 +77,8 @@ class BlockInfo:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is known of one address."""
+class AddressDescription:
+    """The description of one address."""
 
     address: int
     sort: str  # "block", "stack", "module", "allocator", "mapping" or "unmapped"
@@ -85,11 +88,12 @@ class Answer:
     thread: Optional[int] = None
     symbol: str = ""
     root: bool = False
-    sites: Sequence[int] = ()  # numbers of the stacks that allocated or freed it, one a recorder
-    source: Sequence[SourcePlace] = ()  # of code
+    # Numbers of the stacks that allocated or freed it, one for each recorder.
+    sites: Sequence[int] = ()
+    source: Sequence[SourcePlace] = ()  # source lines, for an address in code
 
     def result(self, sites: Optional[Sequence[Site]] = None) -> AddressInfo:
-        """The answer as a result, with `sites` if they are asked for."""
+        """Return the description as a typed result. `sites`: the stacks to include, if wanted."""
         block, region = self.block, self.region
         return AddressInfo(
             self.address,
@@ -113,8 +117,9 @@ class Answer:
         return SourceLine(own.file or None, own.line or None, functions)
 
 
-def _written(source: Sequence[SourcePlace]) -> str:
-    """ " at io/parser.c:42, in list_add (inlined) at list.h:7"; "" if nothing is known."""
+def _format_source(source: Sequence[SourcePlace]) -> str:
+    """Format source lines: " at io/parser.c:42, in list_add (inlined) at list.h:7"; "" if none is
+    known."""
     if not source:
         return ""
     *inlined, own = ((one.function, one.short()) for one in source)
@@ -124,16 +129,17 @@ def _written(source: Sequence[SourcePlace]) -> str:
 
 
 def permissions(region: Region) -> str:
-    """ "rw-" """
+    """Return the access rights of a region: "rw-"."""
     return ("r" if region.readable else "-") + ("w" if region.writable else "-") + ("x" if region.executable else "-")
 
 
 def static_tls(target: Target) -> Optional[int]:
-    """Upper limit, in bytes, of static thread-local variables below a thread pointer; None where a
-    module's headers are missing.
+    """Return the upper limit, in bytes, of static thread-local variables below a thread pointer.
+    None if the headers of a module are missing.
 
     Each module's PT_TLS segment is placed below the one before it, aligned (glibc elf/dl-tls.c,
-    _dl_determine_tlsoffset). Modules loaded later count too, though most have theirs elsewhere."""
+    _dl_determine_tlsoffset). Modules loaded later are included, although most of them keep their
+    variables elsewhere: the limit is an upper bound."""
     found = []
     for module in target.modules():
         head = module_headers(target, module)
@@ -145,7 +151,7 @@ def static_tls(target: Target) -> Optional[int]:
 
 
 class Describer:
-    """Describes addresses of one session, by bisection. Made once per command."""
+    """Describes addresses of one session. One describer is made for each command."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -159,7 +165,7 @@ class Describer:
         return region_at(self._regions, address)
 
     def block(self, index: int) -> BlockInfo:
-        """The block with its kind, type and a hint of its content."""
+        """Describe a block: state, kind, type, and a hint about its content."""
         directory = self.session.directory
         blocks = directory.blocks
         address, size, state = blocks.address(index), blocks.size(index), blocks.state(index)
@@ -167,7 +173,7 @@ class Describer:
         used = state == State.IN_USE
         kind = self.session.graph().kind(index) if used else Kind.UNKNOWN
         type_name = self.type(index)
-        hint = "" if type_name or not used else hint_of(self.session, address, size)
+        hint = "" if type_name or not used else find_hint(self.session, address, size)
         if used and address in self._signal_stacks:
             hint = f"looks like an {SIGNAL_STACK}"
         return BlockInfo(
@@ -185,79 +191,82 @@ class Describer:
         )
 
     def type(self, index: int) -> str:
-        """The type of a block in use; "" if it is not in use or the type is unknown."""
-        return block_type(self.session, index)
+        """Return the type of a block in use; "" if it is not in use or its type is unknown."""
+        return find_block_type(self.session, index)
 
     def _phrase(self, index: int) -> str:
         known = self.session.object_types
-        return known.phrase if known is not None and object_type(self.session, index) is not None else ""
+        return known.phrase if known is not None and find_object_type(self.session, index) is not None else ""
 
-    def answer(self, address: int) -> Answer:
-        """Everything known of `address`."""
+    def answer(self, address: int) -> AddressDescription:
+        """Describe `address` as completely as possible."""
         region = self.region(address)
         index = self.session.directory.blocks.find(address)
         if index >= 0:
             return self._in_block(address, index, region)
         owned = self.session.directory.owner(address)
         if owned is not None:
-            where = owned.allocator.locate(address) or ": ".join(filter(None, (owned.heap.arena, "its own data, or free")))
-            return Answer(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
+            where = owned.allocator.locate(address) or ": ".join(filter(None, (owned.heap.arena, "allocator metadata, or free")))
+            return AddressDescription(address, "allocator", f"{owned.allocator.name}, {where}", region=region)
         for allocator in self.session.directory.allocators:
             if any(start <= address < end for start, end in allocator.metadata()):
-                where = allocator.locate(address) or "its own data"
-                return Answer(address, "allocator", f"{allocator.name}, {where}", region=region, symbol=self.symbol(address))
+                where = allocator.locate(address) or "allocator metadata"
+                return AddressDescription(address, "allocator", f"{allocator.name}, {where}", region=region, symbol=self.symbol(address))
         if region is None:
-            return Answer(address, "unmapped", "not mapped")
+            return AddressDescription(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
             if range_at(reserved.ranges, address) is not None:
                 phrase = f"reserved by {printable(reserved.owner)} to grow into: nothing is there yet"
-                return Answer(address, "mapping", phrase, region=region)
+                return AddressDescription(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 
-    def _in_block(self, address: int, index: int, region: Optional[Region]) -> Answer:
+    def _in_block(self, address: int, index: int, region: Optional[Region]) -> AddressDescription:
         block = self.block(index)
         offset = address - block.address
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
-        holds = holder(self.session, block.address)
+        holds = describe_in_flight(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
-        structure = structure_phrase(self.session, index) if block.kind else ""
+        structure = describe_structure_of_block(self.session, index) if block.kind else ""
         phrase += f"; {structure}" if structure else ""
         disguised = next(disguised_references(self.session, index), None)
         phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
         sites = [one.number for one in self.session.sites.list_all(block.address)]
-        return Answer(address, "block", phrase, block=block, region=region, sites=sites)
+        return AddressDescription(address, "block", phrase, block=block, region=region, sites=sites)
 
-    def _in_region(self, address: int, region: Region) -> Answer:
+    def _in_region(self, address: int, region: Region) -> AddressDescription:
         root = range_at(self.session.roots, address) is not None
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
             phrase = self._on_stack(address, thread, stack)
-            return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
+            return AddressDescription(address, "stack", phrase, region=region, thread=thread.tid, root=root)
         module = region_at(self.target.modules(), address)
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
             symbol = self.symbol(address, source)
             name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
-            where = _written(source)
+            where = _format_source(source)
             phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
-            return Answer(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
+            return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
         name = printable(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
         )
-        return Answer(address, "mapping", phrase, region=region, root=root)
+        return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
     def _managed(self, address: int) -> str:
-        """ "; Python object: dict" where a managed runtime knows the address, else "" """
+        """Return "; Python object: dict" if a managed runtime has an object at the address, else
+        ""."""
         texts = (runtime.describe(address) for runtime in self.session.runtimes)
         return next((f"; {printable(text)}" for text in texts if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
-        """From its top, a stack has the control block (thread pointer), static TLS, then frames."""
+        """Describe an address on a thread's stack.
+        From the top downward, a stack contains the control block (at the thread pointer), static
+        thread-local variables, then frames."""
         who = f"thread {self._numbers[thread.tid]} (tid {thread.tid})"
         depth = address - thread.sp
         dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
@@ -276,8 +285,8 @@ class Describer:
         return local if from_tp >= -size else phrase
 
     def _below_pointer(self, pointer: int) -> Optional[int]:
-        """Bytes below a thread pointer that are its variables', or its control block's; None if
-        unknown."""
+        """Return the size in bytes of the variables or control block below a thread pointer; None
+        if unknown."""
         return pointer - control_block(self.target, pointer).start if self.target.arch.variables_above else self._static_tls
 
     @cached_property
@@ -289,7 +298,8 @@ class Describer:
         return static_tls(self.target)
 
     def symbol(self, address: int, source: Sequence[SourcePlace] = ()) -> str:
-        """ "g_agent+0x38", with the name as the target or, of code, its `source` has it, or "" """
+        """Return "g_agent+0x38", with the symbol's name or the function's name from `source`; "" if
+        unknown."""
         name, start = own_function(self.target.symbolize(address), source[-1] if source else SourcePlace("", "", 0))
         return f"{name}+{address - start:#x}" if name and address != start else name
 
@@ -302,7 +312,8 @@ class Describer:
 
     @cached_property
     def _on_region(self) -> dict[int, Thread]:
-        """Region start -> the first thread without a known stack whose stack pointer is in it."""
+        """Map the start of each region to the first thread whose stack pointer is in it, for
+        threads without a known stack."""
         found: dict[int, Thread] = {}
         for thread in self._threads.values():
             region = self.region(thread.sp)

@@ -1,4 +1,4 @@
-"""Columns of some thousand blocks at a time, as exports take them."""
+"""Columns of some thousand blocks at a time, for exports."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 OWN = 1 << 63
-"""The least number of names that are not the engine's."""
+"""Lowest number of a name that the engine did not assign."""
 
 
 class BlockNames(NamedTuple):
-    """Names of a block; "" for what is unknown or does not apply. Text of the target is not
+    """Names of a block; "" for names that are unknown or do not apply. Text of the target is not
     escaped."""
 
     state: str
@@ -22,7 +22,7 @@ class BlockNames(NamedTuple):
 
 
 class NameTable(dict[int, BlockNames]):
-    """Names by number. Those of the engine's numbers are unpacked when they are first asked for."""
+    """Maps numbers to names. Numbers assigned by the engine are unpacked at their first use."""
 
     def __init__(self, unpack: Callable[[int], BlockNames]) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class NameTable(dict[int, BlockNames]):
         return names
 
     def add(self, names: BlockNames) -> int:
-        """The number of names that the engine has no number for."""
+        """Add names that the engine has no number for. Returns their number."""
         number = self._numbers.setdefault(names, OWN + len(self._numbers))
         self[number] = names
         return number
@@ -45,25 +45,26 @@ class NameTable(dict[int, BlockNames]):
 
 
 class Batch(NamedTuple):
-    """Columns of equal length, but for `hints` and `sites`, which are empty if no block has any."""
+    """Columns of equal length. `hints` and `sites` are empty if no block of the batch has any."""
 
     indices: array[int]
-    """Indices in the heap ("I")."""
+    """Indices of the blocks in the heap ("I")."""
     addresses: array[int]
-    """"Q"."""
+    """Addresses ("Q")."""
     sizes: array[int]
     """Usable bytes ("Q")."""
     names: array[int]
     """Numbers in a NameTable ("Q")."""
     hints: list[str]
-    """Readable text at the beginning (block_types/text.py), quoted and escaped; "" for none."""
+    """Readable text at the beginning of the block (block_types/text.py), quoted and escaped; "" if
+    none."""
     sites: list[int]
     """Numbers of allocation sites; 0: not recorded."""
 
 
-class Gathered:
-    """Joins columns of a few blocks into batches of at least ROWS: a batch costs as much time as
-    hundreds of rows."""
+class BatchCollector:
+    """Joins small columns into batches of at least ROWS blocks.
+    A batch costs as much time as hundreds of rows, so small ones would be slow."""
 
     ROWS = 1 << 13
 
@@ -73,8 +74,8 @@ class Gathered:
         self._sites: list[int] = []
 
     def add(self, columns: Iterable[memoryview | Iterable[int]], hints: Sequence[str] = (), sites: Sequence[int] = ()) -> None:
-        """Add indices, addresses, sizes and numbers of names: numbers, or views of the engine,
-        which are copied."""
+        """Add indices, addresses, sizes and numbers of names.
+        Views of engine memory are copied."""
         before = len(self._columns[0])
         for column, values in zip(self._columns, columns):
             if isinstance(values, memoryview):
@@ -89,7 +90,7 @@ class Gathered:
             self._sites += sites
 
     def batches(self, last: bool = False) -> Iterator[Batch]:
-        """The batch, if it is large enough, or the last one."""
+        """Yield the collected batch if it is large enough, or, with `last`, of any size."""
         rows = len(self._columns[0])
         if rows >= (1 if last else self.ROWS):
             hints = self._hints + [""] * (rows - len(self._hints)) if any(self._hints) else []

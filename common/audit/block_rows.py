@@ -1,7 +1,8 @@
-"""Blocks that pass filters: their indices, their JSON, and their columns, in batches by the engine.
+"""Blocks that pass filters: their indices, their JSON, and their columns, in batches from the
+engine.
 
-Blocks that the engine leaves to its caller, or all if it makes no rows, are described one by
-one."""
+Some blocks cannot be formatted by the engine. They are described one by one, as are all blocks if
+the engine has no formatter for the filters."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from functools import cache
 from itertools import chain, islice
 from typing import TypeVar
 
-from findleaks.arg_types import SizeRange, one_of
+from findleaks.arg_types import SizeRange, check_choice
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
-from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
+from findleaks.audit.block_batches import Batch, BatchCollector, BlockNames, NameTable
 from findleaks.audit.block_type import label_names
 from findleaks.block_types.text import character_table, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
@@ -29,27 +30,29 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.wildcards import matches
 
-CHUNK = 4096  # blocks handled one by one between two checks for Ctrl-C
-WINDOW = 64 << 20  # bytes of heap held at a time where the target must copy it (it is not mapped)
-MANY_ODD = 500  # after so many rows it could not format, the engine gets all `known_characters`
+CHUNK = 4096  # blocks that are described one by one between two checks for Ctrl-C
+# Bytes of heap in memory at a time, if the target is not mapped and must be copied.
+WINDOW = 64 << 20
+# After this many rows that the engine could not format, it gets all `known_characters`.
+MANY_ODD = 500
 NO_LIMIT = 1 << 62  # more than any number of rows
 ANY_SIZE = (1 << 64) - 1  # largest address or size
-TYPE_WORDS = 5  # words at the start of a block that are read in search of a type
+TYPE_WORDS = 5  # words at the start of a block in which a type is looked for
 
 
 Part = TypeVar("Part", RowBatch, RowColumns)
 
 
 @dataclass(frozen=True)
-class Filters:
-    """Filters; None or "" matches all."""
+class BlockFilters:
+    """Conditions that a block must meet. None or "" accepts every block."""
 
-    kinds: set[int] | None  # of blocks in use only
+    kinds: set[int] | None  # for blocks in use only
     states: set[State]
     sizes: SizeRange | None  # lowest and highest usable size
-    type: str | None  # a glob
+    type: str | None  # a pattern with wildcards
     allocator: str | None
-    site: int = 0  # number of the stack that allocated them; 0: any
+    site: int = 0  # number of the allocation stack; 0: any
 
     @property
     def any_state(self) -> bool:
@@ -78,28 +81,28 @@ class Filters:
 
     @property
     def none(self) -> bool:
-        """Whether no block can pass: kinds are asked for, but no blocks in use."""
+        """Whether no block can pass: the filters name kinds, but exclude blocks in use."""
         return self.kinds is not None and State.IN_USE not in self.states
 
 
-def kinds_by_word(both: str) -> dict[str, set[int]]:
-    """Kinds of blocks by their words; `both`: the word for definitely and indirectly lost ones."""
+def map_words_to_kinds(both: str) -> dict[str, set[int]]:
+    """Map the words of --kind to kinds. `both`: the word for DEFINITE and INDIRECT."""
     return {**{kind.name.lower(): {kind} for kind in Kind if kind}, both: {Kind.DEFINITE, Kind.INDIRECT}}
 
 
-def kinds_of(words: str | None, known: dict[str, set[int]]) -> set[int] | None:
-    """The kinds with these words, separated by commas; None for None. UsageError: a word
-    is not known."""
-    return None if words is None else set[int]().union(*(known[one_of(word, known, "kind")] for word in words.split(",")))
+def parse_kinds(words: str | None, known: dict[str, set[int]]) -> set[int] | None:
+    """Return the kinds named by comma-separated `words`; None for None. Raises UsageError for an
+    unknown word."""
+    return None if words is None else set[int]().union(*(known[check_choice(word, known, "kind")] for word in words.split(",")))
 
 
-def states_of(word: str) -> set[State]:
-    """The state with this word, or every state for "all"."""
+def parse_states(word: str) -> set[State]:
+    """Return the state named by the word, or every state for "all"."""
     return {state for state, name in STATES.items() if word in (name, "all")}
 
 
-def allocator_named(session: Session, name: str | None) -> str | None:
-    """`name` unchanged. UsageError: the process has no allocator of that name."""
+def check_allocator_name(session: Session, name: str | None) -> str | None:
+    """Return `name` unchanged. Raises UsageError if the process has no allocator of that name."""
     found = sorted({allocator.name for allocator in session.directory.allocators})
     if name is not None and name not in found:
         raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
@@ -107,9 +110,9 @@ def allocator_named(session: Session, name: str | None) -> str | None:
 
 
 class BlockRows:
-    """The blocks of a session that pass some filters."""
+    """The blocks of a session that pass the filters."""
 
-    def __init__(self, session: Session, filters: Filters) -> None:
+    def __init__(self, session: Session, filters: BlockFilters) -> None:
         self.session = session
         self.filters = filters
         self.describer = Describer(session)
@@ -118,11 +121,11 @@ class BlockRows:
         self._text_names: dict[int, tuple[str, str]] = {}
 
     def indices(self) -> Iterator[int]:
-        """Indices of the matching blocks, ascending."""
+        """Yield the indices of the matching blocks, ascending."""
         return chain.from_iterable(self.index_batches())
 
     def index_batches(self) -> Iterator[array[int]]:
-        """The same, many at a time."""
+        """Yield the indices of the matching blocks, ascending, in batches."""
         return (found for found, _ in self._selected(self._rows(typed=bool(self.filters.type))))
 
     def totals(self) -> Totals:
@@ -132,7 +135,8 @@ class BlockRows:
         return Totals(count, held)
 
     def largest_first(self, limit: int) -> array[int]:
-        """Indices of the largest blocks, equal ones by address. limit 0: all."""
+        """Return the indices of the largest blocks; blocks of equal size by address. limit 0:
+        all."""
         rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
         found = array("I")
         for some, _ in self._selected(rows):
@@ -146,7 +150,8 @@ class BlockRows:
         return found[: limit or len(found)]
 
     def json(self, order: array[int] | None, limit: int) -> Iterator[str]:
-        """JSON in strings of many lines: the blocks in `order`, else by address. limit 0: all."""
+        """Yield JSON, in strings of many lines: the blocks in `order`, or all by address. limit 0:
+        all."""
         rows = self._rows(typed=True)
         if rows is None:
             for count, index in enumerate(self._one_by_one() if order is None else order):
@@ -161,15 +166,15 @@ class BlockRows:
                 yield self._line(alone)
 
     def batches(self, order: array[int] | None = None, limit: int = 0, hints: bool = True) -> Iterator[Batch]:
-        """Columns of the blocks in `order`, else by address. limit 0: all. `hints`: with text
-        hints."""
-        gathered = Gathered()
+        """Yield columns of the blocks in `order`, or of all by address. limit 0: all. `hints`:
+        include text hints."""
+        gathered = BatchCollector()
         for _ in self._gathered(gathered, order, limit, hints):
             yield from gathered.batches()
         yield from gathered.batches(last=True)
 
-    def _gathered(self, to: Gathered, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
-        """Add columns of the blocks to `to`, some at a time."""
+    def _gathered(self, to: BatchCollector, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
+        """Add columns of the blocks to `to`, one part after the other."""
         rows = self._rows(typed=True)
         if rows is None:
             indices = islice(self._one_by_one() if order is None else order, limit or None)
@@ -187,10 +192,11 @@ class BlockRows:
     def _parts(
         self, rows: Rows, make: Callable[[array[int] | None, int, int, int], Part], order: array[int] | None, limit: int
     ) -> Iterator[tuple[Part, int | None]]:
-        """Parts of the blocks in `order`, else by address, made by `make` of `rows`. With each,
-        the block behind it if the engine leaves that to its caller. limit 0: all."""
+        """Yield parts of the blocks in `order`, or of all by address, that `make` gets from `rows`.
+        The second value is the index of the block after the part if the engine cannot format it,
+        else None. limit 0: all."""
         at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
-        memory = _Windows(self.session, rows, order is None)
+        memory = _MemoryWindows(self.session, rows, order is None)
         while at < end and left:
             self._check_interrupt()
             made, alone = make(order, at, end, left), None
@@ -206,15 +212,15 @@ class BlockRows:
                         left, alone = left - 1, index
             yield made, alone
 
-    def _add(self, to: Gathered, made: RowColumns, with_hints: bool) -> None:
-        """Add the engine's columns, with text hints and sites."""
+    def _add(self, to: BatchCollector, made: RowColumns, with_hints: bool) -> None:
+        """Add columns from the engine, with text hints and sites."""
         hints: list[str] = []
         if with_hints and made.hints.tobytes().strip(b"\0"):
             hints = text_hints(made.hints, made.hint_ends, made.text, self.session.target.arch)
         sites = self.session.sites
         to.add(made[:4], hints, [sites.of(address) for address in made.addresses] if len(sites) else [])
 
-    def _describe(self, to: Gathered, indices: Sequence[int]) -> None:
+    def _describe(self, to: BatchCollector, indices: Sequence[int]) -> None:
         """Add blocks that are described one by one."""
         blocks = [self.describer.block(index) for index in indices]
         names = [self.names.add(_names_of(block)) for block in blocks]
@@ -222,7 +228,7 @@ class BlockRows:
         to.add(columns, [block.hint for block in blocks], [block.site for block in blocks])
 
     def _unpack(self, number: int) -> BlockNames:
-        """The names behind a number of the engine's rows."""
+        """Return the names behind a number in the engine's rows."""
         state, owner, type_number = unpack_names(number)
         kind = Kind(state) if state < len(Kind) else None
         words = (STATES[State.IN_USE], kind.name.lower()) if kind is not None else (STATES[State(state - 4)], "")
@@ -233,14 +239,15 @@ class BlockRows:
         return 0 if self.filters.none else len(self.session.directory.blocks)
 
     def _selected(self, rows: Rows | None) -> Iterator[tuple[array[int], int]]:
-        """Batches of matching blocks: their indices, ascending, and the sum of their bytes."""
+        """Yield batches of matching blocks: their indices, ascending, and the sum of their
+        bytes."""
         blocks = self.session.directory.blocks
         if rows is None:
             indices = self._one_by_one()
             while found := array("I", islice(indices, CHUNK)):
                 yield found, sum(map(blocks.size, found))
             return
-        at, end, memory = 0, self._end, _Windows(self.session, rows, True)
+        at, end, memory = 0, self._end, _MemoryWindows(self.session, rows, True)
         while at < end:
             self._check_interrupt()
             found, size, at, rare = rows.select(at, end)
@@ -252,14 +259,14 @@ class BlockRows:
                 at += 1
 
     def _with_sites(self, text: str) -> str:
-        """Rows with the blocks' sites, which the engine does not know."""
+        """Add the sites of blocks to rows of JSON, as the engine does not know them."""
         sites = self.session.sites
         if not len(sites):
             return text
         return _SITE.sub(lambda row: row[0][: -len("null")] + str(sites.of(int(row[1], 16)) or "null"), text)
 
     def _rows(self, typed: bool) -> Rows | None:
-        """The engine's batch formatter for these filters; None if it has none."""
+        """Return the engine's formatter for these filters; None if it cannot apply them."""
         if self.filters.site:
             return None
         filters, types = self.filters, self.session.types
@@ -291,7 +298,7 @@ class BlockRows:
         return self.graph.rows(rules)
 
     def _learn_types(self, rows: Rows, index: int) -> None:
-        """Add to the engine's rules the types of the vtable pointers in a block's first words."""
+        """Teach the engine the types of the vtable pointers in the first words of a block."""
         blocks, types, rules = self.session.directory.blocks, self.session.types, rows.rules
         start, size, word = blocks.address(index), blocks.size(index), self.session.target.arch.word
         if blocks.state(index) != State.IN_USE:
@@ -311,7 +318,8 @@ class BlockRows:
         return number | (0 if self._name_passes(name) else UNWANTED)
 
     def _one_by_one(self) -> Iterator[int]:
-        """Indices of the blocks that pass every filter. Described when printed: most never are."""
+        """Yield the indices of blocks that pass every filter. They are described only if they are
+        printed."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.none:
             return
@@ -329,7 +337,7 @@ class BlockRows:
                 yield index
 
     def _of_site(self) -> Iterator[int]:
-        """Indices of the blocks of these kinds that were allocated at the site."""
+        """Yield the indices of blocks of these kinds that the site allocated."""
         kinds, blocks = self.filters.kinds, self.session.directory.blocks
         for address in self.session.sites.blocks(self.filters.site):
             index = blocks.find(address)
@@ -354,12 +362,14 @@ class BlockRows:
             raise Interrupted
 
 
-_SITE = re.compile(r'"address": "(0x[0-9a-f]+)"[^\n]*?"site": null')  # in a row
+_SITE = re.compile(r'"address": "(0x[0-9a-f]+)"[^\n]*?"site": null')  # matches a row of JSON
 
 
-class _Windows:
-    """Gives the engine the memory of the blocks: all at once where it is mapped, else in windows of
-    WINDOW bytes that advance with ascending indices. In any other order there are no windows."""
+class _MemoryWindows:
+    """Passes block memory to the engine.
+
+    Memory that is mapped is passed at once. Other memory is copied in windows of WINDOW bytes that
+    advance with ascending indices; in any other order, no window is used."""
 
     def __init__(self, session: Session, rows: Rows, ascending: bool) -> None:
         self._session, self._rows = session, rows
@@ -372,8 +382,8 @@ class _Windows:
             rows.use(list(self._pieces(0, ANY_SIZE)))
 
     def moved(self, index: int) -> bool:
-        """Load the window that starts at this block. False if all memory is mapped, the order is
-        not ascending, or the block was inside the current window already."""
+        """Load the window that starts at this block. Returns False if all memory is mapped, if the
+        order is not ascending, or if the block is already in the current window."""
         start = self._session.directory.blocks.address(index)
         if self._whole or not self._ascending or self._start <= start <= self._end - CHUNK:
             return False
@@ -393,12 +403,14 @@ def _names_of(block: BlockInfo) -> BlockNames:
 
 
 def _json_fields(**fields: str | None) -> str:
-    """JSON fields as they follow other fields of a row."""
+    """Format JSON fields that follow other fields of a row."""
     return ", " + json_line(fields)[1:-1]
 
 
 def _of_kinds(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
-    """Indices of the blocks of these kinds. A regular expression skips others at memory speed."""
+    """Yield the indices of blocks of these kinds.
+    A regular expression finds them, as `kinds` has one byte for each block: this skips blocks of
+    other kinds as fast as memory can be read."""
     if wanted is None:
         return range(len(kinds))
     pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")

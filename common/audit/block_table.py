@@ -1,4 +1,4 @@
-"""Blocks as a table: columns that numpy, pandas, pyarrow and polars wrap without a copy."""
+"""Blocks as a table: columns that numpy, pandas, pyarrow and polars use without a copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal, Optional
 
 from findleaks.audit.block_batches import BlockNames
-from findleaks.audit.block_rows import BlockRows, Filters
+from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.engine.columns import NO_GROUP, BlockColumns
 from findleaks.errors import TargetError
 from findleaks.session import Session
@@ -16,24 +16,24 @@ from findleaks.value_classes import NamedTuple
 
 
 class BlockTable:
-    """Columns of the same length, one value a block, as read-only buffers of machine numbers.
+    """Columns of equal length, one value for each block, in read-only buffers of machine numbers.
 
-    `address`, `size` and `state` are made with the table, in some 20 ns a block. The other columns
-    are made when they are first used, in up to 1 µs a block, because names need the blocks'
-    contents. TargetError if the process was closed before that."""
+    `address`, `size` and `state` are computed with the table, in about 20 ns for each block. The
+    other columns are computed at their first use, in up to 1 µs for each block, because names need
+    the contents of blocks. They raise TargetError if the process was closed before that."""
 
-    def __init__(self, session: Session, filters: Filters, limit: int = 0, largest: bool = False) -> None:
-        """The blocks that pass `filters`, by address, or the `largest` first; the first `limit` of
-        them (0: all)."""
+    def __init__(self, session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> None:
+        """Select the blocks that pass `filters`, by address or the `largest` first.
+        `limit`: the most blocks (0: all)."""
         self._session, self._filters, self._limit = session, filters, limit
         self._order = BlockRows(session, filters).largest_first(limit) if largest else None
-        self._indices = self._order if self._order is not None else _chosen(session, filters, limit)
+        self._indices = self._order if self._order is not None else _select(session, filters, limit)
         blocks = session.directory.blocks
         self._columns: BlockColumns = blocks.columns() if self._indices is None else blocks.columns_of(self._indices)
 
     @property
     def address(self) -> memoryview:
-        """ "Q": where each block begins."""
+        """ "Q": address of the first byte."""
         return self._columns.address
 
     @property
@@ -48,7 +48,7 @@ class BlockTable:
 
     @property
     def kind(self) -> memoryview:
-        """ "B": values of terms.Kind; UNKNOWN: not in use."""
+        """ "B": values of terms.Kind; UNKNOWN for blocks that are not in use."""
         return self._kind
 
     @property
@@ -63,23 +63,24 @@ class BlockTable:
 
     @property
     def site(self) -> memoryview:
-        """ "I": number of the allocation site; 0: not recorded."""
+        """ "I": number of the allocation site; 0 if it was not recorded."""
         return self._named.site
 
     @property
     def group(self) -> memoryview:
-        """ "I": the same number for the blocks of one leak, a leak head and what is counted under
-        it; NO_GROUP for blocks that are not leaked. It is the head's index in the heap."""
+        """ "I": the group of a leaked block: the index of its leak head in the heap.
+        A leak head and the blocks counted under it have the same number. NO_GROUP for blocks that
+        are not leaked."""
         return self._group
 
     @property
     def owners(self) -> Sequence[tuple[str, str]]:
-        """Names of allocators and of their arenas, not escaped."""
+        """Pairs of allocator name and arena name, not escaped."""
         return self._named.owners
 
     @property
     def types(self) -> Sequence[str]:
-        """Names of types, not escaped; the first is "": not known."""
+        """Names of types, not escaped. The first is "", for unknown types."""
         return self._named.types
 
     @cached_property
@@ -109,7 +110,7 @@ class BlockTable:
 
 
 class _Named(NamedTuple):
-    """The columns that names belong to, and the names."""
+    """The columns of names, and the names themselves."""
 
     owner: memoryview
     type: memoryview
@@ -119,7 +120,7 @@ class _Named(NamedTuple):
 
 
 class _Numbers(dict[int, tuple[int, int]]):
-    """Owner and type of each number of names."""
+    """Maps a number of names to owner and type, as numbers."""
 
     def __init__(self, names: dict[int, BlockNames]) -> None:
         super().__init__()
@@ -134,12 +135,12 @@ class _Numbers(dict[int, tuple[int, int]]):
         return found
 
 
-def _chosen(session: Session, filters: Filters, limit: int) -> Optional[array[int]]:
-    """Indices of the blocks that pass, ascending; None: all of the process."""
+def _select(session: Session, filters: BlockFilters, limit: int) -> Optional[array[int]]:
+    """Return the indices of the blocks that pass, ascending; None if all blocks do."""
     if filters.passes_all and not limit:
         return None
     if filters.by_bytes:
-        kinds = bytearray(session.latest.kinds())
+        kinds = bytearray(session.graph().kinds())
         found = session.directory.blocks.indices_with(filters.state_bits, kinds, filters.kind_bits)
         return found[:limit] if limit else found
     rows, found = BlockRows(session, filters), array("I")
@@ -161,4 +162,4 @@ def _view(column: array[int]) -> memoryview:
     return memoryview(column).toreadonly()
 
 
-__all__ = ["NO_GROUP", "BlockTable", "Filters"]
+__all__ = ["NO_GROUP", "BlockFilters", "BlockTable"]

@@ -1,5 +1,5 @@
-"""The type of a block, the same in every command: of a managed object the class, else what the
-block's contents say."""
+"""The type of a block, the same in every command: the class of the managed object in it, or the
+type that its content shows."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from findleaks.formatting import printable
 from findleaks.session import Session
 
 
-def block_type(session: Session, index: int) -> str:
-    """The type of the block in use of this index, safe to print: the class of the managed object in
-    it; else as Types.of_block. "" if unknown, or if the block is not in use."""
+def find_block_type(session: Session, index: int) -> str:
+    """Return the type of a block in use, safe to print; "" if unknown or not in use.
+    It is the class of the managed object in the block, else the result of Types.of_block."""
     blocks = session.directory.blocks
     if blocks.state(index) != State.IN_USE:
         return ""
-    managed = object_type(session, index)
+    managed = find_object_type(session, index)
     return managed if managed is not None else printable(session.types.of_block(blocks.address(index), blocks.size(index)))
 
 
-def object_type(session: Session, index: int) -> Optional[str]:
-    """The class of the managed object in this block, safe to print; None if there is none."""
+def find_object_type(session: Session, index: int) -> Optional[str]:
+    """Return the class of the managed object in this block, safe to print; None if it has none."""
     known = session.object_types
     label = known.types[index] if known is not None else NO_LABEL
     return printable(known.names[label]) if known is not None and label != NO_LABEL else None
 
 
 def label_names(session: Session) -> Mapping[int, str]:
-    """The names of the graph's labels (Graph.set_labels), safe to print."""
+    """Map the graph's labels (Graph.set_labels) to names that are safe to print."""
     known = session.object_types
     return {} if known is None else session.once(label_names, lambda: dict(enumerate(map(printable, known.names))))

@@ -1,4 +1,4 @@
-"""The allocation stacks behind each size class."""
+"""Allocation stacks of each size class."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
 from findleaks.session import Session
 
-BATCH = 1 << 16  # recorded blocks looked up between two checks for Ctrl-C
-_BAND = re.compile(r"([0-9]+)-([0-9]+)")  # a band of sizes: lowest and highest size in bytes
+BATCH = 1 << 16  # recorded blocks that are looked up between two checks for Ctrl-C
+# Name of a class with a range of sizes: lowest and highest size in bytes.
+_BAND = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 @dataclass
@@ -27,9 +28,11 @@ class _Sum:
 
 @dataclass(frozen=True)
 class ClassSite:
-    """The blocks in use of one size class of an allocator (`instance` in `holdings`) that were
-    allocated by one stack. `size`: usable bytes, 0 if they differ; `estimated`: what they represent
-    if they were sampled."""
+    """The blocks in use of one size class that one stack allocated.
+
+    `instance`: index of the allocator in the list of `list_allocator_caches`. `size`: usable
+    bytes, 0 if they differ.
+    `estimated`: the blocks that the sampled ones represent; None if all blocks were recorded."""
 
     instance: int
     name: str
@@ -43,19 +46,20 @@ class ClassSite:
         return self.estimated or self.live
 
 
-def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Optional[SizeRange] = None) -> list[ClassSite]:
-    """Of all size classes, ascending by size; in each the sites with most bytes first. `sizes`:
-    only of blocks of these usable sizes."""
+def count_class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Optional[SizeRange] = None) -> list[ClassSite]:
+    """Count the blocks of each size class by allocation site.
+    Classes ascend by size; in each, the sites with the most bytes come first. `sizes`: limits the
+    usable sizes that count."""
     low, high = sizes or (0, 1 << 64)
-    instances = {id(holding.allocator): (i, _classes(holding.caches)) for i, holding in enumerate(holdings)}
+    instances = {id(holding.allocator): (i, _class_finder(holding.caches)) for i, holding in enumerate(holdings)}
     directory, sites = session.directory, session.sites
     sums: dict[tuple[int, int, str, int], _Sum] = {}
     for recording in sites.recordings:
         for start in range(0, len(recording.addresses), BATCH):
-            session.report_progress("looking up who allocated what", start / len(recording.addresses))
+            session.report_progress("looking up allocation sites", start / len(recording.addresses))
             addresses = recording.addresses[start : start + BATCH]
             for address, index, size in zip(addresses, *directory.blocks.find_all(addresses)):
-                # The size is 0 where there is no block.
+                # `find_all` returns size 0 for an address without a block.
                 if not max(low, 1) <= size <= high or not _in_use(directory.blocks, index, address):
                     continue
                 owned = directory.owner(address)
@@ -64,36 +68,37 @@ def class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Op
                     continue
                 number, weight = sites.weighted(address)
                 if sites[number].recording is not recording:
-                    continue  # counted where it was found first
+                    continue  # counted with the recording that had it first
                 kind = known[1](size, owned.allocator.class_of(address))
                 sum_ = sums.setdefault((known[0], *kind, number), _Sum())
                 sum_.blocks, sum_.bytes = sum_.blocks + 1, sum_.bytes + size
                 sum_.estimated[0] += weight
                 sum_.estimated[1] += weight * size
-    found = [_made(session, *key, sum_) for key, sum_ in sums.items()]
-    return sorted(found, key=lambda one: (one.instance, one.size or _lowest(one.name), -one.weight.bytes, one.site))
+    found = [_build_class_site(session, *key, sum_) for key, sum_ in sums.items()]
+    return sorted(found, key=lambda one: (one.instance, one.size or _class_sort_key(one.name), -one.weight.bytes, one.site))
 
 
 def _in_use(blocks: Blocks, index: int, address: int) -> bool:
     return blocks.state(index) == State.IN_USE and blocks.address(index) == address
 
 
-def _made(session: Session, instance: int, size: int, name: str, number: int, sum_: _Sum) -> ClassSite:
+def _build_class_site(session: Session, instance: int, size: int, name: str, number: int, sum_: _Sum) -> ClassSite:
     sampled = session.sites[number].recording.sampled
     estimated = Totals(round(sum_.estimated[0]), round(sum_.estimated[1])) if sampled else None
     return ClassSite(instance, name, size, number, Totals(sum_.blocks, sum_.bytes), estimated)
 
 
-def _lowest(name: str) -> int:
-    """The lowest size of a band, or what a class of chunks is named by; other classes without a
-    size are of large blocks."""
+def _class_sort_key(name: str) -> int:
+    """Return the sort key of a class without a single size.
+    "16-32": the lowest size. "64" (a class of chunks): that number. Any other class contains large
+    blocks and comes last."""
     band = _BAND.fullmatch(name)
     return int(band[1]) if band else int(name) if name.isdecimal() else 1 << 64
 
 
-def _classes(caches: Sequence[Cache]) -> Callable[[int, str], tuple[int, str]]:
-    """From a block's size, and the name of its class if that is known, to the size (0: they differ)
-    and name of its class."""
+def _class_finder(caches: Sequence[Cache]) -> Callable[[int, str], tuple[int, str]]:
+    """Return a function that maps (size, class name or "") to (size of the class, class name).
+    The size is 0 for classes of several sizes."""
     named = {cache.name: (cache.size, cache.name) for cache in caches}
     exact = {cache.size: (cache.size, cache.name) for cache in caches if cache.size}
     bands = [(int(band[1]), int(band[2]), cache.name) for cache in caches for band in (_BAND.fullmatch(cache.name),) if band]

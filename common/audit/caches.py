@@ -1,4 +1,4 @@
-"""Size classes, arenas and thread caches of all allocators, summed and compared with the blocks."""
+"""Size classes, arenas and thread caches of all allocators, and a check against the blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
 
 
 class Amount(NamedTuple):
-    """Blocks and bytes in each state. `memory`: their bytes with headers and tails."""
+    """Blocks and bytes by state. `memory`: bytes of all these blocks, with headers and tails."""
 
     in_use: int = 0
     cached: int = 0
@@ -36,15 +36,15 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True)
 class AllocatorCaches:
-    """What one allocator reports."""
+    """The caches that one allocator reports."""
 
     allocator: Allocator
-    caches: list[Cache]  # one for each size class, or for each class and arena if asked
+    caches: list[Cache]  # one for each size class; by_arena: one for each class and arena
     arenas: list[Arena]
     threads: list[ThreadCache]
     total: Amount
-    mapped: int  # bytes of its arenas, or of its heaps if it has no arenas
-    spare: int  # mapped bytes kept, but not divided into blocks
+    mapped: int  # bytes of the arenas; of the heaps, if the allocator has no arenas
+    spare: int  # mapped bytes that are free, but not divided into blocks
     lent: int  # mapped bytes that contain heaps of other allocators
     counted: Mapping[str, int]
     problems: list[str] = field(default_factory=list)
@@ -56,31 +56,33 @@ class AllocatorCaches:
 
     @property
     def arena_count(self) -> int:
-        """Arenas as `find` counts them: without the entry for blocks mapped one by one."""
+        """Number of arenas as `find` counts them: without the entry for separately mapped
+        blocks."""
         arenas = self.allocator.summary().get("arenas")
         return arenas if isinstance(arenas, int) else len(arenas) if isinstance(arenas, list) else len(self.arenas)
 
     @property
     def kept(self) -> int:
-        """Bytes that are not in use and could be reused."""
+        """Bytes that are not in use and can be reused."""
         return self.total.cached_bytes + self.total.free_bytes + self.spare
 
 
-def holdings(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[AllocatorCaches]:
-    """The caches of every allocator, or of those called `name`, in the order they were found."""
-    return [_holding_of(session, one, by_arena) for one in session.directory.allocators if name in (None, one.name)]
+def list_allocator_caches(session: Session, name: Optional[str] = None, by_arena: bool = False) -> list[AllocatorCaches]:
+    """Return the caches of every allocator, or of those with this name, in the order of
+    discovery."""
+    return [_read_allocator_caches(session, one, by_arena) for one in session.directory.allocators if name in (None, one.name)]
 
 
-def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> AllocatorCaches:
+def _read_allocator_caches(session: Session, allocator: Allocator, by_arena: bool) -> AllocatorCaches:
     directory = session.directory
     session.report_progress(f"counting {allocator.name}'s blocks", 0.0)
     caches = allocator.caches(directory.blocks)
     arenas = allocator.arenas(directory.blocks)
-    total = amount(caches)
+    total = sum_caches(caches)
     held = arenas or [Arena("", 0, 0, 0, sum(part.end - part.start for heap in allocator.heaps() for part in heap.parts()))]
     made = AllocatorCaches(
         allocator,
-        caches if by_arena else merged(caches),
+        caches if by_arena else merge_over_arenas(caches),
         arenas,
         allocator.thread_caches(directory.blocks),
         total,
@@ -89,14 +91,15 @@ def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> Alloc
         sum(part.end - part.start for heap in allocator.heaps() for part in heap.inner) if arenas else 0,
         allocator.read_counters(),
     )
-    reported = {problem.what for problem in directory.problems}  # asking may have found more
+    # The calls above may have found further problems.
+    reported = {problem.what for problem in directory.problems}
     made.problems.extend(problem.what for problem in allocator.problems if problem.what not in reported)
-    made.problems.extend(_differences(session, made))
+    made.problems.extend(_find_differences(session, made))
     return made
 
 
-def amount(caches: Iterable[Cache]) -> Amount:
-    """The sum of these classes."""
+def sum_caches(caches: Iterable[Cache]) -> Amount:
+    """Return the sum over these size classes."""
     sums = [0] * len(Amount._fields)
     for cache in caches:
         for at, name in enumerate(Amount._fields):
@@ -104,28 +107,31 @@ def amount(caches: Iterable[Cache]) -> Amount:
     return Amount(*sums)
 
 
-def merged(caches: Iterable[Cache]) -> list[Cache]:
-    """Sums each size class over all arenas, ascending by size. `own` counters stay only for a class
-    of one arena: not all can be summed."""
+def merge_over_arenas(caches: Iterable[Cache]) -> list[Cache]:
+    """Sum each size class over all arenas, ascending by size.
+
+    Allocator-specific counters (`own`) are kept only for a class in one arena, as not all of them
+    can be added."""
     groups: dict[tuple[int, str], list[Cache]] = {}
     for cache in caches:
         groups.setdefault((cache.size, cache.name), []).append(cache)
     made = []
     for (size, name), group in groups.items():
-        sums = amount(group)
+        sums = sum_caches(group)
         own = group[0].own if len(group) == 1 else {}
         made.append(Cache("", name, size, *sums, _sum_of_known(c.allocs for c in group), _sum_of_known(c.fails for c in group), own))
     return sorted(made, key=by_size)
 
 
 def _sum_of_known(counts: Iterable[Optional[int]]) -> Optional[int]:
-    """The sum of the known counts; None if none is known."""
+    """Return the sum of the known counts; None if none is known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
 def by_size(cache: Cache) -> int:
-    """A class's block size; the mean where it has several, so that large blocks sort last."""
+    """Return the block size of a class; the mean if it has several, so that large blocks come
+    last."""
     bytes_ = cache.in_use_bytes + cache.cached_bytes + cache.free_bytes
     return cache.size or (bytes_ // cache.total if cache.total else 0)
 
@@ -138,7 +144,7 @@ CACHE_KEYS: dict[str, Callable[[Cache], int]] = {
     "cached": lambda cache: -cache.cached_bytes,
     "waste": lambda cache: cache.in_use_bytes - cache.memory,
 }
-"""Sort keys of `--sort`; all but "size" put most bytes first."""
+"""Sort keys of `--sort`. All but "size" put the most bytes first."""
 
 ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
     "size": lambda arena: 0,
@@ -150,28 +156,30 @@ ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
 }
 
 
-def ordered(caches: Sequence[Cache], sort: str) -> list[Cache]:
-    """Sorted caches, equal ones ascending by size. By "size", an arena's classes stay together."""
+def sort_caches(caches: Sequence[Cache], sort: str) -> list[Cache]:
+    """Sort size classes; equal ones ascend by size. By "size", the classes of an arena stay
+    together."""
     if sort != "size":
         return sorted(caches, key=lambda cache: (CACHE_KEYS[sort](cache), by_size(cache)))
     arenas = {arena: at for at, arena in enumerate(dict.fromkeys(cache.arena for cache in caches))}
     return sorted(caches, key=lambda cache: (arenas[cache.arena], by_size(cache)))
 
 
-def ordered_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
-    """Arenas that hold most first; by "size", in the allocator's order."""
+def sort_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
+    """Sort arenas, the most bytes first; by "size", keep the allocator's order."""
     return sorted(arenas, key=ARENA_KEYS[sort])
 
 
-def ordered_threads(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
-    """Thread caches that keep most bytes first; by "size", ascending by thread."""
+def sort_thread_caches(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
+    """Sort thread caches, the most bytes first; by "size", ascending by thread."""
     if sort != "size":
         return sorted(kept, key=lambda one: (-one.bytes, one.thread))
     return sorted(kept, key=lambda one: one.thread)
 
 
-def _differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
-    """How an allocator's size classes differ from the blocks in its heaps."""
+def _find_differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
+    """Yield differences between the counts of an allocator's size classes and the blocks in its
+    heaps."""
     directory, name = session.directory, holding.name
     parts = directory.of(holding.allocator)
     for state, count in COUNTS.items():
@@ -180,9 +188,9 @@ def _differences(session: Session, holding: AllocatorCaches) -> Iterator[str]:
         said, said_bytes = getattr(holding.total, count), getattr(holding.total, f"{count}_bytes")
         if (said, said_bytes) != (blocks, size):
             yield (
-                f"{name} counts {said:,} blocks {words} ({said_bytes:,} bytes), its heaps hold {blocks:,} ({size:,} bytes): "
-                "the size classes are off by as much"
+                f"{name}: the size classes have {said:,} blocks {words} ({said_bytes:,} bytes), the heaps {blocks:,} ({size:,} bytes): "
+                "one of the two is wrong"
             )
         sums = sum(getattr(arena, count) for arena in holding.arenas)
         if holding.arenas and sums != said_bytes:
-            yield f"{name}: {words} are {sums:,} bytes by arena, and {said_bytes:,} by size class"
+            yield f"{name}: the arenas have {sums:,} bytes {words}, the size classes {said_bytes:,}"

@@ -1,4 +1,4 @@
-"""The program's conventions for interior pointers: as sentences, and as results."""
+"""Conventions for interior pointers that a program follows: as sentences, and as typed results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 MAX_SIZES = 3
 
 _MEANINGS = {
-    "length64": "begin with their own length (length64), and pointers go behind it",
-    "newarray": "begin with the count that new T[n] keeps (newarray), and pointers go behind it",
-    "stdstring": "begin with the header of an old std::string (stdstring), and pointers go behind it",
-    "multipleinheritance": "are held by pointers to a base class's part (multipleinheritance)",
+    "length64": "begin with their length (length64) and are referenced behind it",
+    "newarray": "begin with the element count of new T[n] (newarray) and are referenced behind it",
+    "stdstring": "begin with the header of an old std::string (stdstring) and are referenced behind it",
+    "multipleinheritance": "are referenced at the part of a base class (multipleinheritance)",
 }
 
 STRUCTURES = {
@@ -37,19 +37,21 @@ STRUCTURES = {
     Structure.PHP_ARGUMENTS: ("php-arguments", "list", "of arguments of PHP's internal functions"),
     Structure.COUNTED_VALUE: ("arc", "block", "with a value of Rust's Arc or Rc"),
 }
-"""Structures that are referred to by their inside: name in JSON, what a block is, of what."""
+"""Structures that are referenced by interior pointers: name in JSON, word for a block, and
+owner."""
 
 
-def structure_sentences(found: Iterable[Recognised]) -> Iterator[str]:
-    """ "5 hash tables of Rust (HashMap, HashSet): 2.6 MiB" """
+def describe_structures(found: Iterable[Recognised]) -> Iterator[str]:
+    """Yield sentences such as "5 hash tables of Rust (HashMap, HashSet): 2.6 MiB"."""
     for one in found:
         _, block, of = STRUCTURES[one.structure]
         yield f"{counted(one.blocks, block)} {of}: {size(one.bytes)}"
 
 
-def structure_phrase(session: Session, index: int) -> str:
-    """ "hash table of Rust (HashMap, HashSet), 3 entries in 4 places, held by the word at 0x… that
-    points 96 B into it"; "" for a block in use that is in no such structure"""
+def describe_structure_of_block(session: Session, index: int) -> str:
+    """Describe the structure in a block: "hash table of Rust (HashMap, HashSet), 3 entries in 4
+    places, referenced by the word at 0x…, 96 B behind its start".
+    "" for a block that contains no recognised structure."""
     found = session.structures.of_block(index)
     if found is None:
         return ""
@@ -57,20 +59,21 @@ def structure_phrase(session: Session, index: int) -> str:
     _, block, of = STRUCTURES[structure]
     filled = f", {counted(used, 'entry') if used == 1 else f'{number(used)} entries'} in {number(places)} places" if places else ""
     by = f"the word at {where:#x}" if where else "a pointer"
-    return f"{block} {of}{filled}, held by {by} that points {number(offset)} B into it"
+    return f"{block} {of}{filled}, referenced by {by}, {number(offset)} B behind its start"
 
 
-def sentences(learned: Learned, word: int) -> Iterator[str]:
-    """ "1,128 blocks (9.2 MiB) carry a header of 24 B of the program's own", one for each
-    convention; `word` is a pointer's size."""
-    for name in names(learned.heuristics):
-        yield f"blocks that {_MEANINGS[name]} count as held"
+def describe_conventions(learned: Learned, word: int) -> Iterator[str]:
+    """Yield one sentence for each convention: "1,128 blocks (9.2 MiB) have a header of 24 B that
+    the program added".
+    `word`: size of a pointer in bytes."""
+    for name in list_heuristic_names(learned.heuristics):
+        yield f"blocks that {_MEANINGS[name]} count as reachable"
     tagged = [one for one in learned.conventions if one.offset < 2 * word and not one.heuristic]
     if len(tagged) > 1:
         every = () if any(not one.sizes for one in tagged) else tuple(sorted({size for one in tagged for size in one.sizes}))
         yield _sentence(
             Convention(1, every, "", sum(one.blocks for one in tagged), sum(one.bytes for one in tagged)),
-            "are held by pointers with tags in their low bits",
+            "are referenced by pointers with tags in the low bits",
         )
     for one in learned.conventions:
         if len(tagged) < 2 or one not in tagged:
@@ -93,28 +96,28 @@ def _convention(one: Convention, word: int) -> str:
     if one.heuristic:
         return _MEANINGS[one.heuristic]
     if one.offset < word:
-        return f"are held by pointers {number(one.offset)} B behind their start: tagged pointers, or a header of the program's own"
+        return f"are referenced {number(one.offset)} B behind their start: by tagged pointers, or behind a header that the program added"
     if one.sizes:
-        return f"are held by pointers {number(one.offset)} B behind their start: a header of the program's own, or links inside"
-    return f"carry a header of {number(one.offset)} B of the program's own"
+        return f"are referenced {number(one.offset)} B behind their start: behind a header that the program added, or at a link inside"
+    return f"have a header of {number(one.offset)} B that the program added"
 
 
-def held_by_interiors(session: Session) -> Totals:
-    """Blocks that only recognised structures and conventions make reachable."""
+def count_interior_blocks(session: Session) -> Totals:
+    """Count the blocks that are reachable only by recognised structures and conventions."""
     return Totals.sum_of((session.structures.held, session.learned.held))
 
 
-def summary(held: Totals) -> str:
-    """ "counted as held, though only by interior pointers (--heuristics auto): 31 MiB in 44,153
-    blocks", or "" """
+def summarise_interior_blocks(held: Totals) -> str:
+    """Return "31 MiB in 44,153 blocks count as reachable, though only interior pointers refer to
+    them (--heuristics auto)"; "" if there are none."""
     if not held.blocks:
         return ""
     count = f"{size(held.bytes)} in {blocks(held.blocks)}"
-    return f"counted as held, though by interior pointers only (--heuristics auto): {count}"
+    return f"{count} count as reachable, though only interior pointers refer to them (--heuristics auto)"
 
 
-def names(heuristics: Heuristic) -> list[str]:
-    """The heuristics' names in memcheck, in the order of its documentation."""
+def list_heuristic_names(heuristics: Heuristic) -> list[str]:
+    """Return memcheck's names of the heuristics, in the order of its documentation."""
     return [name for name, one in BY_CONTENT.items() if heuristics & one]
 
 
@@ -123,15 +126,15 @@ def applied_heuristics(session: Session, asked: str) -> Heuristics:
     learned = session.learned
     return Heuristics(
         asked,
-        applied=names(learned.heuristics),
+        applied=list_heuristic_names(learned.heuristics),
         conventions=[_convention_result(one) for one in learned.conventions],
         structures=[_structure_result(one) for one in session.structures.found],
-        held=Amount.of(held_by_interiors(session)),
+        held=Amount.of(count_interior_blocks(session)),
         disguised=disguised_pointers(session),
     )
 
 
-# Many programs have neither: what has these results is imported where it is used.
+# Most programs have neither conventions nor structures, so these results are imported on use.
 
 
 def _convention_result(one: Convention) -> note_parts.Convention:

@@ -1,4 +1,4 @@
-"""Damaged places of a heap, explained: the blocks around each, and what probably overwrote it."""
+"""Explanations of heap corruption: the blocks around the damage, and what probably overwrote it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import signed
 
-AROUND = 256  # bytes before and after a damaged place in which the written run is followed
+# Bytes before and after the damage in which the end of the written bytes is looked for.
+AROUND = 256
 NEAR = 64  # most bytes between neighbouring blocks: headers, canaries, alignment
 
 BARELY = 16
-"""Bytes around a block's end where a run may come from a write before the next block's start."""
+"""Distance in bytes from the end of a block within which a write may come from the block before,
+rather than from one before the start of the next block."""
 
-RUN = 4  # fewest bytes of a run that is called a text or a pattern
+RUN = 4  # fewest bytes that are reported as a text or a pattern
 
 PATTERNS = {
-    0xDEADBEEF: "0xdeadbeef, a mark for freed memory",
-    0xDEADC0DE: "0xdeadc0de, a mark for freed memory",
-    0xBAADF00D: "0xbaadf00d, a mark for fresh memory",
-    0xFEEDFACE: "0xfeedface, a mark",
-    0xCAFEBABE: "0xcafebabe, a mark",
-    0x0BADF00D: "0x0badf00d, a mark",
-    0xABABABAB: "0xabababab, a mark behind blocks",
+    0xDEADBEEF: "0xdeadbeef, a marker of freed memory",
+    0xDEADC0DE: "0xdeadc0de, a marker of freed memory",
+    0xBAADF00D: "0xbaadf00d, a marker of new memory",
+    0xFEEDFACE: "0xfeedface, a marker",
+    0xCAFEBABE: "0xcafebabe, a marker",
+    0x0BADF00D: "0x0badf00d, a marker",
+    0xABABABAB: "0xabababab, a marker after blocks",
 }
 
 _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a damaged place holds."""
+class OverwrittenBytes:
+    """The bytes at a damaged place."""
 
-    start: int  # [start, end): the whole run of one sort, perhaps beyond the place
+    start: int  # [start, end): all adjacent bytes of this sort, which may extend beyond the place
     end: int
     sort: Content
     phrase: str  # for the user
@@ -61,8 +63,10 @@ class Neighbour:
     """A block beside or around the damage."""
 
     info: BlockInfo
-    content: str  # a summary
-    end: int  # of its memory, with what the allocator took on freeing (Allocator.free_footer_words)
+    content: str  # a summary of the content
+    # End of its memory, with the words that the allocator uses after freeing
+    # (Allocator.free_footer_words).
+    end: int
 
     def result(self) -> results.Neighbour:
         """The same as a result."""
@@ -71,7 +75,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Damage:
-    """A problem, explained."""
+    """A problem of the heap, with its explanation."""
 
     problem: Problem
     allocator: str
@@ -79,15 +83,16 @@ class Damage:
     at: Optional[Neighbour] = None
     after: Optional[Neighbour] = None
     damaged: Optional[Range] = None
-    written: Optional[Written] = None
-    past_end: Optional[int] = None  # bytes from the end of the block before to the first damaged
-    overrun: int = 0  # least bytes written past that end; 0 if the run begins elsewhere
+    written: Optional[OverwrittenBytes] = None
+    # Bytes from the end of the block before to the first damaged byte.
+    past_end: Optional[int] = None
+    overrun: int = 0  # fewest bytes that were written past that end; 0 if the write began elsewhere
     cause: str = ""
-    part_of: Optional[int] = None  # `place` of an earlier problem whose run reaches this
+    part_of: Optional[int] = None  # `place` of an earlier problem that the same write caused
 
     @property
     def place(self) -> int:
-        """The first wrong byte; the problem's address where that byte is not known."""
+        """Address of the first wrong byte; the problem's address if that byte is unknown."""
         return self.damaged.start if self.damaged else self.problem.address
 
     def result(self) -> results.Damage:
@@ -110,7 +115,7 @@ class Damage:
 
 
 class Explainer:
-    """Explains the problems of one session."""
+    """Explains the heap problems of one session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -118,7 +123,7 @@ class Explainer:
         self.describer = Describer(session)
 
     def explain(self, allocator: str, problem: Problem) -> Damage:
-        """Examine the memory around a problem, if it is corruption and has a readable place."""
+        """Examine the memory around a problem, if it is corruption at a readable place."""
         place = self._place(problem) if problem.corrupt else None
         if place is None:
             return Damage(problem, allocator)
@@ -130,13 +135,13 @@ class Explainer:
             past_end = changed.start - before.end
             if written is not None and written.start < before.end:
                 overrun = min(written.end, place.end) - before.end
-        cause = self._counted(place, at, problem.expected) or _cause(before, at, after, written, changed, overrun)
+        cause = self._explain_count(place, at, problem.expected) or _explain_cause(before, at, after, written, changed, overrun)
         damaged = changed if changed.end > changed.start else None
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
     def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Damage]:
-        """Explain problems, given in the order of their places. Of those that one run of bytes
-        caused, each later one is part of the first."""
+        """Explain problems, given in ascending order of their places.
+        If one write caused several problems, the later ones become parts of the first."""
         found: list[Damage] = []
         first: Optional[Damage] = None
         for problem in problems:
@@ -150,7 +155,7 @@ class Explainer:
         return found
 
     def _place(self, problem: Problem) -> Optional[Range]:
-        """Where the wrong bytes are, else the word at the problem's address if in a heap."""
+        """Return the wrong bytes; else the word at the problem's address, if it is in a heap."""
         if problem.damaged is not None:
             return problem.damaged if self._read(problem.damaged.start, 1) else None
         word = self.target.arch.word
@@ -158,7 +163,7 @@ class Explainer:
             return None
         return Range(problem.address, problem.address + word)
 
-    def _counted(self, place: Range, at: Optional[Neighbour], expected: Optional[int]) -> str:
+    def _explain_count(self, place: Range, at: Optional[Neighbour], expected: Optional[int]) -> str:
         """The cause if the place is a link in a free block that is one too low or too high. Then a
         reference count that the block's former owner kept there was changed after `free`.
 
@@ -182,7 +187,7 @@ class Explainer:
         return any((index := blocks.find(start)) >= 0 and blocks.address(index) == start for start in starts)
 
     def _changed_bytes(self, place: Range, expected: Optional[int]) -> Range:
-        """The bytes of a word that differ from the expected value, in memory order."""
+        """Return the bytes of a word that differ from the expected value, in memory order."""
         arch = self.target.arch
         found = self._read(place.start, arch.word)
         if expected is None or place.end - place.start != arch.word or len(found) != arch.word:
@@ -191,8 +196,8 @@ class Explainer:
         differ = [i for i in range(arch.word) if found[i] != right[i]]
         return Range(place.start + differ[0], place.start + differ[-1] + 1) if differ else place
 
-    def _what_was_written(self, place: Range, changed: Range) -> Optional[Written]:
-        """What the changed bytes are, with the run extended to either side."""
+    def _what_was_written(self, place: Range, changed: Range) -> Optional[OverwrittenBytes]:
+        """Classify the changed bytes, extended by adjacent bytes of the same sort."""
         data = self._read(changed.start, changed.end - changed.start)
         if not data:
             return None
@@ -200,14 +205,14 @@ class Explainer:
         base, whole = changed.start - len(before), before + data + self._read_around(changed.end, before=False)
         first, last = len(before), len(before) + len(data)
         if not data.strip(b"\0"):
-            return Written(changed.start, changed.end, "zeros", "a zero byte" if len(data) == 1 else f"{len(data)} zero bytes")
+            return OverwrittenBytes(changed.start, changed.end, "zeros", "a zero byte" if len(data) == 1 else f"{len(data)} zero bytes")
         found = _same_byte(whole, first, last)
         if found is not None:
             start, end = found
             byte = whole[start]
             shown = f' ("{chr(byte)}")' if 33 <= byte < 127 else ""
             phrase = f"the byte {byte:#04x}{shown}, {number(end - start)} times"
-            return Written(base + start, base + end, "pattern", phrase, hex(byte))
+            return OverwrittenBytes(base + start, base + end, "pattern", phrase, hex(byte))
         wide = last - first >= self.target.arch.word // 2
         if wide and self._points(int.from_bytes(self._read(place.start, self.target.arch.word), self.target.arch.byteorder)):
             return self._word(place)
@@ -216,47 +221,48 @@ class Explainer:
             start, end = found
             text = whole[start:end].decode("ascii", "replace")
             cut = "…" if start == 0 and before else ""
-            return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', text)
+            return OverwrittenBytes(base + start, base + end, "text", f'text, "{cut}{_shorten(text)}"', text)
         return self._word(place)
 
-    def _word(self, place: Range) -> Written:
-        """Neither text nor equal bytes: a pointer, a number, a known mark, or unknown bytes."""
+    def _word(self, place: Range) -> OverwrittenBytes:
+        """Classify a word that is neither text nor equal bytes: a pointer, a number, a known
+        marker, or unknown bytes."""
         arch = self.target.arch
         size = arch.word
         data = self._read(place.start, size)
         if len(data) < size:
             raw = self._read(place.start, place.end - place.start)
-            return Written(place.start, place.end, "bytes", f"the bytes {raw.hex(' ')}", raw.hex())
+            return OverwrittenBytes(place.start, place.end, "bytes", f"the bytes {raw.hex(' ')}", raw.hex())
         value = int.from_bytes(data, arch.byteorder)
         for half in (value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF):
             if half in PATTERNS:
-                return Written(place.start, place.start + size, "pattern", PATTERNS[half], hex(half))
+                return OverwrittenBytes(place.start, place.start + size, "pattern", PATTERNS[half], hex(half))
         if self._points(value):
             start, end = self._pointers(place.start)
             answer = self.describer.answer(value)
             count = (end - start) // size
-            many = f", one of {count} pointers in a row" if count > 1 else ""
+            many = f", one of {count} adjacent pointers" if count > 1 else ""
             phrase = f"a pointer, {value:#x}{many}: {printable(answer.phrase)}"
-            return Written(start, end, "pointer", phrase, answer.result())
+            return OverwrittenBytes(start, end, "pointer", phrase, answer.result())
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
             phrase = f"a link as glibc mangles it, to {clear:#x}: {printable(answer.phrase)}"
-            return Written(place.start, place.start + size, "link", phrase, answer.result())
+            return OverwrittenBytes(place.start, place.start + size, "link", phrase, answer.result())
         number = signed(value, 8 * size)
         if abs(number) < 1 << 32:
             shown = f"the number {number:,}" + (f" ({value:#x})" if abs(number) > 9 else "")
-            return Written(place.start, place.start + size, "number", shown, number)
+            return OverwrittenBytes(place.start, place.start + size, "number", shown, number)
         if size == 8 and value & 0xFFFFF == 0 and 0x3E0 <= value >> 52 & 0x7FF <= 0x43F:
             real = struct.unpack("<d", value.to_bytes(8, "little"))[0]
-            return Written(place.start, place.start + size, "number", f"the floating-point number {real:g}", real)
-        return Written(place.start, place.start + size, "bytes", f"{value:#x}, neither text nor pointer", data.hex())
+            return OverwrittenBytes(place.start, place.start + size, "number", f"the floating-point number {real:g}", real)
+        return OverwrittenBytes(place.start, place.start + size, "bytes", f"{value:#x}, neither text nor pointer", data.hex())
 
     def _points(self, value: int) -> bool:
         return value >= self.target.arch.page and self.describer.region(value) is not None
 
     def _pointers(self, start: int) -> tuple[int, int]:
-        """The run of pointers around the one at `start`."""
+        """Return the range of adjacent pointers around the one at `start`."""
         size, arch = self.target.arch.word, self.target.arch
 
         def is_pointer(address: int) -> bool:
@@ -271,7 +277,7 @@ class Explainer:
         return low, high
 
     def _read_around(self, address: int, before: bool) -> bytes:
-        """What can be read of the AROUND, 64 or 16 bytes before or from an address."""
+        """Read up to AROUND, 64 or 16 bytes before or from an address, whichever is readable."""
         for count in (AROUND, 64, 16):
             data = self._read(address - count if before else address, count)
             if data:
@@ -287,7 +293,7 @@ class Explainer:
             return b""
 
     def _neighbours(self, address: int) -> tuple[Optional[Neighbour], Optional[Neighbour], Optional[Neighbour]]:
-        """The blocks before, around and after an address, in the same heap."""
+        """Return the blocks before, around and after an address, in the same heap."""
         blocks = self.session.directory.blocks
         index = blocks.find(address)
         following = blocks.at_or_after(address) if index < 0 else index + 1
@@ -300,8 +306,8 @@ class Explainer:
         return neighbour(before), neighbour(index), neighbour(following)
 
     def _in_one_heap(self, one: int, other: int) -> bool:
-        """Whether two addresses lie in one heap, or at most NEAR bytes apart. `one`: start of a
-        block before or after `other`."""
+        """Whether two addresses lie in one heap, or at most NEAR bytes apart.
+        `one`: start of a block before or after `other`."""
         blocks = self.session.directory.blocks
         gap = other - one - blocks.size(blocks.find(one)) if one < other else one - other
         if gap <= NEAR:
@@ -322,32 +328,39 @@ class Explainer:
 
 
 def _run_at(pattern: re.Pattern[bytes], data: bytes, at: int) -> tuple[int, int]:
-    """The match of the pattern that contains position `at`; empty where there is none."""
+    """Return the match of the pattern that contains position `at`; an empty one if there is
+    none."""
     return next((match.span() for match in pattern.finditer(data) if match.start() <= at < match.end()), (at, at))
 
 
 def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """The run of one byte that fills [first, last), if it is long enough to be a pattern."""
+    """Return the range of equal bytes around [first, last), if it is long enough to be a
+    pattern."""
     start, end = _run_at(re.compile(re.escape(data[first : first + 1]) + b"+"), data, first)
     return (start, end) if end >= last and end - start >= RUN else None
 
 
 def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """The text that the changed bytes begin with, if it fills them or a NUL follows."""
+    """Return the text that begins in the changed bytes, if it fills them or a NUL follows."""
     start, end = _run_at(_TEXT, data, first)
     whole = end >= last or data[end : end + 1] == b"\0"
     return (start, end) if whole and end - start >= RUN else None
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     safe = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     return safe if len(safe) <= 60 else safe[:28] + "…" + safe[-31:]
 
 
-def _cause(
-    before: Optional[Neighbour], at: Optional[Neighbour], after: Optional[Neighbour], written: Optional[Written], place: Range, overrun: int
+def _explain_cause(
+    before: Optional[Neighbour],
+    at: Optional[Neighbour],
+    after: Optional[Neighbour],
+    written: Optional[OverwrittenBytes],
+    place: Range,
+    overrun: int,
 ) -> str:
-    """The most likely cause, as a phrase."""
+    """Return the most likely cause, as a phrase."""
     if at is not None:
         freed = written is not None and written.sort != "link" and at.info.state in ("cached", "free")
         return "written through a pointer to the block after it was freed" if freed else ""
@@ -357,14 +370,15 @@ def _cause(
     if overrun and written.start < before.end - BARELY:
         return past_end
     if written.end > place.end and written.start == place.start and written.sort in ("text", "pointer"):
-        return "written before the start of the block behind it, or by a stray pointer"
+        return "written before the start of the next block, or by a stray pointer"
     if after is not None and abs(written.start - before.end) <= BARELY:
-        return f"{past_end}, or what follows it before its start"
+        return f"{past_end}, or the next block was written before its start"
     return f"most likely {past_end}"
 
 
-def first_each(problems: Sequence[Problem]) -> list[Problem]:
-    """The first problem of each damaged place, by address, corruption before limits of reading."""
+def select_first_problems(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the first problem of each damaged place, by address, corruption before limits of
+    reading."""
     kept: dict[tuple[int, int], Problem] = {}
     for problem in problems:
         place = problem.damaged or (problem.address, hash(problem.what))

@@ -1,4 +1,4 @@
-"""Reasons why a result is uncertain: corruption, totals that differ, memory of no allocator."""
+"""Reasons why a result is uncertain: corruption, totals that differ, unattributed memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.directory import list_names
-from findleaks.audit.missing_memory import missing_memory
+from findleaks.audit.missing_memory import find_missing_memory
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
@@ -20,75 +20,79 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc", "libumem")
-"""Modules with a malloc of their own that findleaks cannot read."""
+"""Modules with an allocator that findleaks cannot read."""
 
-STACK_LOOK = 1 << 20  # bytes examined from a stack pointer up
+STACK_LOOK = 1 << 20  # bytes above a stack pointer that are examined
 
 UNOWNED = 0.10
-"""Share of resident private memory that may have no known allocator without a warning."""
+"""Share of resident private memory that may be unattributed without a warning."""
 
 
 def result_warnings(session: Session, unread_reported: bool = False) -> Iterator[str]:
-    """One line for each reason, with its consequence. `unread_reported`: the command itself says
-    how much memory is not read."""
+    """Yield one line for each reason, with its consequence.
+    `unread_reported`: the command itself reports how much memory is not read."""
     if session.target.lacks:
         yield session.target.lacks
         return
     yield from (problem.what for problem in session.directory.problems)
     yield from _blank_stack_warning(session.target)
     yield from _unread_memory(session, unread_reported)
-    yield from (missing.sentence() for missing in missing_memory(session))
+    yield from (missing.sentence() for missing in find_missing_memory(session))
     if session.target.live and session.target.unread:
         yield _unread_sentence(session.target)
     if session.target.unknown_registers:
-        yield f"{session.target.unknown_registers} are not known: blocks that only they point to count as lost"
+        yield f"{session.target.unknown_registers} are unknown: blocks that only these registers refer to are reported as leaked"
 
 
-def trusted(session: Session) -> bool:
-    """Whether lost blocks can be trusted to be lost. False if memory that could hold references,
-    registers, part of a heap, or every thread is missing, or if no block was found at all."""
+def is_trusted(session: Session) -> bool:
+    """Whether leaks can be trusted.
+    False if memory that can hold references is missing (regions, registers, part of a heap, every
+    thread), or if no block was found."""
     target = session.target
-    missing = subtract(target.unread, target.excluded) or _missed(session, target.excluded) or missing_memory(session)
+    missing = (
+        subtract(target.unread, target.excluded) or _missing_reference_memory(session, target.excluded) or find_missing_memory(session)
+    )
     complete = not (missing or target.truncated or session.directory.problems)
     complete = complete and not target.unknown_registers and session.directory.blocks.totals(State.IN_USE).blocks > 0
-    return complete and bool(target.threads()) and not blank_stacks(target)
+    return complete and bool(target.threads()) and not find_blank_stacks(target)
 
 
-def _missed(session: Session, ranges: Sequence[Range]) -> list[Range]:
-    """The parts that may hold references: without what allocators keep for themselves, such as a
-    sanitizer's shadow."""
+def _missing_reference_memory(session: Session, ranges: Sequence[Range]) -> list[Range]:
+    """Return the missing ranges that can hold references: without memory that only allocators use,
+    such as the shadow memory of a sanitizer."""
     own = (part for allocator in session.directory.allocators for part in allocator.metadata()) if ranges else ()
     return subtract(merge_ranges(ranges), own)
 
 
 def target_warnings(session: Session) -> list[str]:
-    """The target's own, without one on memory that a core lacks and only allocators use."""
+    """Return the target's warnings, without one about missing memory that only allocators use."""
     target, found = session.target, session.target.warnings
     if not target.excluded:
         return found
-    missed = _missed(session, target.excluded)
+    missed = _missing_reference_memory(session, target.excluded)
     about = [excluded_warning(missed)] if missed else []
     return [other for one in found for other in (about if one == excluded_warning(target.excluded) else [one])]
 
 
 def _unread_sentence(target: Target) -> str:
-    """What a live process's memory could not be read."""
+    """Describe the memory of a live process that could not be read."""
     regions = target.regions()
     names = {regions[at].name or format_ranges([part]) for part in target.unread for at in [region_index(regions, part.start)] if at >= 0}
     amount = size(sum(end - start for start, end in target.unread))
     return f"{amount} of writable memory cannot be read ({some(sorted(names))}): pointers in it are not seen"
 
 
-def blank_stacks(target: Target) -> list[int]:
-    """Tids of threads whose stack is all zeros from the stack pointer up; no running thread's is.
+def find_blank_stacks(target: Target) -> list[int]:
+    """Return the tids of threads whose stack is all zeros from the stack pointer up.
+    No running thread has such a stack.
 
-    Where GDB 13's gcore cannot read a page, it writes the rest of that mapping as zeros
-    (gdb/gcore.c, gcore_copy_callback). glibc 2.42 and later guard stacks with such pages
-    (MADV_GUARD_INSTALL) inside one mapping of many stacks."""
+    If GDB 13's gcore cannot read a page, it writes the rest of that mapping as zeros (gdb/gcore.c,
+    gcore_copy_callback). glibc 2.42 and later guard stacks with such pages (MADV_GUARD_INSTALL)
+    inside one mapping of many stacks."""
     regions = target.regions()
     blank = set()
-    # Bytes from an earlier stack pointer to `zeros` are zero; if `ended`, the next is not. So each
-    # byte is examined once.
+    # All bytes from an earlier stack pointer to `zeros` are zero; if `ended`, the next byte is not.
+    # Each byte is therefore examined once, although stacks may share a mapping.
     zeros, ended = 0, False
     for thread in sorted(target.threads(), key=lambda thread: thread.sp):
         at = region_index(regions, thread.sp)
@@ -106,7 +110,8 @@ def blank_stacks(target: Target) -> list[int]:
 
 
 def _first_nonzero(target: Target, start: int, end: int) -> int:
-    """The first byte of [start, end) that is present and not zero, or `end`."""
+    """Return the address of the first byte of [start, end) that is present and not zero, or
+    `end`."""
     for low, high in target.nonzero(start, end):
         step = 256
         while low < high:
@@ -120,68 +125,70 @@ def _first_nonzero(target: Target, start: int, end: int) -> int:
 
 
 def _blank_stack_warning(target: Target) -> Iterator[str]:
-    blank, threads = len(blank_stacks(target)), len(target.threads())
+    blank, threads = len(find_blank_stacks(target)), len(target.threads())
     if blank:
         whose = f"{blank} of {threads} threads" if threads > 1 else "the only thread"
         yield (
-            f"the stack of {whose} is all zeros in this core, which GDB's gcore leaves where it comes upon a page it cannot read: what is "
-            "lost may be held from there. A core of the kernel's is whole, and so is the live process (--pid)"
+            f"the stack of {whose} is all zeros in this core: GDB's gcore writes zeros from the first page that it cannot read. "
+            "Blocks reported as leaked may be referenced from there; use a core written by the kernel, or the live process (--pid)"
         )
 
 
 def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
-    """Allocators that findleaks cannot read, and anonymous memory that belongs to no known one."""
+    """Yield warnings about allocators that findleaks cannot read, and about unattributed memory."""
     directory = session.directory
     others = ", ".join(sorted(name for name in _module_names(session) if name.startswith(OTHERS)))
     if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({others} is loaded)" if others else ""
-        unowned, _ = _unowned(session, _managed(session))
+        unowned, _ = _count_unattributed(session, _managed(session))
         memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(list_names())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
         if not any(part.bytes for part in _managed(session)):
-            yield f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"
+            yield f"{found}{loaded}: leaks cannot be determined; {memory}. `whatis` still works"
         return
-    unowned, total = _unowned(session)
+    unowned, total = _count_unattributed(session)
     if others:
         yield (
-            f"{others} is loaded, whose blocks findleaks cannot read: its memory counts as root "
-            f"memory ({size(unowned)} of anonymous writable memory belongs to no known allocator)"
+            f"{others} is loaded, and findleaks cannot read its blocks: its memory counts as root "
+            f"memory ({size(unowned)} of anonymous writable memory is unattributed)"
         )
         return
     if reported:
         return
     if unowned > max(UNOWNED * total, 1 << 20):
-        unowned, total = _unowned(session, _managed(session))
+        unowned, total = _count_unattributed(session, _managed(session))
     if unowned > max(UNOWNED * total, 1 << 20):
-        share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) belongs to no known allocator"
-        yield f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not seen"
+        share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) is unattributed"
+        yield f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not detected"
 
 
 def _managed(session: Session) -> list[Part]:
     return [part for runtime in session.runtimes for part in runtime.parts()]
 
 
-def notes(session: Session) -> list[str]:
-    """A sentence for each thing known, or not known, of managed runtimes' memory."""
+def list_runtime_notes(session: Session) -> list[str]:
+    """Return a sentence for each fact about managed memory that is known, or missing."""
     return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
-def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
-    """Resident bytes of unowned and of all private memory; mapped ones if residency is unknown.
-    Unowned is what is anonymous and writable, but no stack, no part of a loaded file, of no known
-    allocator, and not in `managed`."""
+def _count_unattributed(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
+    """Count unattributed private memory and all private memory, in resident bytes (mapped if
+    residency is unknown).
+
+    Unattributed memory is anonymous and writable. It is no stack, no part of a loaded file, of no
+    known allocator, and not in `managed`."""
     target = session.target
     private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
     anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
     unowned = subtract(anonymous, subtract(anonymous, session.root_memory))
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
     unowned = subtract(unowned, merge_ranges([*others, *(piece for part in managed for piece in part.ranges)]))
-    held = [_resident(session, ranges) for ranges in (unowned, private)]
+    held = [_count_resident(session, ranges) for ranges in (unowned, private)]
     return held[0], max(held[1], held[0], 1)
 
 
-def _resident(session: Session, ranges: Sequence[Range]) -> int:
-    """Bytes in memory or in swap, by the residency that the command asked for, if it did."""
+def _count_resident(session: Session, ranges: Sequence[Range]) -> int:
+    """Count bytes in memory or in swap, by the residency that the command read, if it did."""
     found, pages = 0, session.presence
     for start, end in ranges:
         if pages is not None:
@@ -193,9 +200,9 @@ def _resident(session: Session, ranges: Sequence[Range]) -> int:
 
 
 def managed_heaps(session: Session) -> str:
-    """ " (the managed heap of Ruby would be such memory)", or "" """
+    """Return " (it may be the managed heap of Ruby)"; "" if no runtime may own such memory."""
     owners = heap_owners(_module_names(session), {allocator.name for allocator in session.directory.allocators})
-    return f" (the managed heap of {' and '.join(owners)} would be such memory)" if owners else ""
+    return f" (it may be the managed heap of {' and '.join(owners)})" if owners else ""
 
 
 def _module_names(session: Session) -> list[str]:

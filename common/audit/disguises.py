@@ -1,4 +1,4 @@
-"""Disguised pointers that count as references: as sentences, as results, and by block."""
+"""Disguised pointers that count as references: as sentences, as typed results, and by block."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ MAX_PARTLY = 3
 
 
 class _Wording(NamedTuple):
-    """How sentences name the pointers of a disguise."""
+    """Words for the pointers of one kind of disguise."""
 
-    name: str  # of one; "s" makes it plural
-    detail: str  # what such a pointer consists of, with the form's {base}, {shift} and {scale}
-    examples: str = ""  # where readers may know it from
+    name: str  # of one pointer; "s" makes the plural
+    detail: str  # the form of such a pointer, with {base}, {shift} and {scale}
+    examples: str = ""  # well-known code that uses it
 
 
 _WORDING = {
     Disguise.TAGGED: _Wording("tagged pointer", "tags in the top 16 bits", "boost::lockfree or NaN boxing"),
-    Disguise.UNALIGNED: _Wording("unaligned pointer", "at an address that is no multiple of a word", "packed structures or epoll_event[]"),
+    Disguise.UNALIGNED: _Wording(
+        "unaligned pointer", "at an address that is not a multiple of the word size", "packed structures or epoll_event[]"
+    ),
     Disguise.SHIFTED_LEFT: _Wording("shifted pointer", "address << {shift}"),
     Disguise.SHIFTED_RIGHT: _Wording("shifted pointer", "address >> {shift}"),
     Disguise.COMPRESSED: _Wording("compressed pointer", "32 bits, {base:#x} + value × {scale}"),
@@ -40,7 +42,8 @@ _WORDING = {
 
 
 class DisguisedReference(NamedTuple):
-    """A disguised pointer at `address` to `value`; `source`: index of its block, -1 in a root."""
+    """A disguised pointer at `address` that refers to `value`. `source`: index of its block, -1 for
+    roots."""
 
     address: int
     value: int
@@ -49,17 +52,18 @@ class DisguisedReference(NamedTuple):
 
     @property
     def name(self) -> str:
-        """ "tagged pointer: tags in the top 16 bits" """
-        return described(self.form)
+        """Name of the disguise: "tagged pointer: tags in the top 16 bits"."""
+        return describe_form(self.form)
 
 
-def described(form: Form) -> str:
-    """ "tagged pointer: tags in the top 16 bits" """
+def describe_form(form: Form) -> str:
+    """Describe a form of disguise: "tagged pointer: tags in the top 16 bits"."""
     return f"{_WORDING[form.kind].name}: {_detail(form)}"
 
 
-def _users(form: Form) -> str:
-    """ "tagged pointers (tags in the top 16 bits, as in boost::lockfree or NaN boxing)" """
+def _describe_pointers(form: Form) -> str:
+    """Describe pointers of a form: "tagged pointers (tags in the top 16 bits, as in boost::lockfree
+    or NaN boxing)"."""
     words = _WORDING[form.kind]
     examples = f", as in {words.examples}" if words.examples else ""
     return f"{words.name}s ({_detail(form)}{examples})"
@@ -69,23 +73,23 @@ def _detail(form: Form) -> str:
     return _WORDING[form.kind].detail.format(base=form.base, shift=form.shift, scale=1 << form.shift)
 
 
-def sentences(session: Session) -> Iterator[str]:
-    """What counts as reachable by disguised pointers, which groups have some, and what was not
-    searched."""
+def describe_disguises(session: Session) -> Iterator[str]:
+    """Yield sentences on the blocks that are reachable by disguised pointers, the groups that have
+    some, and the memory that was not searched."""
     found = session.disguised
     for one in found.conventions:
         if one.blocks:
-            yield (
-                f"{blocks(one.blocks)}{_sizes(one.sizes)} {'is' if one.blocks == 1 else 'are'} referenced only by {_users(one.form)}: "
-                f"they count as reachable; --heuristics none reports them as leaked"
-            )
+            count = f"{blocks(one.blocks)}{_sizes(one.sizes)} {'is' if one.blocks == 1 else 'are'}"
+            why = f"referenced only by {_describe_pointers(one.form)}"
+            yield f"{count} {why}: they count as reachable; --heuristics none reports them as leaked"
     if found.held.blocks > sum(one.blocks for one in found.conventions):
-        yield f"with what only these blocks refer to, {blocks(found.held.blocks)} ({size(found.held.bytes)}) count as reachable"
-    for part in partly(session)[:MAX_PARTLY]:
+        count = f"{blocks(found.held.blocks)} ({size(found.held.bytes)})"
+        yield f"together with the blocks that only these refer to, {count} count as reachable"
+    for part in list_partly_disguised(session)[:MAX_PARTLY]:
         count = f"{number(part.blocks)} of {number(part.of)} leaked blocks of {number(part.size)} B"
-        yield f"{count} have a disguised pointer from live memory: {_users(part.form)}"
+        yield f"{count} have a disguised pointer from live memory: {_describe_pointers(part.form)}"
     if found.left_out:
-        yield f"disguised pointers to these blocks were searched for in a sample of the memory ({size(found.left_out)})"
+        yield f"only a sample of the memory ({size(found.left_out)}) was searched for disguised pointers to these blocks"
 
 
 def _sizes(sizes: Sequence[int]) -> str:
@@ -96,8 +100,8 @@ def _sizes(sizes: Sequence[int]) -> str:
     return f" of {', '.join(words)} B and {number(more)} more sizes" if more > 0 else f" of {some(words)} B"
 
 
-def partly(session: Session) -> Sequence[Partly]:
-    """Groups some of whose leaked blocks have a disguised pointer, the largest first."""
+def list_partly_disguised(session: Session) -> Sequence[Partly]:
+    """Return the groups in which some leaked blocks have a disguised pointer, the largest first."""
     return sorted(session.disguised.partly, key=lambda one: (-one.blocks * one.size, one.size))
 
 
@@ -107,12 +111,12 @@ def disguised_pointers(session: Session) -> Disguised:
     return Disguised(
         conventions=[_convention(one) for one in found.conventions],
         held=Amount.of(found.held),
-        partly=[_part(one) for one in partly(session)],
+        partly=[_part(one) for one in list_partly_disguised(session)],
         left_out=found.left_out,
     )
 
 
-# Few programs use disguised pointers: what has their conventions is imported where it is used.
+# Few programs use disguised pointers, so results for them are imported on use.
 
 
 def _convention(one: DisguiseConvention) -> DisguisedConvention:
@@ -128,20 +132,21 @@ def _part(one: Partly) -> DisguisedPart:
 
 
 def _form(form: Form) -> tuple[str, Optional[int], Optional[int]]:
-    """A form's name, base and shift."""
+    """Return a form's name, base and shift."""
     compressed = form.kind == Disguise.COMPRESSED
     return form.kind.name.lower(), form.base if compressed else None, form.shift if compressed or form.shift else None
 
 
-def referred(session: Session) -> frozenset[int]:
-    """Indices of the blocks that a disguised pointer refers to."""
-    return session.once(referred, lambda: frozenset(edge & NO_BLOCK for edge in session.disguised.edges))
+def list_disguised_targets(session: Session) -> frozenset[int]:
+    """Return the indices of the blocks that a disguised pointer refers to."""
+    return session.once(list_disguised_targets, lambda: frozenset(edge & NO_BLOCK for edge in session.disguised.edges))
 
 
 def disguised_references(session: Session, target: int, source: int = -2) -> Iterator[DisguisedReference]:
-    """The disguised pointers to block `target`: from block `source`, -1 for roots, or from all."""
+    """Yield the disguised pointers to block `target`. `source`: only those in this block, -1 for
+    roots."""
     found = session.disguised
-    if target not in referred(session):
+    if target not in list_disguised_targets(session):
         return
     start = session.directory.blocks.address(target)
     wanted = None if source == -2 else (source if source >= 0 else NO_BLOCK)

@@ -1,7 +1,8 @@
-"""Fields of an owner (a block or a root): its words, and what each of them alone retains.
+"""Fields of an owner (a block or a root): its words, and the memory that each of them retains
+alone.
 
-A container's nodes point to one another, so none dominates the others: the owner's words retain
-them all. Words that are the head of one container are therefore one field."""
+The nodes of a container point to one another, so none dominates the others: only the owner's words
+together retain them. The words that form the head of one container are therefore one field."""
 
 from __future__ import annotations
 
@@ -13,24 +14,26 @@ from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.audit.containers import Container
-from findleaks.audit.containers.hashes import chained
-from findleaks.audit.containers.reader import Place, Reader
-from findleaks.audit.containers.recognise import NEAR, Test, found_in, headed
-from findleaks.audit.pointer_words import MANY, Words, read_words
+from findleaks.audit.containers.hashes import recognise_chained_table
+from findleaks.audit.containers.reader import BlockPlace, ContainerReader
+from findleaks.audit.containers.recognise import NEAR, Test, find_containers, recognise_one_word_head
+from findleaks.audit.pointer_words import MANY, OwnerWords, read_owner_words
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
 
-MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they lead to
-LOOKED = 8 * MOST  # pointers outside arrays examined; beyond, only their blocks' sizes are known
-CHUNK = 1 << 16  # words grouped by what they lead to between two checks for Ctrl-C
+MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they refer to
+# Most pointers outside arrays that are examined; of more, only the sizes of their blocks are known.
+LOOKED = 8 * MOST
+CHUNK = 1 << 16  # words grouped by target between two checks for Ctrl-C
 
 RUN = 8
-"""Fewest pointers to blocks alike, only zeros in between, that may be a hash table's buckets."""
+"""Fewest pointers to similar blocks, with only zeros between them, that may be buckets of a hash
+table."""
 
-ALIKE = 8  # fewest fields that become one row; of fewer, their names say more
+ALIKE = 8  # fewest fields that become one row; fewer are shown by name
 RATIO = 2  # a group's largest field retains at most this many times as much as its smallest
 
 NOTHING = Totals(0, 0)
@@ -38,50 +41,61 @@ NOTHING = Totals(0, 0)
 
 @dataclass
 class Field:
-    """Some words of an owner. `look` finds the container that they head only when asked for: it
-    walks all nodes, and most fields are never shown."""
+    """One or several words of an owner that form a field.
 
-    spans: list[Range]  # addresses of the words; if many, only of the first
-    places: list[Place]  # blocks that they point to; if many, only the first
+    `look` finds the container that has these words as its head. It is called on demand: it walks
+    all nodes, and most fields are never shown."""
+
+    spans: list[Range]  # addresses of the words; if many, of the first one only
+    places: list[BlockPlace]  # blocks that the words point to; if many, only the first
     found: Optional[Container] = None
-    name: str = ""  # the register's, for a register
+    name: str = ""  # name of the register, for a field in a register
     totals: Totals = NOTHING
-    node: int = 0  # of Fields.tree
+    node: int = 0  # node of this field in Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
-    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # of all, if many
-    alike: int = 1  # number of fields to blocks of about the same size that are taken together
+    # Values of all words, if many.
+    values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
+    # Number of fields merged into this one: all refer to blocks of about the same size.
+    alike: int = 1
 
     @property
     def container(self) -> Optional[Container]:
-        """The container that has these words as its head."""
+        """The container that has these words as its head; None if there is none."""
         if self.look is not None:
             self.found, self.look = self.look(), None
         return self.found
 
 
 class Fields(NamedTuple):
-    """An owner's fields."""
+    """The fields of one owner."""
 
     all: list[Field]  # the largest first
     tree: Dominators
-    shared: Totals  # what only several of them together retain
+    shared: Totals  # memory that only several fields together retain
 
 
-def fields_of(
-    session: Session, reader: Reader, whole: Dominators, node: int, memory: Sequence[Range], registers: Iterable[tuple[str, int]] = ()
+def read_fields(
+    session: Session,
+    reader: ContainerReader,
+    whole: Dominators,
+    node: int,
+    memory: Sequence[Range],
+    registers: Iterable[tuple[str, int]] = (),
 ) -> Fields:
-    """Fields of the owner `node` of `whole`; its words: `memory` and `registers` (name, value)."""
-    read = read_words(session, reader, memory)
+    """Return the fields of the owner `node` in the tree `whole`.
+
+    Its words are in `memory` and in `registers` (name, value)."""
+    read = read_owner_words(session, reader, memory)
     whole_arrays = [_array_field(reader, *run) for run in read.runs]
     named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
     named = list({one.places[0].block: one for one in named}.values())
     if len(read.values) > LOOKED:
-        return _with_totals(session, whole, node, [*whole_arrays, *_grouped_by_size(session, reader, read), *named])
+        return _with_totals(session, whole, node, [*whole_arrays, *_group_by_size(session, reader, read), *named])
     words = {address: value for address, value in zip(read.addresses, read.values) if range_at(reader.heaps, value) is not None}
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
     held: dict[int, bool] = {}
 
-    def wanted(place: Place) -> bool:
+    def wanted(place: BlockPlace) -> bool:
         if place.block not in held:
             held[place.block] = whole.idom(place.block) == node
         return held[place.block]
@@ -89,24 +103,24 @@ def fields_of(
     arrays = list(_arrays(reader, places))
     taken = merge_ranges(span for container in arrays for span in container.spans)
     left = {address: value for address, value in words.items() if range_at(taken, address) is None}
-    alone = _same_target(left, places)
+    alone = _find_same_target(left, places)
     containers: list[Container] = []
     found: Optional[Fields] = None
     while True:
-        heads = found_in(reader, left, wanted, alone.__contains__) if len(left) <= MOST else []
+        heads = find_containers(reader, left, wanted, alone.__contains__) if len(left) <= MOST else []
         if found is not None and not any(made.words for made in heads if not any(made is one for one in containers)):
             return found  # no new container took a word of another field
         containers = heads
-        fields = _grouped(reader, words, places, [*arrays, *containers], wanted, alone if len(left) <= MOST else words.keys())
-        found = _with_totals(session, whole, node, [*whole_arrays, *_merged_by_size(fields), *named])
-        more = _near_shared(left, places, found.tree) - alone if len(left) <= MOST else set()
+        fields = _group_words(reader, words, places, [*arrays, *containers], wanted, alone if len(left) <= MOST else words.keys())
+        found = _with_totals(session, whole, node, [*whole_arrays, *_merge_by_size(fields), *named])
+        more = _find_near_shared(left, places, found.tree) - alone if len(left) <= MOST else set()
         if not more:
             return found
         alone |= more
 
 
 def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Field]) -> Fields:
-    """Compute what each field retains, and what they share."""
+    """Compute the memory that each field retains alone, and the memory that several share."""
     tree = whole.within(node, len(fields))
     for number, one in enumerate(fields):
         if one.values:
@@ -121,8 +135,8 @@ def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Fi
     return Fields(kept, tree, tree.retained(SHARED))
 
 
-def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[int]:
-    """The words that point to the same block as another word."""
+def _find_same_target(words: Mapping[int, int], places: Mapping[int, BlockPlace]) -> set[int]:
+    """Return the addresses of words that point to the same block as another word."""
     by_block: dict[int, list[int]] = {}
     for address in words:
         if address in places:
@@ -130,9 +144,10 @@ def _same_target(words: Mapping[int, int], places: Mapping[int, Place]) -> set[i
     return {address for same in by_block.values() if len(same) > 1 for address in same}
 
 
-def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Dominators) -> set[int]:
-    """Words near one whose block is also reached another way: perhaps a list's head and tail, which
-    are one field. A head without such a word near it is a field by itself, whatever it heads."""
+def _find_near_shared(words: Mapping[int, int], places: Mapping[int, BlockPlace], tree: Dominators) -> set[int]:
+    """Return the addresses of words near one whose block is also reached another way.
+    They may be the head and tail of a list, which are one field. A word without such a neighbour is
+    a field by itself, whatever container it heads."""
     order = list(words)
     found: set[int] = set()
     for number, address in enumerate(order):
@@ -141,27 +156,31 @@ def _near_shared(words: Mapping[int, int], places: Mapping[int, Place], tree: Do
     return found
 
 
-def _array_field(reader: Reader, run: Range, values: array[int]) -> Field:
-    """An array of pointers inside the owner as a field."""
+def _array_field(reader: ContainerReader, run: Range, values: array[int]) -> Field:
+    """Return an array of pointers inside the owner as a field."""
     start, end = run
-    made = chained(reader, start, end, (start, end), whole=True) or Container("array of pointers", start, end, len(values), "pointers")
+    made = recognise_chained_table(reader, start, end, (start, end), whole=True) or Container(
+        "array of pointers", start, end, len(values), "pointers"
+    )
     return Field([run], reader.first_place(values), made, values=values)
 
 
-def about(size: int) -> int:
-    """A key that is the same for sizes that are about the same."""
+def size_key(size: int) -> int:
+    """Return the key of a size. Sizes that are about the same have the same key."""
+    # Below 1 KiB, each size is its own key. Above, the key consists of the bit length and the four
+    # highest bits: 5,000 and 5,100 have the same key, 5,000 and 6,000 do not.
     bits = size.bit_length()
     return size if bits <= 10 else bits << 10 | size >> bits - 4
 
 
-def _merged_by_size(fields: list[Field]) -> list[Field]:
-    """At most MOST fields: beyond, those that lead to blocks of about the same size are merged."""
+def _merge_by_size(fields: list[Field]) -> list[Field]:
+    """Return at most MOST fields. Those beyond are merged by the size of their blocks."""
     if len(fields) <= MOST:
         return fields
     together: dict[int, list[Field]] = {}
     for one in fields:
         if one.found is None:
-            together.setdefault(about(one.places[0].size), []).append(one)
+            together.setdefault(size_key(one.places[0].size), []).append(one)
     made = [one for one in fields if one.found is not None]
     for same in together.values():
         values = array("Q", [place.start + place.offset for one in same for place in one.places])
@@ -169,14 +188,14 @@ def _merged_by_size(fields: list[Field]) -> list[Field]:
     return made
 
 
-def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Field]:
-    """One field for each size of blocks that the words lead to."""
+def _group_by_size(session: Session, reader: ContainerReader, read: OwnerWords) -> list[Field]:
+    """Return one field for each size of blocks that the words refer to."""
     made: dict[int, Field] = {}
     for first in range(0, len(read.values), CHUNK):
         session.report_progress("reading fields", first / len(read.values))
         some = read.values[first : first + CHUNK]
         _, sizes = reader.blocks.find_all(some)
-        by_size = {size: made.setdefault(about(size), Field([], [])) for size in dict.fromkeys(sizes) if size}
+        by_size = {size: made.setdefault(size_key(size), Field([], [])) for size in dict.fromkeys(sizes) if size}
         for number, (value, size) in enumerate(zip(some, sizes)):
             if size:
                 one = by_size[size]
@@ -189,10 +208,10 @@ def _grouped_by_size(session: Session, reader: Reader, read: Words) -> list[Fiel
     return [one for one in made.values() if one.places]
 
 
-def _grouped(
-    reader: Reader,
+def _group_words(
+    reader: ContainerReader,
     words: Mapping[int, int],
-    places: Mapping[int, Place],
+    places: Mapping[int, BlockPlace],
     containers: Sequence[Container],
     wanted: Test,
     looked: Set[int],
@@ -202,12 +221,12 @@ def _grouped(
     taken = merge_ranges(span for container in containers for span in container.spans)
     order = list(places)
 
-    def within(spans: Iterable[Range]) -> list[Place]:
+    def within(spans: Iterable[Range]) -> list[BlockPlace]:
         found = [order[bisect_left(order, span.start) : bisect_left(order, span.end)] for span in spans]
         return [places[address] for part in found for address in part]
 
     fields = [Field(made.spans, within(made.spans), made) for made in containers]
-    # Words that point to one block are one field, such as a buffer's begin and end.
+    # Words that point to one block are one field: for example, the begin and end of a buffer.
     same: dict[int, Field] = {}
     for address, place in places.items():
         if range_at(taken, address) is None:
@@ -215,21 +234,21 @@ def _grouped(
             one.spans.append(Range(address, address + reader.size))
             one.places.append(place)
             if address not in looked and wanted(place):
-                one.look = partial(headed, reader, address, words[address], place)
+                one.look = partial(recognise_one_word_head, reader, address, words[address], place)
     return fields + list(same.values())
 
 
-def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
-    """Arrays of pointers inside the owner: buckets of hash tables, and others."""
+def _arrays(reader: ContainerReader, places: Mapping[int, BlockPlace]) -> Iterator[Container]:
+    """Yield arrays of pointers inside the owner: buckets of hash tables, and others."""
     run: list[int] = []
     for address, place in [*places.items(), (0, None)]:
-        like = run and place is not None and (len(run) >= MANY or reader.alike_or_same(places[run[0]], place))
-        if like and reader.zeros(run[-1] + reader.size, address):
+        like = run and place is not None and (len(run) >= MANY or reader.is_alike_or_same(places[run[0]], place))
+        if like and reader.is_zero(run[-1] + reader.size, address):
             run.append(address)
             continue
         if len(run) >= RUN:
             start, end = run[0], run[-1] + reader.size
-            made = chained(reader, start, end, (start, end), whole=True)
+            made = recognise_chained_table(reader, start, end, (start, end), whole=True)
             if made is None and len(run) >= MANY:
                 made = Container("array of pointers", start, end, len(run), "pointers")
             if made is not None:
@@ -241,19 +260,22 @@ def _arrays(reader: Reader, places: Mapping[int, Place]) -> Iterator[Container]:
 
 
 def group_fields(fields: Sequence[Field], name: Callable[[Field], str]) -> list[list[Field]]:
-    """Fields one by one, or in groups of at least ALIKE; largest groups and fields first. `name`:
-    what a field leads to, the same for all of a type or size."""
+    """Return single fields, and groups of at least ALIKE fields; the largest groups and fields
+    first.
+    `name` returns the name of a field's target, which is the same for all targets of a type or
+    size."""
     found = [group for same in _by_target(fields, name) for group in _by_amount(same)]
-    return sorted(found, key=lambda group: -retained_by(group).bytes)
+    return sorted(found, key=lambda group: -sum_retained(group).bytes)
 
 
-def retained_by(fields: Iterable[Field]) -> Totals:
-    """What fields of one owner retain together."""
+def sum_retained(fields: Iterable[Field]) -> Totals:
+    """Return the memory that fields of one owner retain together."""
     return Totals.sum_of(one.totals for one in fields)
 
 
 def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
-    """Fields to the same kind of block, in the order given; the others one by one."""
+    """Yield groups of fields with the same kind of target, in the order given, and the others
+    singly."""
     by_place: dict[tuple[str, int, int], list[Field]] = {}
     for number, one in enumerate(fields):
         place = one.places[0] if one.places else None
@@ -272,7 +294,7 @@ def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterato
 
 
 def _by_amount(same: Sequence[Field]) -> Iterator[list[Field]]:
-    """Fields of one kind that retain about as much together; the others one by one."""
+    """Yield groups of fields that retain about the same amount, and the others singly."""
     order = sorted(same, key=lambda one: -one.totals.bytes)
     first = 0
     for at in range(1, len(order) + 1):

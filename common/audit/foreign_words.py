@@ -1,9 +1,9 @@
-"""Words of a process with a managed runtime that other code than the runtime has written.
+"""Words that native code other than the managed runtime has written.
 
-A runtime reserves, maps and unmaps memory all the time, and keeps addresses of it: in its own data
-and blocks, on stacks, in its heap. Such words say nothing of memory that a core lacks. Those of
-other code do: of the data of other modules (a JNI library, an addon of Node's, the C part of a Go
-program), and of blocks that only this data retains."""
+A managed runtime reserves, maps and unmaps memory all the time, and stores addresses of it: in its
+data, in its blocks, on stacks, and in its heap. Such words do not show that memory is missing from
+a core. Words of other code do: in the data of other modules (a JNI library, an addon of Node, the C
+part of a Go program), and in blocks that only this data retains."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from findleaks.target.base import Module, Range
 from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
 
 _C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
-"""Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
-_MOST_DATA = 64 << 20  # bytes of modules' data searched for references to blocks
-_MOST_NAMED = 20_000  # words of data shared with a runtime whose variables are looked up
-_PATHS = 16  # blocks whose paths are looked at, each of which takes 20 ms in a JVM
-_OTHER, _FOREIGN = 0, 1  # roots
+"""Modules that store addresses of unmapped memory: glibc stores a hint for the next arena."""
+_MOST_DATA = 64 << 20  # most bytes of modules' data that are searched for references to blocks
+_MOST_NAMED = 20_000  # most words of data shared with a runtime whose variables are looked up
+_PATHS = 16  # most blocks whose path is computed: each takes 20 ms in a JVM
+_OTHER, _FOREIGN = 0, 1  # numbers of the two roots
 
 
 def in_c_library(module: Module) -> bool:
@@ -33,14 +33,14 @@ def in_c_library(module: Module) -> bool:
 
 
 class ForeignWords:
-    """Which words other code than the session's runtimes has written. Computed on demand."""
+    """Decides which words were written by code other than the runtimes'. Computed on demand."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[int, bool] = {}  # by block, what _is_retained said
+        self._known: dict[int, bool] = {}  # by block: the result of _is_retained
 
     def has(self, address: int) -> bool:
-        """Whether the word at this address is one."""
+        """Whether code other than the runtimes' wrote the word at this address."""
         index = self._session.directory.blocks.find(address)
         if index < 0:
             return self._is_in_data(address)
@@ -50,8 +50,8 @@ class ForeignWords:
 
     @cached_property
     def _modules(self) -> list[Module]:
-        """Modules other than runtimes' and the C library's. The libraries in the folders of a
-        JVM's are its own."""
+        """Modules other than those of runtimes and of the C library.
+        All libraries in the folders of a JVM belong to the JVM."""
         runtimes = self._session.runtimes
         names = {runtime.where for runtime in runtimes if not runtime.shares_module}
         modules = self._session.target.modules()
@@ -69,8 +69,10 @@ class ForeignWords:
         return not shared or (bool(name) and not any(runtime.is_own_name(name) for runtime in shared))
 
     def _is_retained(self, index: int) -> bool:
-        """Whether foreign data alone retains a block. The dominator tree needs another scan of all
-        roots: without it, the paths of a few blocks show that they begin elsewhere."""
+        """Whether foreign data alone retains a block.
+
+        The dominator tree needs another scan of all roots. To avoid it, the paths of a few blocks
+        are computed first: if they begin elsewhere, the answer is no."""
         if not self._referred:
             return False
         if len(self._known) < _PATHS:
@@ -84,8 +86,9 @@ class ForeignWords:
 
     @cached_property
     def _data(self) -> list[Range]:
-        """Root memory of foreign modules. Of the data that they share with a runtime these are the
-        words that point into heaps and belong to other variables than the runtime's."""
+        """Root memory of foreign modules.
+        In data that is shared with a runtime, only words count that point into heaps and belong to
+        variables other than the runtime's."""
         names = {runtime.where for runtime in self._session.runtimes}
         shared = [one for one in self._modules if os.path.basename(one.path) in names]
         own = self._root_memory(one for one in self._modules if one not in shared)
@@ -133,7 +136,7 @@ class ForeignWords:
 
     @cached_property
     def _tree(self) -> Dominators:
-        """Dominators below foreign data, and below all other roots."""
+        """Dominator tree with two roots: foreign data, and all other roots."""
         session = self._session
         bounds, numbers = array("Q", [0]), array("I", [_OTHER])
         for start, end in self._data:

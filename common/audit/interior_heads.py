@@ -1,4 +1,4 @@
-"""The block from which most of what is possible is reached, and the pointer into its middle."""
+"""The block from which most possibly leaked memory is reached, and the interior pointer to it."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from findleaks.audit.references import Reference, references_to
+from findleaks.audit.references import Reference, find_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, counted, number, size
 from findleaks.session import Session
 
-MOST_POINTERS = 1000  # pointers into one block that are looked at
+MOST_POINTERS = 1000  # most pointers into one block that are examined
 
 
-class Head(NamedTuple):
-    """A possible block that reachable memory has a pointer into."""
+class InteriorHead(NamedTuple):
+    """A possibly leaked block that reachable memory has a pointer into the middle of."""
 
     address: int
     size: int
-    total: Totals  # itself, and the possible blocks that are counted under it
-    heads: int  # of the process
-    pointers: tuple[Reference, ...]  # into its middle, from reachable memory; some if many
+    total: Totals  # the block, and the possibly leaked blocks that are counted under it
+    heads: int  # number of such heads in the process
+    pointers: tuple[Reference, ...]  # from reachable memory; if there are many, some of them
 
     def title(self, found: Totals, part: int) -> str:
-        """The finding, of `found`, which are `part` percent of what is in use."""
+        """Return the first sentence of the finding. `found`: all possible leaks, `part` percent of
+        the memory in use."""
         through = "one pointer" if len(self.pointers) == 1 else f"{number(len(self.pointers))} pointers"
         most = "All of it is" if self.total == found else f"{size(self.total.bytes)} of it is"
-        title = f"Possibly leaked: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of what is in use."
+        title = f"Possibly leaked: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of the memory in use."
         return f"{title} {most} reached through {through} into the middle of one block."
 
     def cause(self, found: Totals) -> str:
-        """Where the pointer is, and how far into which block it points."""
+        """Return the sentence on the place of the pointer, and on its distance from the block's
+        start."""
         first = self.pointers[0]
         where = f"The word at {first.address:#x}" if first.address else f"Register {first.register} of thread {first.tid}"
         into = f"{where} points {number(first.value - self.address)} B into the block of {number(self.size)} B at {self.address:#x}"
-        others = f"; the rest is reached from {counted(self.heads - 1, 'other block')} alike" if self.total != found else ""
-        return f"{into}: a pointer that the program uses, or a stray number{others}."
+        others = f"; the rest is reached from {counted(self.heads - 1, 'other block')} in the same way" if self.total != found else ""
+        return f"{into}: a pointer that the program uses, or a number that looks like one{others}."
 
     def json(self) -> dict[str, object]:
-        """Facts of the finding."""
+        """Return the facts of the finding, for JSON."""
         return {
             "block": hex(self.address),
             "size": self.size,
@@ -53,9 +55,9 @@ class Head(NamedTuple):
         }
 
 
-def largest_head(session: Session, graph: Graph) -> Optional[Head]:
-    """The head under which most bytes are counted; None if each possible block is one, or if the
-    pointers into it are not found."""
+def find_largest_head(session: Session, graph: Graph) -> Optional[InteriorHead]:
+    """Return the head under which the most bytes are counted.
+    None if every possible block is a head, or if no pointer into it is found."""
     heads, owned = graph.heads(), session.directory.blocks
     if not heads:
         return None
@@ -66,13 +68,13 @@ def largest_head(session: Session, graph: Graph) -> Optional[Head]:
     pointers = tuple(sorted(found, key=lambda one: not one.address))  # registers last
     if not pointers:
         return None
-    return Head(address, own, Totals(1 + below.blocks, own + below.bytes), len(heads), pointers)
+    return InteriorHead(address, own, Totals(1 + below.blocks, own + below.bytes), len(heads), pointers)
 
 
 def _pointers(session: Session, graph: Graph, start: int, length: int) -> Iterator[Reference]:
-    """Live pointers into the middle of a block, from roots and reachable blocks."""
+    """Yield live pointers into the middle of a block, from roots and reachable blocks."""
     owned = session.directory.blocks
-    for reference in references_to(session, start + 1, start + length):
+    for reference in find_references(session, start + 1, start + length):
         source = owned.find(reference.address) if reference.address else -1
         if reference.live and (source < 0 or graph.kind(source) == Kind.REACHABLE):
             yield reference

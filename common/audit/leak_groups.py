@@ -1,4 +1,4 @@
-"""Groups of lost blocks as users see them: by content, without suppressed ones, and merged."""
+"""Groups of leaked blocks as users see them: by content, without suppressed ones, and merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.block_type import block_type, label_names
+from findleaks.audit.block_type import find_block_type, label_names
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
@@ -27,34 +27,35 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 
-HINT = 64  # bytes of a block searched for a readable string
+HINT = 64  # bytes of a block in which a readable string is looked for
 
 MANY = 10_000
-"""Most lost blocks without a type in their first word that are examined one by one: about 0.1 s. Of
-more, only an example of each group is."""
+"""Most leaked blocks without a type in their first word that are examined one by one: about 0.1 s.
+If there are more, only an example of each group is examined."""
 
-_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")  # in Graph.kinds
+# Matches such blocks in Graph.kinds.
+_LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
 
 TRACK_SECONDS = 30
-"""For which `track` is suggested."""
+"""Seconds of `track` in the suggested command."""
 
 
 def kind_word(kind: Kind) -> amounts.Kind:
-    """The word for a kind in results."""
+    """Return the word for a kind in results."""
     return cast(amounts.Kind, kind.name.lower())
 
 
 class Leak(NamedTuple):
-    """A group of lost blocks alike."""
+    """A group of similar leaked blocks."""
 
     kind: Kind
     type: str
     hint: str
-    smallest: int  # usable size
-    largest: int  # differs only in merged groups and those of managed objects
-    cycle: int  # blocks in the leader's cycle; 1: no cycle; 0: the leaders differ
+    smallest: int  # usable size in bytes
+    largest: int  # differs from `smallest` only in merged groups and in those of managed objects
+    cycle: int  # blocks in the leak head's cycle; 1: no cycle; 0: differs within the group
     blocks: int
     bytes: int
     indirect_blocks: int
@@ -62,23 +63,24 @@ class Leak(NamedTuple):
     least_indirect: int
     most_indirect: int
     examples: tuple[int, ...]
-    site: int = 0  # number of the allocation site, where grouped by it; 0: unknown
-    estimated: Optional[Totals] = None  # what sampled blocks represent
-    runtime: str = ""  # whose objects the leaders are ("CPython"); "": none's
+    site: int = 0  # number of the allocation site if grouped by it; 0: unknown
+    estimated: Optional[Totals] = None  # the blocks that sampled blocks represent
+    runtime: str = ""  # the runtime that the leak heads are objects of ("CPython"); "" if none
 
     @property
     def weight(self) -> tuple[int, int]:
-        """Sort key: the largest first; the first example decides between equals."""
+        """Sort key: the largest first; equal ones by the address of the first example."""
         own = self.estimated.bytes if self.estimated is not None else self.bytes
         return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
 
     @property
     def size_words(self) -> str:
-        """Its sizes for the option --size: "48", "48-104"."""
+        """Return the sizes as a value of the option --size: "48", "48-104"."""
         return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
     def result(self, site: Optional[Site] = None, garbage: Optional[bool] = None) -> LeakGroup:
-        """The group as a result; its site as a number if it is not given."""
+        """Return the group as a typed result. Without `site`, it has the number of the site
+        only."""
         return LeakGroup(
             kind=kind_word(self.kind),
             type=self.type or None,
@@ -99,44 +101,45 @@ class Leak(NamedTuple):
         )
 
 
-def lost(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
-    """Groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered, without
-    suppressed ones, which `suppressions` counts.
+def list_leaks(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
+    """Return groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered.
+    Groups that `suppressions` covers are left out, and counted there.
 
-    The engine groups managed objects by class, and other blocks by their first word if it is a
-    type. The rest (arrays with a cookie, strings, plain structures) are examined one by one: a rule
-    must not suppress a block because another of its size matches."""
-    groups = lost_groups(session, graph)
-    typed = [_typed(session, group) for group in groups if group.type_word or group.label != NO_LABEL]
+    The engine groups managed objects by class, and other blocks by their first word if it
+    identifies a type. The rest (arrays with a cookie, strings, plain structures) is examined one by
+    one: a rule must not suppress a block because another block of the same size matches it."""
+    groups = group_leaked_blocks(session, graph)
+    typed = [_leak_of_typed_group(session, group) for group in groups if group.type_word or group.label != NO_LABEL]
     plain = [group for group in groups if not group.type_word and group.label == NO_LABEL]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     every = [*typed, *((leak, "") for leak in leaks)]
-    return [leak for leak, _ in every] if suppressions is None else list(_unsuppressed(every, suppressions))
+    return [leak for leak, _ in every] if suppressions is None else list(_drop_suppressed(every, suppressions))
 
 
-def lost_groups(session: Session, graph: Graph) -> Sequence[Group]:
-    """The engine's groups of DEFINITE and POSSIBLE blocks."""
+def group_leaked_blocks(session: Session, graph: Graph) -> Sequence[Group]:
+    """Return the engine's groups of DEFINITE and POSSIBLE blocks."""
 
     def grouped() -> Sequence[Group]:
         if graph.has_cycles():
-            words = session.pieces(graph.cycle_ranges(), "reading the lost", whole=True)
+            words = session.pieces(graph.cycle_ranges(), "reading leaked blocks", whole=True)
             graph.represent_cycles(words, session.types.ranges())
-        return graph.groups(session.pieces(session.heap_ranges(), "reading the lost"), session.types.ranges())
+        return graph.groups(session.pieces(session.heap_ranges(), "reading leaked blocks"), session.types.ranges())
 
-    return session.once((lost_groups, graph), grouped)
+    return session.once((group_leaked_blocks, graph), grouped)
 
 
-def leading(graph: Graph) -> Iterator[int]:
-    """Indices, ascending, of the DEFINITE blocks and of the heads of POSSIBLE ones."""
+def iterate_leak_heads(graph: Graph) -> Iterator[int]:
+    """Yield the indices of DEFINITE blocks and of the heads of POSSIBLE ones, ascending."""
     heads, kinds = graph.heads(), graph.kinds()
     if heads is None:
         return (match.start() for match in _LEADING.finditer(kinds))
     return merge_sorted((match.start() for match in _DEFINITE.finditer(kinds)), heads)
 
 
-def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
-    """The leaks that no rule covers, from pairs of a leak and the file of its type."""
+def _drop_suppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
+    """Yield the leaks that no rule covers. `leaks`: pairs of a leak and the file that defines its
+    type."""
     for leak, module in leaks:
         rule = suppressions.match(leak.type, leak.smallest, leak.hint, module)
         if rule is None:
@@ -145,7 +148,7 @@ def _unsuppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions)
             suppressions.add(rule, leak.blocks + leak.indirect_blocks, leak.bytes + leak.indirect_bytes)
 
 
-def _typed(session: Session, group: Group) -> tuple[Leak, str]:
+def _leak_of_typed_group(session: Session, group: Group) -> tuple[Leak, str]:
     known = session.object_types
     if known is not None and group.label != NO_LABEL:
         return _leak(group, label_names(session)[group.label], "", known.runtime), ""
@@ -154,33 +157,35 @@ def _typed(session: Session, group: Group) -> tuple[Leak, str]:
 
 
 def _by_example(session: Session, group: Group) -> Leak:
-    """A group of many blocks: the content of its first block is a hint, not the type of all."""
+    """Return a group of many blocks. The content of its first block is a hint, not the type of
+    all."""
     start = group.examples[0]
-    name = block_type(session, session.directory.blocks.find(start))
-    return _leak(group, "", name or hint_of(session, start, group.size))
+    name = find_block_type(session, session.directory.blocks.find(start))
+    return _leak(group, "", name or find_hint(session, start, group.size))
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """`leading` blocks that are no managed objects and whose first word is no type, examined one by
-    one; grouped by kind, type, size, cycle, having indirect blocks, and with `hints` by hint (else
-    the first's)."""
+    """Examine leak heads one by one that are no managed objects and whose first word is no type.
+
+    They are grouped by kind, type, size, cycle, and whether they have indirect blocks; with `hints`
+    also by hint, else each group has the hint of its first block."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    for count, index in enumerate(leading(graph)):
+    for count, index in enumerate(iterate_leak_heads(graph)):
         if count % 1024 == 0:
-            session.report_progress("looking at the lost", index / len(kinds))
+            session.report_progress("examining leaked blocks", index / len(kinds))
         if labels and labels[index] != NO_LABEL:
             continue
         shown = graph.representative(index) if kinds[index] == Kind.DEFINITE else index
         own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
-        # The first word as the engine reads it: only a whole, aligned one.
+        # The engine reads the first word only if it is whole and aligned; so does this.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if first is not None and range_at(ranges, first):
             continue
         name = printable(types.of_block(start, size))
-        hint = hint_of(session, start, size) if hints and not name else ""
+        hint = find_hint(session, start, size) if hints and not name else ""
         hanging = graph.indirect_totals(index)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
         members.setdefault(key, []).append((start, own, hanging))
@@ -190,7 +195,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         yield Leak(
             kind=Kind(kind),
             type=name,
-            hint=hint if hints or name else hint_of(session, starts[0], size),
+            hint=hint if hints or name else find_hint(session, starts[0], size),
             smallest=size,
             largest=size,
             cycle=cycle,
@@ -204,8 +209,8 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         )
 
 
-def hint_of(session: Session, start: int, size: int) -> str:
-    """A readable string at the beginning of a block, or ""."""
+def find_hint(session: Session, start: int, size: int) -> str:
+    """Return a readable string at the beginning of a block, or ""."""
     try:
         return session.types.hint(session.target.read(start, min(size, HINT)))
     except UnreadableMemory:
@@ -213,14 +218,17 @@ def hint_of(session: Session, start: int, size: int) -> str:
 
 
 def _leak(group: Group, name: str, hint: str, runtime: str = "") -> Leak:
-    """The engine's group; from `cycle` to `examples`, both have the same fields."""
+    """Convert a group of the engine. From `cycle` to `examples`, both classes have the same
+    fields."""
     return Leak(group.kind, name, hint, group.size, group.largest, *group[3:11], runtime=runtime)
 
 
-def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
-    """Merge groups; the largest first. `by` None keeps apart kind, type, size, cycle, and whether
-    there are indirect blocks, but of managed objects only kind and type; "type" merges sizes,
-    "size" merges types, "kind" all of a kind."""
+def merge_leaks(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
+    """Merge groups; the largest first.
+
+    `by`: None keeps kind, type, size, cycle and the presence of indirect blocks apart (for managed
+    objects, only kind and type); "type" merges sizes; "size" merges types; "kind" merges all groups
+    of a kind."""
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
         key: tuple[object, ...]
@@ -232,12 +240,12 @@ def merge(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
             key = (leak.kind, leak.type, leak.runtime)
         else:
             key = (leak.kind, leak.type, leak.smallest, leak.cycle, leak.most_indirect > 0)
-        merged[key] = add(merged[key], leak) if key in merged else leak
+        merged[key] = unite_leaks(merged[key], leak) if key in merged else leak
     return sorted(merged.values(), key=lambda leak: leak.weight)
 
 
-def add(a: Leak, b: Leak) -> Leak:
-    """The union of two groups."""
+def unite_leaks(a: Leak, b: Leak) -> Leak:
+    """Return the union of two groups."""
     return Leak(
         kind=a.kind,
         type=a.type if a.type == b.type else "",
@@ -257,14 +265,16 @@ def add(a: Leak, b: Leak) -> Leak:
 
 
 def _merged_hint(a: Leak, b: Leak) -> str:
-    """The lowest example's hint if type and size are the same, else the one that both have."""
+    """Return the hint of the lowest example if type and size are equal, else the hint that both
+    have."""
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
         return min(a, b, key=lambda leak: leak.examples).hint
     return a.hint if a.hint == b.hint else ""
 
 
-def what(leak: Leak) -> str:
-    """ "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B, "GET /…"" """
+def describe_leak(leak: Leak) -> str:
+    """Describe a group: "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B,
+    "GET /…""."""
     sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
     words = f"{leak.type} ({sizes})" if leak.type else sizes
     if leak.hint:
@@ -278,18 +288,18 @@ def what(leak: Leak) -> str:
     return words
 
 
-def typable(session: Session, commands: Iterable[str]) -> list[str]:
-    """Those of these commands that can be given here: see Target.trackable."""
+def select_usable_commands(session: Session, commands: Iterable[str]) -> list[str]:
+    """Return those of the commands that can be run here: see Target.trackable."""
     return [words for words in commands if session.target.trackable or not words.startswith("track ")]
 
 
-def track_words(session: Session, leak: Leak) -> tuple[str, ...]:
-    """The command that shows where blocks like these are allocated, for a process of this machine;
-    () if it cannot. (`typable` says whether it can from here.)"""
+def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:
+    """Return the `track` command that shows the allocations of such blocks; () if `track` cannot.
+    Whether it can be run here is decided by `select_usable_commands`."""
     target = session.target
     if not target.live or target.pid is None or target.arch.name != X86_64.name or not leak.examples:
         return ()
     owner = session.directory.owner(leak.examples[0])
-    if owner is None or owner.allocator.nested:  # not what malloc returned
+    if owner is None or owner.allocator.nested:  # its blocks are not results of malloc
         return ()
     return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)

@@ -1,4 +1,5 @@
-"""Native memory held by managed objects: blocks freed if all objects of one type were."""
+"""Native memory that managed objects retain: the blocks that would be freed if all objects of one
+type were."""
 
 from __future__ import annotations
 
@@ -25,30 +26,30 @@ STEP = 1 << 19  # objects handled between two checks for Ctrl-C
 
 
 class TypeHoldings(NamedTuple):
-    """The objects of a type, with the blocks in use that only they hold."""
+    """The objects of one type, with the blocks in use that only they retain."""
 
     type: Type
-    native: Optional[Totals]  # None: not known
+    native: Optional[Totals]  # None if unknown
     reported: Optional[int]  # see Runtime.reported_bytes
-    leaked: Optional[Totals]  # objects definitely or indirectly lost; None: not known
+    leaked: Optional[Totals]  # objects that are definitely or indirectly lost; None if unknown
 
     @property
     def held(self) -> Totals:
-        """`native`, or nothing."""
+        """`native`; 0 blocks if it is unknown."""
         return self.native or Totals(0, 0)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the objects and of the blocks."""
+        """Bytes of the objects and of the blocks that they retain."""
         return self.type.bytes + self.held.bytes
 
 
-class Holdings(NamedTuple):
-    """A runtime with its types, largest first by bytes of objects and what they hold."""
+class RuntimeHoldings(NamedTuple):
+    """A runtime with its types; the most bytes (objects and the blocks they retain) first."""
 
     runtime: Runtime
     types: list[TypeHoldings]
-    native: Optional[Totals]  # sum over types; blocks that others hold too are not in it
+    native: Optional[Totals]  # sum over the types; blocks that several retain are not included
 
     @property
     def name(self) -> str:
@@ -56,7 +57,7 @@ class Holdings(NamedTuple):
 
     @property
     def held(self) -> Totals:
-        """`native`, or nothing."""
+        """`native`; 0 blocks if it is unknown."""
         return self.native or Totals(0, 0)
 
     @property
@@ -65,46 +66,47 @@ class Holdings(NamedTuple):
 
     @property
     def object_bytes(self) -> int:
-        """Bytes of the objects themselves."""
+        """Bytes of the objects, without native memory."""
         return sum(row.type.bytes for row in self.types)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the objects and of the native memory that they hold."""
+        """Bytes of the objects and of the native memory that they retain."""
         return self.object_bytes + self.held.bytes
 
     @property
     def unreported(self) -> int:
-        """Bytes not reported, of types that reported less than half of what they hold."""
+        """Bytes that were not reported to the runtime, of types that reported less than half of
+        what they retain."""
         reporting = ((row.held.bytes, row.reported) for row in self.types if row.reported is not None)
         return sum(held - reported for held, reported in reporting if 2 * reported < held)
 
     @property
     def by_native(self) -> list[TypeHoldings]:
-        """The types, those that hold most native memory first."""
+        """The types, the most native memory first."""
         return sorted(self.types, key=lambda row: -row.held.bytes)
 
     def sentence(self) -> str:
-        """ "986 MiB of native memory in 52,000 blocks are held by objects of Ruby's" """
+        """Return "objects of Ruby retain 986 MiB of native memory in 52,000 blocks"."""
         if self.object_bytes > self.held.bytes:
             count = f"{_objects(self.objects)} of {self.name}'s"
-            return f"{count} take {size(self.object_bytes)}, and native memory that they hold {size(self.held.bytes)}"
-        return f"{size(self.held.bytes)} of native memory in {blocks(self.held.blocks)} are held by objects of {self.name}'s"
+            return f"{count} occupy {size(self.object_bytes)} and retain {size(self.held.bytes)} of native memory"
+        return f"objects of {self.name} retain {size(self.held.bytes)} of native memory in {blocks(self.held.blocks)}"
 
     def cause(self) -> str:
-        """The type that has most, and whether the runtime knows of it."""
+        """Return a clause on the largest type, and on memory that the runtime does not know of."""
         if self.object_bytes > self.held.bytes:
             most = max(self.by_native, key=lambda row: row.bytes)
             count = _objects(most.type.objects)
-            return f"the largest type is {printable(most.type.name)}: {count}, {size(most.bytes)} with what only these hold"
+            return f"the largest type is {printable(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
         top = self.by_native[0]
-        words = f"{_objects(top.type.objects)} of {printable(top.type.name)} hold {size(top.held.bytes)}"
+        words = f"{_objects(top.type.objects)} of {printable(top.type.name)} retain {size(top.held.bytes)}"
         if self.unreported:
-            return f"{words}; {self.name} does not know of {size(self.unreported)} that objects hold: its collector sees no reason to run"
+            return f"{words}; {size(self.unreported)} of this memory was not reported to {self.name}, so its collector is not triggered"
         return words
 
     def result(self) -> ManagedMemory:
-        """The figures as a result, with the three types that hold most."""
+        """Return the figures as a typed result, with the three types that retain the most."""
         from findleaks.results.verdict import HoldingType, ManagedMemory  # only `verdict` needs it
 
         reported = [row.reported for row in self.types if row.reported is not None]
@@ -124,14 +126,17 @@ def _objects(count: int) -> str:
     return f"{number(count)} object{'' if count == 1 else 's'}"
 
 
-def runtime_holdings(
+def list_runtime_holdings(
     session: Session, runtimes: Sequence[Runtime], native: bool = True, group: Callable[[str], str] = str, leaked_too: bool = True
-) -> list[Holdings]:
-    """Each runtime's objects by type. Without `native` no graph is made: what objects hold, and
-    which of them are leaked, is unknown. Types with one `group` name count as one, also for what
-    only they hold together. Without `leaked_too`, what leaked objects hold is left out."""
-    holders = [_grouped(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
-    totals = held_by_types(session, [one for one in holders if one is not None], leaked_too) if any(holders) else []
+) -> list[RuntimeHoldings]:
+    """Return the objects of each runtime by type.
+
+    native: if False, no graph is computed, and the memory that objects retain, and which of them
+    are leaked, is unknown. group: maps a type's name to the name of its row. Types with one name
+    count as one type, also for the memory that only they retain together. leaked_too: if False,
+    memory that leaked objects retain is left out."""
+    holders = [_group_holders(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
+    totals = sum_retained_by_type(session, [one for one in holders if one is not None], leaked_too) if any(holders) else []
     found, which = [], iter(totals)
     for runtime, one in zip(runtimes, holders):
         session.report_progress(f"counting the objects of {runtime.name}", 0.0)
@@ -151,12 +156,13 @@ def runtime_holdings(
         ]
         rows.sort(key=lambda row: (-row.bytes, -row.type.objects, row.type.name))
         summed = Totals.sum_of(mine.values()) if one else None
-        found.append(Holdings(runtime, rows, summed))
+        found.append(RuntimeHoldings(runtime, rows, summed))
     return found
 
 
 def _leaked_objects(session: Session, runtime: Runtime, group: Callable[[str], str]) -> Optional[dict[str, Totals]]:
-    """By type, the runtime's objects that are definitely or indirectly lost; None if unknown."""
+    """Count the runtime's objects that are definitely or indirectly lost, by type; None if
+    unknown."""
     known = session.object_types
     if known is None or known.runtime != runtime.name:
         return None
@@ -168,14 +174,15 @@ def _leaked_objects(session: Session, runtime: Runtime, group: Callable[[str], s
     return found
 
 
-def package(name: str) -> str:
-    """The package, module or outermost class of a type: "sqlite3" of sqlite3.Connection, "PG" of
-    PG::Result; else the type."""
+def package_of_type(name: str) -> str:
+    """Return the package, module or outermost class of a type: "sqlite3" for sqlite3.Connection,
+    "PG" for PG::Result; else the name itself."""
     return name.partition("::")[0] if "::" in name else name.partition(".")[0]
 
 
 def _types(runtime: Runtime, group: Callable[[str], str]) -> Iterator[tuple[Type, Optional[int]]]:
-    """The runtime's types, grouped, each with the bytes reported to it; None if no type reports."""
+    """Yield the runtime's types, grouped, with the bytes that they reported to it; None if no type
+    reports."""
     groups: dict[str, list[Type]] = {}
     for kind in runtime.types():
         groups.setdefault(group(kind.name), []).append(kind)
@@ -188,9 +195,10 @@ def _types(runtime: Runtime, group: Callable[[str], str]) -> Iterator[tuple[Type
         yield merged, sum(reported) if reported else None
 
 
-def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
-    """The same objects, with types merged into groups. Where types of a group own only in part what
-    they hold, the two parts stay apart."""
+def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
+    """Merge the types of the same objects into groups.
+    If some types of a group own only part of the memory that they retain, the two parts stay
+    separate."""
     if one is None or group is str:
         return one
     numbers: dict[tuple[bool, str], int] = {}
@@ -205,14 +213,16 @@ def _grouped(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Ho
     )
 
 
-def held_by_types(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
-    """Per runtime and type number, what only this type's objects hold, without leaked objects if
-    wanted. Blocks that contain the objects themselves (CPython's) are left out."""
+def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
+    """Return, by runtime and by number of the type, the memory that only objects of this type
+    retain.
+    Blocks that contain the objects themselves (CPython) are left out, and on request leaked
+    objects."""
     first = list(accumulate((len(one.names) for one in holders), initial=0))
-    rest = first[-1]  # the root of all root memory outside managed objects
+    rest = first[-1]  # the root for all root memory outside managed objects
     graph = session.graph()
     bounds, owners = _all_bounds(session, holders, first, rest)
-    # The roots of one priority must have consecutive numbers; two runtimes in a process are rare.
+    # The roots of one priority must have consecutive numbers. Two runtimes in a process are rare.
     owning = holders[0].owning if len(holders) == 1 else 0
     pages = [part for one in holders for part in one.pages]
     tree = graph.dominators(rest + 1, bounds, owners, priorities=[owning] if owning else ())
@@ -224,19 +234,19 @@ def held_by_types(session: Session, holders: Sequence[Holders], leaked_too: bool
             if index >= 0:
                 roots_of_blocks[index] = IGNORED  # its words are read object by object
     if roots_of_blocks is not None:
-        tree.merge_into_roots(roots_of_blocks if leaked_too else _without_leaked(graph, roots_of_blocks))
+        tree.merge_into_roots(roots_of_blocks if leaked_too else _exclude_leaked(graph, roots_of_blocks))
     for one, start in zip(holders, first):
         for kind, owned in one.owned:
             tree.refer(start + kind, owned)
-    for piece in session.pieces(sorted([*session.roots, *pages]), "reading what managed objects refer to"):
+    for piece in session.pieces(sorted([*session.roots, *pages]), "reading references of managed objects"):
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), rest)
-    totals = session.computed(tree, "finding what managed objects hold").by_root()
+    totals = session.computed(tree, "computing memory retained by managed objects").by_root()
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 
-def _without_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
-    """The same, with NO_ROOT for the objects in leaked blocks."""
+def _exclude_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
+    """Return a copy with NO_ROOT for objects in leaked blocks."""
     made = roots_of_blocks[:]
     for match in _LEAKED.finditer(graph.kinds()):
         made[match.start()] = NO_ROOT
@@ -244,7 +254,7 @@ def _without_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
 
 
 def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
-    """Bounds of the objects that are in no block, and the root that each gets."""
+    """Return the bounds of the objects that are in no block, and the root of each."""
     made = [_object_bounds(session, one, start, rest) for one, start in zip(holders, first) if one.addresses]
     if len(made) > 1:  # rare: two runtimes in a process
         parts = sorted((item for bounds, owners in made for item in zip(bounds, owners)), key=lambda item: item[0])
@@ -254,7 +264,8 @@ def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[in
 
 
 def _roots_of_blocks(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[int]]:
-    """Per block, the root of its object's type, or NO_ROOT; None if no object is in a block."""
+    """Return, by block, the root of its object's type, or NO_ROOT; None if no object is in a
+    block."""
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
         if one.blocks:
@@ -272,7 +283,7 @@ def _object_bounds(session: Session, one: Holders, start: int, rest: int) -> tup
         bounds[2 * low + 1 : 2 * high : 2] = array("Q", map(int.__add__, one.addresses[low:high], one.sizes[low:high]))
         if start:
             owners[2 * low : 2 * high : 2] = array("I", (kind if kind == NO_ROOT else start + kind for kind in one.types[low:high]))
-        session.report_progress("looking at what managed objects hold", low / count)
+        session.report_progress("locating managed objects", low / count)
     if not start:
         owners[0::2] = one.types
     return bounds, owners

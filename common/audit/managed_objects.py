@@ -1,9 +1,11 @@
-"""What variables of a managed language alone lead to, where its objects are no blocks (Ruby).
+"""Objects that variables of a managed language retain, where the objects are not blocks (Ruby).
 
-Objects refer to one another in their own memory and through buffers in blocks (an Array's
-elements). A graph of both shows which objects each variable retains. So the objects' memory, which
-is root memory, gets an owner: what native memory they hold is then held by that variable.
-References from elsewhere (stacks, classes, the interpreter) take nothing from a variable."""
+Such objects refer to one another from their own memory and through buffers in blocks (the elements
+of an Array). A graph of objects and buffers shows which objects each variable retains. The memory
+of these objects, which is root memory, then gets the variable as owner: native memory that they
+retain is attributed to it.
+
+References from elsewhere (stacks, classes, the interpreter) do not change the owner."""
 
 from __future__ import annotations
 
@@ -22,13 +24,15 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges
 
 GRANULE = 8  # divides the address of every object and block
-SOME = 1 << 18  # blocks taken from the tree between two checks for Ctrl-C
+SOME = 1 << 18  # blocks read from the tree between two checks for Ctrl-C
 
 
 class OwnedObjects(NamedTuple):
-    """Objects that one variable retains: columns ascending by address, `owners` numbers in
-    `variables`. `totals`: of each variable's objects, their number and bytes. `graph` is of
-    `blocks`: objects, and buffers of theirs."""
+    """Objects that single variables retain.
+
+    The columns `starts`, `ends` and `owners` have one value for each object, ascending by address;
+    an owner is an index into `variables`. `totals`: number and bytes of the objects, by variable.
+    `graph` has the objects and their buffers as `blocks`."""
 
     runtime: Runtime
     variables: Sequence[Variable]
@@ -38,31 +42,33 @@ class OwnedObjects(NamedTuple):
     totals: Sequence[Totals]
     blocks: Blocks
     graph: Graph
-    objects: Objects  # all of them
+    objects: Objects  # all objects, whatever owns them
 
 
-def owned_objects(session: Session) -> list[OwnedObjects]:
-    """For each runtime with such objects. Computed once for a session."""
-    return session.once(owned_objects, lambda: [made for made in (_owned(session, one) for one in session.runtimes) if made is not None])
+def list_owned_objects(session: Session) -> list[OwnedObjects]:
+    """Return these objects for each runtime that has such. Computed once for a session."""
+    return session.once(
+        list_owned_objects, lambda: [made for made in (_find_owned_objects(session, one) for one in session.runtimes) if made is not None]
+    )
 
 
-def _owned(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
+def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
     session.report_progress(f"reading the variables of {runtime.name}", 0.0)
     variables = runtime.variables()
     objects = runtime.object_nodes() if variables else None
-    joined = _joined(session, objects) if objects is not None and objects.addresses else None
+    joined = _join_directories(session, objects) if objects is not None and objects.addresses else None
     if objects is None or joined is None:
         return None
     blocks, places = joined
     graph = session.engine.graph(blocks)
     ranges = merge_ranges([*session.heap_ranges(), *objects.ranges])
-    ranges = merge_ranges([*ranges, *_beside(ranges, objects.buffers)])
+    ranges = merge_ranges([*ranges, *_find_outside(ranges, objects.buffers)])
     for piece in session.pieces(ranges, f"reading the objects of {runtime.name}"):
         graph.scan_blocks(piece)
     graph.root_words([one.value for one in variables])
     graph.settle()
     tree = graph.dominators(len(variables))
-    # A variable's value is the variable's, whatever other objects refer to it.
+    # A variable's value belongs to the variable, even if other objects refer to it.
     parts = array("I", [NO_ROOT]) * len(blocks)
     for number, index in enumerate(blocks.find_all([one.value for one in variables])[0]):
         if index < len(parts):
@@ -70,26 +76,26 @@ def _owned(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
     tree.set_owners(parts, [root_node(number) for number in range(len(variables))])
     for number, one in enumerate(variables):
         tree.root_words([one.value], number)
-    session.computed(tree, f"finding what variables of {runtime.name} hold")
+    session.computed(tree, f"computing memory retained by variables of {runtime.name}")
     labels = array("I", [NO_ROOT]) * len(blocks)
     for number, total in enumerate(tree.by_root()):
         for first in range(0, total.blocks, SOME):
-            session.report_progress(f"finding what variables of {runtime.name} hold", 0.0)
+            session.report_progress(f"computing memory retained by variables of {runtime.name}", 0.0)
             blocks.claim(labels, tree.members(root_node(number), first, SOME), number)
     owners = array("I")
     for span in places:
         owners += labels[span.place : span.place + span.number]
-    return _made(session, runtime, variables, objects, owners, blocks, graph)
+    return _build_columns(session, runtime, variables, objects, owners, blocks, graph)
 
 
-def _made(
+def _build_columns(
     session: Session, runtime: Runtime, variables: Sequence[Variable], objects: Objects, owners: array[int], blocks: Blocks, graph: Graph
 ) -> OwnedObjects:
-    """`owners`: of each object, the number of its variable, or NO_ROOT."""
+    """Build the columns. `owners`: by object, the number of its variable, or NO_ROOT."""
     starts, ends, mine = array("Q"), array("Q"), array("I")
     counts, held = [0] * len(variables), [0] * len(variables)
     for first in range(0, len(owners), SOME):
-        session.report_progress(f"finding what variables of {runtime.name} hold", first / len(owners))
+        session.report_progress(f"computing memory retained by variables of {runtime.name}", first / len(owners))
         part = slice(first, first + SOME)
         taken = bytes(map(NO_ROOT.__ne__, owners[part]))
         found = array("Q", compress(owners[part], taken))
@@ -104,8 +110,9 @@ def _made(
     return OwnedObjects(runtime, variables, starts, ends, mine, list(map(Totals, counts, held)), blocks, graph, objects)
 
 
-def _beside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:
-    """Where buffers are in none of these sorted, disjoint ranges (but in Ruby's transient heap)."""
+def _find_outside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:
+    """Yield the places of buffers that are in none of these sorted, disjoint ranges.
+    Buffers in Ruby's transient heap are left out."""
     starts, sizes = buffers[0::2], buffers[1::2]
     first = 0
     for start, end in [*ranges, Range(1 << 64, 1 << 64)]:
@@ -115,20 +122,21 @@ def _beside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:
         first = bisect_left(starts, end, last)
 
 
-class _Span(NamedTuple):
-    """`number` objects in turn, from `first` on; in the joined directory, from `place` on."""
+class _ObjectRun(NamedTuple):
+    """`number` adjacent objects: from index `first` in their heap, and from `place` in the joined
+    directory."""
 
     first: int
     number: int
     place: int
 
 
-def _joined(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_Span]]]:
-    """All objects and buffers in one directory; None where they contradict one another."""
+def _join_directories(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_ObjectRun]]]:
+    """Return all objects and buffers in one directory; None if they contradict one another."""
     addresses, starts = objects.addresses, objects.buffers[0::2]
     sizes = objects.buffers[1::2]
     made = session.engine.blocks(session.target.arch, GRANULE)
-    spans: list[_Span] = []
+    spans: list[_ObjectRun] = []
 
     def add_buffers(first: int, end: int) -> int:
         last = bisect_left(starts, end, first)
@@ -141,7 +149,7 @@ def _joined(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_
             session.report_progress("reading managed heaps", 0.0)
             at = add_buffers(at, start)
             last = bisect_left(addresses, end, taken)
-            spans.append(_Span(taken, last - taken, len(made)))
+            spans.append(_ObjectRun(taken, last - taken, len(made)))
             made.append(addresses[taken:last], array("Q", objects.followed[taken:last]), bytes(last - taken))
             at, taken = bisect_left(starts, end, at), last
         add_buffers(at, 1 << 64)
@@ -151,17 +159,17 @@ def _joined(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_
     return made, spans
 
 
-class Link(NamedTuple):
-    """A reference on the way from a variable: the word's address, and its value."""
+class ObjectLink(NamedTuple):
+    """A reference on the path from a variable: the word's address, and its value."""
 
     address: int
     value: int
 
 
-def links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, Variable, list[Link]]]:
-    """The shortest way from a variable to the object that has this word in its memory: the
-    variable, and the references from its value on. None if none leads there."""
-    for one in owned_objects(session):
+def find_links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, Variable, list[ObjectLink]]]:
+    """Return the shortest path from a variable to the object that contains this word.
+    That is the variable, and the references from its value on. None if no path exists."""
+    for one in list_owned_objects(session):
         at = bisect_right(one.objects.addresses, word) - 1
         start = one.objects.addresses[at] if at >= 0 else 0
         index = one.blocks.find(start) if at >= 0 and word < start + one.objects.used[at] else -1
@@ -173,11 +181,11 @@ def links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, Variab
     return None
 
 
-def _link(session: Session, blocks: Blocks, source: int, to: int) -> Link:
-    """The first word of one node that refers to another."""
+def _link(session: Session, blocks: Blocks, source: int, to: int) -> ObjectLink:
+    """Return the first word of one node that refers to another."""
     start, low = blocks.address(source), blocks.address(to)
     for piece in session.pieces([Range(start, start + blocks.size(source))], "reading objects"):
         for where in session.engine.search(piece, low, low + max(blocks.size(to), 1)):
             at = where - piece.address
-            return Link(where, int.from_bytes(piece.data[at : at + GRANULE], session.target.arch.byteorder))
-    return Link(start, low)
+            return ObjectLink(where, int.from_bytes(piece.data[at : at + GRANULE], session.target.arch.byteorder))
+    return ObjectLink(start, low)

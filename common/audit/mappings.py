@@ -1,10 +1,11 @@
-"""Mappings by name, to compare them as two listings of pmap: files by path, others by size."""
+"""Mappings grouped by name, for comparing two moments as with pmap: files by path, others by
+size."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-from findleaks.audit.residency import residency
+from findleaks.audit.residency import read_residency
 from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Region
@@ -12,8 +13,8 @@ from findleaks.target.base import Region
 _KERNELS = ("[vdso", "[vvar", "[vsyscall")
 
 
-class Mapping(NamedTuple):
-    """Mappings of one name. `resident` is None where residency is unknown."""
+class NamedMappings(NamedTuple):
+    """Mappings with one name. Sizes are in bytes; `resident` is None if residency is unknown."""
 
     name: str
     regions: int
@@ -21,9 +22,9 @@ class Mapping(NamedTuple):
     resident: Optional[int]
 
 
-def mappings(session: Session) -> list[Mapping]:
-    """The mappings of a process, by name, the largest first."""
-    pages = residency(session)
+def list_mappings(session: Session) -> list[NamedMappings]:
+    """Return the mappings of a process, by name, the largest first."""
+    pages = read_residency(session)
     found: dict[str, list[int]] = {}
     for region in session.target.regions():
         if region.name.startswith(_KERNELS):
@@ -32,13 +33,14 @@ def mappings(session: Session) -> list[Mapping]:
         row[0] += 1
         row[1] += region.size
         row[2] += pages.resident.bytes(region.start, region.end) if pages else 0
-    rows = [Mapping(name, count, mapped, held if pages else None) for name, (count, mapped, held) in found.items()]
+    rows = [NamedMappings(name, count, mapped, held if pages else None) for name, (count, mapped, held) in found.items()]
     return sorted(rows, key=lambda row: (-(row.mapped if row.resident is None else row.resident), row.name))
 
 
 def _name(region: Region) -> str:
-    """A path, a label, or, of anonymous memory, its permissions and the power of two that its size
-    is below: what grows by mappings of one size then shows as one row."""
+    """Return a path or a label; for anonymous memory, its permissions and the next power of two of
+    its size.
+    Growth by many mappings of one size then shows as one row."""
     if region.name:
         return region.name
     allowed = "".join(

@@ -1,18 +1,18 @@
-"""Which memory of the process is missing, and whether that makes leaked blocks doubtful.
+"""Memory that is missing from the target, and whether it makes leaked blocks doubtful.
 
-Of some ranges a core does not show whether they held data (`Target.uncertain`): memory that the
+For some ranges, a core does not show whether they held data (`Target.uncertain`). Memory that the
 process never wrote to looks like memory that it excluded from dumps. Healthy processes have the
-former, and stale pointers to memory that they have unmapped. So such a range counts as missing only
-if a block is leaked, and a live word refers to the range as a program does that goes on to use it:
+former, and stale pointers to memory that was unmapped. Therefore such a range counts as missing
+only if a block is leaked, and a live word refers to the range in a way that shows it in use:
 
-- to a range that was mapped: any word;
-- to one that is perhaps not mapped: a word that is a multiple of the page size, as what mmap
-  returns, or words to MANY places in it that are multiples of a word's size. Fewer are as likely
-  stale: a Python process has six such words to one gap.
+- a range that was mapped: any word;
+- a range that may be unmapped: a word that is a multiple of the page size, as returned by mmap, or
+  words to MANY places in it that are multiples of a word's size. Fewer are probably stale: a Python
+  process has six such words to one gap.
 
-A runtime with a heap of its own (a JVM, Go, Node) reserves, maps and unmaps memory all the time:
-there only words of other code count (foreign_words.py). They also do of memory that a process with
-a runtime cannot write to."""
+A runtime with a heap of its own (JVM, Go, Node) reserves, maps and unmaps memory all the time. In
+such a process, only words of other code count (foreign_words.py). The same holds for memory that a
+process with a runtime cannot write to."""
 
 from __future__ import annotations
 
@@ -34,40 +34,40 @@ if TYPE_CHECKING:
     from findleaks.audit.foreign_words import ForeignWords
     from findleaks.session import Session
 
-MANY = 16  # places in memory of no segment that words refer to, which show that it is missing
-SMALL = 1 << 24  # numbers below which a word's lower half is no part of an address
-_MOST_WORDS = 1 << 14  # into a range that are looked at
-_MOST_RANGES = 16  # ranges of a kind whose words are looked at, the smallest first
-_MOST_HEAP = 256 << 20  # bytes of heaps up to which words in blocks are looked at, for UNNAMED
-_LARGEST_GUARD = 32 << 10  # bytes, where pages are not larger
-_ROUND = 1 << 20  # multiples of this many bytes are likelier numbers than addresses of 32 bits
+MANY = 16  # places in unmapped memory that words refer to, from which on it counts as missing
+SMALL = 1 << 24  # a lower half of a word below this number is no part of an address
+_MOST_WORDS = 1 << 14  # most words into one range that are examined
+_MOST_RANGES = 16  # most ranges of a kind whose words are examined, the smallest first
+_MOST_HEAP = 256 << 20  # most bytes of heaps for which words in blocks are examined, for UNNAMED
+_LARGEST_GUARD = 32 << 10  # bytes, unless pages are larger
+_ROUND = 1 << 20  # a multiple of this number is probably a number, not a 32-bit address
 
 
-class Missing(NamedTuple):
+class MissingRange(NamedTuple):
     """An uncertain range that live words refer to."""
 
     start: int
     end: int
     what: str
-    words: int  # that refer to it, at most _MOST_WORDS
+    words: int  # number of words that refer to it, at most _MOST_WORDS
 
     def sentence(self) -> str:
-        """The warning, with its consequence."""
+        """Return the warning, with its consequence."""
         amount = f"{size(self.end - self.start)} of memory" if self.what != UNNAMED else "memory"
         words = "1 word refers" if self.words == 1 else f"{number(self.words)} words refer"
         file = "minidump" if self.what in (UNDUMPED, READ_ONLY) else "core"
         return f"{amount} is not in the {file} ({format_ranges([self[:2]])}: {self.what}), but {words} to it: pointers in it are not seen"
 
 
-def missing_memory(session: Session) -> Sequence[Missing]:
+def find_missing_memory(session: Session) -> Sequence[MissingRange]:
     """The uncertain ranges that count as missing, ascending; none unless blocks are leaked, or
     before a command has asked for that: then no blocks were marked, which takes its time."""
     if not session.target.uncertain or "graph" not in session.uses.names or not session.graph().totals(Kind.DEFINITE).blocks:
         return ()
-    return session.once("missing memory", lambda: sorted(_missing(session)))
+    return session.once("missing memory", lambda: sorted(_find_missing(session)))
 
 
-def _missing(session: Session) -> Iterator[Missing]:
+def _find_missing(session: Session) -> Iterator[MissingRange]:
     left = sorted(_plausible(session))
     for unnamed in (False, True):
         asked = [one for one in left if (one.what == UNNAMED) == unnamed]
@@ -76,20 +76,22 @@ def _missing(session: Session) -> Iterator[Missing]:
             heaps = []
         searched = merge_ranges([*session.root_memory, *heaps])
         if _has_own_heap(session):
-            searched = intersection(searched, _foreign(session).memory)
-        found = _referred(session, asked, searched)
+            searched = intersection(searched, _foreign_words(session).memory)
+        found = _select_referred(session, asked, searched)
         for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
             values = _values(session, one, searched)
-            if values and one.what == UNNAMED:  # of a gap, which may be large, the pages
+            # One page at a time in an unmapped gap, which may be large.
+            if values and one.what == UNNAMED:
                 page = session.target.arch.page
                 one = Uncertain(min(values) // page * page, max(values) // page * page + page, UNNAMED)
             if values:
-                yield Missing(*one, len(values))
+                yield MissingRange(*one, len(values))
 
 
 def _plausible(session: Session) -> Iterator[Uncertain]:
-    """The uncertain ranges without what is known to hold no pointers: what allocators and runtimes
-    reserved, guards, the rest of modules, states of random numbers."""
+    """Yield the uncertain ranges that may hold pointers.
+    Left out: reservations of allocators and runtimes, guards, the rest of modules, and states of
+    random number generators."""
     target = session.target
     known = [part for one in session.reserved for part in one.ranges]
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
@@ -107,8 +109,8 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
 
 
 def _is_guard(session: Session, protected: Uncertain) -> bool:
-    """Whether this is as small as a guard, and lies right below private memory with data, such as
-    a stack."""
+    """Whether the range is as small as a guard and lies directly below private memory with data,
+    such as a stack."""
     if protected.end - protected.start > max(_LARGEST_GUARD, session.target.arch.page):
         return False
     region = region_at(session.target.regions(), protected.end)
@@ -124,14 +126,16 @@ def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
     return above is not None and below is None and above.end - above.start > least
 
 
-def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
-    """The ranges that any word of the searched memory, or a register, refers to. The ranges are
-    blocks to the engine: it needs one pass over memory for any number of them."""
+def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
+    """Return the ranges that a word of the searched memory, or a register, refers to.
+
+    The ranges are passed to the engine as blocks: it then needs one pass over memory for any number
+    of them."""
     if not ranges:
         return []
     page = session.target.arch.page
     whole: list[Uncertain] = []
-    for one in ranges:  # those of a damaged file may overlap, or be of no whole pages
+    for one in ranges:  # Ranges in a damaged file may overlap, or may not consist of whole pages.
         if not (one.start | one.end) % page and (not whole or one.start >= whole[-1].end):
             whole.append(one)
     blocks = session.engine.blocks(session.target.arch, page)
@@ -146,18 +150,19 @@ def _referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[
 
 
 def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list[int]:
-    """The live words that refer to a range; [] unless they are such as show that it is missing."""
-    from findleaks.audit.references import is_live  # few processes lack memory that words refer to
+    """Return the live words that refer to a range; [] unless they show that it is missing."""
+    # In few processes do words refer to missing memory.
+    from findleaks.audit.references import is_live
 
     runtimes = session.runtimes
     if _has_own_heap(session) or (runtimes and one.what not in (UNNAMED, UNWRITTEN)):
-        foreign = _foreign(session)
+        foreign = _foreign_words(session)
         words = islice(_words_into(session, one, searched), _MOST_WORDS)
         return _plausible_values(
             session, one, [value for address, value in words if foreign.has(address) and is_live(session, address, value)]
         )
     # A runtime leaves stale words in frames and blocks.
-    stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in runtimes) else []
+    stale = _stale_memory(session) if one.what == UNNAMED and any(runtime.parts() for runtime in runtimes) else []
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
     for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
         if is_live(session, address, value) and range_at(stale, address) is None:
@@ -171,35 +176,37 @@ def _has_own_heap(session: Session) -> bool:
     return any(not part.inside for runtime in session.runtimes for part in runtime.parts())
 
 
-def _foreign(session: Session) -> ForeignWords:
+def _foreign_words(session: Session) -> ForeignWords:
     from findleaks.audit.foreign_words import ForeignWords
 
     return session.once(ForeignWords, lambda: ForeignWords(session))
 
 
 def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> list[int]:
-    """Those of the values that may be addresses in the range; [] if they are too few for a gap."""
+    """Return the values that may be addresses in the range; [] if they are too few for an unmapped
+    gap."""
     arch = session.target.arch
-    # The address at which a heap in front ends, such as the break, is no reference.
+    # The end address of the heap below (the break) is no reference to the gap.
     if any(heap.end == one.start for heap in session.heap_ranges()):
         values = [value for value in values if value != one.start]
     if one.what != UNNAMED:
         return values
     values = [value for value in values if not (value % arch.word or _is_small_number(value))]
     pages = [value for value in values if not value % arch.page]
-    if arch.word == 4:  # any number may be an address: only pages count, and no round ones
+    if arch.word == 4:  # any number may be a 32-bit address: only pages count, and no round numbers
         return [value for value in pages if value % _ROUND]
     return values if pages or len(set(values)) >= MANY else []
 
 
 def _is_small_number(value: int) -> bool:
-    """Whether the lower half is a small number, as where a program wrote 32 bits over the lower
-    half of a stale pointer: {u16 2, u16 7} leaves 0x7fb500070002."""
+    """Whether the lower half is a small number.
+    A program may write 32 bits over the lower half of a stale pointer: {u16 2, u16 7} leaves
+    0x7fb500070002."""
     return value >> 32 != 0 and value & 0xFFFFFFFF < SMALL
 
 
 def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
-    """(address, value) of the words that refer to a range."""
+    """Yield (address, value) of the words that refer to a range."""
     order, word = session.target.arch.byteorder, session.target.arch.word
     for piece in session.pieces(searched, "looking for missing memory"):
         for address in session.engine.search(piece, one.start, one.end):
@@ -207,8 +214,8 @@ def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> 
             yield address, int.from_bytes(piece.data[at : at + word], order)
 
 
-def _stale(session: Session) -> list[Range]:
-    """Memory with stale words of a runtime: stacks, and heaps."""
+def _stale_memory(session: Session) -> list[Range]:
+    """Return memory in which a runtime leaves stale words: stacks, and heaps."""
     main = (Range(region.start, region.end) for region in session.target.regions() if region.name == STACK)
     return merge_ranges([*thread_stacks(session.target).values(), *main, *session.heap_ranges()])
 

@@ -6,20 +6,20 @@ import re
 from typing import NamedTuple, Optional
 
 from findleaks.audit.containers import Container
-from findleaks.audit.containers.reader import Place
+from findleaks.audit.containers.reader import BlockPlace
 from findleaks.debuginfo.members import Type
 from findleaks.formatting import printable
 
 
 class Origin(NamedTuple):
-    """What fields belong to."""
+    """The block or variable that fields belong to."""
 
     name: str
-    start: int  # address; 0: its parts lie apart
+    start: int  # address; 0 if its parts are not adjacent
     type: Optional[Type]  # None without debug information
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
-        """ "Profiler.names" or "Profiler+0x30", and the type of what is there."""
+        """Return "Profiler.names" or "Profiler+0x30", and the type at this offset."""
         if self.type is None:
             return f"{self.name}+{offset:#x}", None
         each = self.type.size if self.type.is_structure else 0
@@ -31,16 +31,18 @@ class Origin(NamedTuple):
 
 NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNORECASE)
 """Names of members that link the nodes of a hash table's chain."""
-PADDING = 24  # bytes by which a block is larger than an array of structures, at most; or an eighth
+PADDING = 24  # most bytes by which a block exceeds an array of structures; or an eighth of its size
 
 
-def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> Optional[Container]:
-    """A container recognised by its structure, corrected by the type of its head. None if the type
-    contradicts it. `place`: what the head's first word points to.
+def check_declared_type(found: Container, type_: Optional[Type], place: Optional[BlockPlace]) -> Optional[Container]:
+    """Check a container that was recognised by structure against the type of its head.
+    Returns it, corrected; None if the type contradicts it. `place`: the target of the head's first
+    word.
 
-    "std::map or set" becomes std::map where debug information says so. Three pointers in a
-    program's own structure are no std::vector, though used as one. A pointer to structures does not
-    lead to an array of pointers or a hash table, though each structure may begin with a pointer."""
+    For example, "std::map or set" becomes std::map if debug information says so. Three pointers in
+    a program's own structure are not a std::vector, although they look like one. A pointer to
+    structures does not refer to an array of pointers or a hash table, although each structure may
+    begin with a pointer."""
     if type_ is None:
         return found
     kind = type_.name.split("<")[0]
@@ -63,7 +65,7 @@ def agreed(found: Container, type_: Optional[Type], place: Optional[Place]) -> O
 
 
 def _counted_elements(found: Container, vector: Type) -> Container:
-    """A std::vector with its elements counted, where these are structures."""
+    """Return a std::vector with its elements counted, if they are structures."""
     element = vector.element()
     if found.unit != "vectors" and element is not None and element.is_structure and element.size and found.bytes % element.size == 0:
         name = "std::string" if element.name.startswith("basic_string<char,") else printable(element.name)
@@ -72,8 +74,9 @@ def _counted_elements(found: Container, vector: Type) -> Container:
     return found
 
 
-def _array_of(found: Container, element: Type, place: Place) -> Optional[Container]:
-    """An array of structures that fills its block; None for a single one, or another content."""
+def _array_of(found: Container, element: Type, place: BlockPlace) -> Optional[Container]:
+    """Return an array of structures that fills its block; None for a single one, or other
+    content."""
     count, rest = divmod(place.size, element.size)
     if count < 2 or rest > max(PADDING, place.size // 8) or not element.name:
         return None
@@ -81,7 +84,7 @@ def _array_of(found: Container, element: Type, place: Place) -> Optional[Contain
 
 
 def _is_link(node: Type, offset: int) -> bool:
-    """Whether the member at `offset` may link a chain, by its name; true if it has none."""
+    """Whether the member at `offset` may link a chain, by its name; True if it has no name."""
     path, below = node.at(offset)
     name = path.rsplit(".", 1)[-1]
     return not name or below is None or NEXT.search(name) is not None

@@ -1,9 +1,8 @@
-"""Owners of root memory: the variable (or thread-local), frame, mapping or register of a word.
+"""Owners of root memory: the variable, thread-local variable, frame, mapping or register of a word.
 
-Roots have priorities: what a variable leads to is the variable's, even if a frame or register also
-points to it. First come variables of a managed language (a Python module's), then other variables,
-then mappings and what the kernel keeps. Stacks and registers own only what nothing else leads
-to."""
+Roots have priorities: memory reachable from a variable is attributed to it, even if a frame or
+register also points to it. The order is: variables of a managed language (such as those of a Python
+module), other variables, mappings and the kernel's pointers, then stacks and registers."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.audit.containers.reader import Reader
-from findleaks.audit.managed_objects import OwnedObjects, owned_objects
-from findleaks.audit.owner import Owner, Sort, ThreadName
+from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.managed_objects import OwnedObjects, list_owned_objects
+from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.audit.references import SIGNAL_STACK
-from findleaks.audit.stack_owners import CONTROL_NAME, frames, thread_locals
-from findleaks.audit.variables import variables
+from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_thread_locals
+from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
 from findleaks.formatting import printable, size
@@ -29,36 +28,38 @@ from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, merge_ranges, subtract, subtract_few
 from findleaks.target.runs import Runs
 
-_PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
+_PRIORITIES = (OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.STACK, OwnerSort.REGISTERS)
 
 
 class Owners:
-    """All owners of a session's roots. `bounds`, `numbers`: as for Graph.dominators. `priorities`:
-    the numbers at which the second and later priorities begin."""
+    """All owners of a session's roots.
+
+    `bounds` and `numbers`: the arguments of Graph.dominators. `priorities`: the numbers of owners
+    at which the second and later priorities begin."""
 
     def __init__(self, found: Iterable[Owner], objects: Iterable[OwnedObjects] = ()) -> None:
-        """`objects`: what owners of managed variables retain in managed heaps; these owners come
-        first, in the order of the variables of all of `objects`."""
+        """`objects`: managed objects that variables retain. The owners of these variables come
+        first, in the order of the variables in `objects`."""
         self.all = sorted((owner for owner in found if owner.ranges or owner.words), key=lambda owner: owner.sort)
         self.priorities = [sum(owner.sort < sort for owner in self.all) for sort in _PRIORITIES]
         self.bounds, self.numbers = _bounds([(r.start, r.end, n) for n, owner in enumerate(self.all) for r in owner.ranges])
         first = 0
         for one in objects:
-            self.bounds, self.numbers = _divided(self.bounds, self.numbers, one, first)
+            self.bounds, self.numbers = _divide_bounds(self.bounds, self.numbers, one, first)
             first += len(one.variables)
 
     def priority(self, number: int) -> int:
-        """The priority of an owner, 0 the first."""
+        """Return the priority of an owner; 0 is the first."""
         return sum(number >= first for first in self.priorities)
 
     def at(self, address: int) -> Optional[int]:
-        """The number of the owner of the word at `address`."""
+        """Return the number of the owner of the word at `address`; None if it has none."""
         place = bisect_right(self.bounds, address) - 1
         return self.numbers[place] if place >= 0 and self.numbers[place] != NO_ROOT else None
 
 
-def owners(session: Session, reader: Reader) -> Owners:
-    """Every root of the session with its owner."""
+def find_owners(session: Session, reader: ContainerReader) -> Owners:
+    """Return every root of the session with its owner."""
     target = session.target
     roots = session.roots
     numbers = {thread.tid: number for number, thread in enumerate(target.threads(), 1)}
@@ -66,23 +67,24 @@ def owners(session: Session, reader: Reader) -> Owners:
     def whose(tid: int) -> str:
         return "main thread" if tid == target.pid or (numbers.get(tid) == 1 and target.pid is None) else f"thread {numbers.get(tid, tid)}"
 
-    objects = owned_objects(session)
+    objects = list_owned_objects(session)
     found = [_managed_variable(one.runtime, variable, totals) for one in objects for variable, totals in zip(one.variables, one.totals)]
     others = (runtime for runtime in session.runtimes if runtime.object_nodes() is None)
     found += [_managed_variable(runtime, one) for runtime in others for one in runtime.variables()]
-    found += variables(session, reader)
-    found += thread_locals(session, whose)
+    found += find_variables(session, reader)
+    found += find_thread_locals(session, whose)
     dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}
-    found += frames(session, whose, _ranges(found))
-    found += _managed(session, _ranges(found), objects)
+    found += find_frame_owners(session, whose, _ranges(found))
+    found += _managed_heap_owners(session, _ranges(found), objects)
     words = list(_owners_outside_memory(session, whose, dtvs))
-    found += _mappings(target.regions(), roots, _ranges([*found, *words]))
+    found += _mapping_owners(target.regions(), roots, _ranges([*found, *words]))
     return Owners([*found, *words], objects)
 
 
 def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
-    """`objects`: what it alone leads to, of objects that are no blocks."""
-    made = Owner(Sort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
+    """Return the owner for a managed variable. `objects`: objects that it alone retains, where
+    objects are not blocks."""
+    made = Owner(OwnerSort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
     made.what, made.length, made.unit = printable(one.what), one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
     return made
@@ -93,40 +95,43 @@ def _ranges(owners: Iterable[Owner]) -> list[Range]:
 
 
 def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mapping[int, Owner]) -> Iterator[Owner]:
-    """Owners of registers, of what the kernel keeps, and of pointers to blocks that hold DTVs or
-    ld.so's table, or that threads run on. `controls`: owners of threads' control blocks, which
-    their DTVs are part of."""
+    """Yield owners of words outside root memory.
+    These are registers, pointers that the kernel stores, and pointers to blocks that contain DTVs,
+    ld.so's table, or what threads run on. `controls`: by address, the owner of the control block of
+    a thread, which its DTV belongs to."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
         words = [(name or "vector", value) for name, value, read in session.unread.words(thread) if read]
         zone = [Range(thread.sp - target.arch.red_zone, thread.sp)] if thread.sp > target.arch.red_zone else []
         zone = subtract_few(zone, subtract_few(zone, session.roots)) if blocks.find(thread.sp) < 0 else []
-        yield Owner(Sort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, zone, words)
+        yield Owner(OwnerSort.REGISTERS, f"{whose(thread.tid)}'s registers", "", thread.tid, zone, words)
         for name, address in (("sp", thread.sp), ("tp", thread.thread_pointer)):
             index = blocks.find(address)
             if index >= 0:
-                yield Owner(Sort.LIBRARY, f"what {whose(thread.tid)} runs on", "", thread.tid, [], [(name, blocks.address(index))])
+                yield Owner(
+                    OwnerSort.LIBRARY, f"memory that {whose(thread.tid)} runs on", "", thread.tid, [], [(name, blocks.address(index))]
+                )
         if thread.thread_pointer:
             dtv = [("dtv", value) for value in dtv_words(target, thread.thread_pointer)]
             if thread.tid in controls:
                 controls[thread.tid].words += dtv
                 continue
-            yield Owner(Sort.LIBRARY, "thread-local storage", f"libc, {whose(thread.tid)}", thread.tid, [], dtv)
+            yield Owner(OwnerSort.LIBRARY, "thread-local storage", f"libc, {whose(thread.tid)}", thread.tid, [], dtv)
     ended = [("dtv", value) for pointer in cached_thread_pointers(target) for value in dtv_words(target, pointer)]
-    yield Owner(Sort.LIBRARY, "thread-local storage of threads that ended", "libc", 0, [], ended)
+    yield Owner(OwnerSort.LIBRARY, "thread-local storage of threads that ended", "libc", 0, [], ended)
     kept: dict[str, list[tuple[str, int]]] = {}
     for word, one in session.kernel_references:
         kept.setdefault(one.holder, []).append((one.part or "value", word))
-    yield from (Owner(Sort.KERNEL, printable(holder), "kept by the kernel", 0, [], words) for holder, words in kept.items())
+    yield from (Owner(OwnerSort.KERNEL, printable(holder), "kept by the kernel", 0, [], words) for holder, words in kept.items())
     stacks = [("stack", start) for start in session.signal_stacks]
-    yield Owner(Sort.KERNEL, f"{SIGNAL_STACK}s", "kept by the kernel", 0, [], stacks)
-    yield Owner(Sort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
+    yield Owner(OwnerSort.KERNEL, f"{SIGNAL_STACK}s", "kept by the kernel", 0, [], stacks)
+    yield Owner(OwnerSort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
 
 
-def _managed(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:
-    """Parts of managed runtimes' heaps: "Ruby's heap pages". Pages in blocks are roots where it is
-    known what their objects refer to."""
+def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:
+    """Yield parts of managed heaps, such as "Ruby's heap pages".
+    Pages in blocks are roots only if it is known what their objects refer to."""
     left = subtract(session.roots, taken)
     for runtime in session.runtimes:
         pages = [page for one in objects if one.runtime is runtime for page in one.objects.pages]
@@ -134,23 +139,24 @@ def _managed(session: Session, taken: Sequence[Range], objects: Sequence[OwnedOb
             ranges = intersection(left, part.ranges) if not part.inside else merge_ranges(pages)
             if ranges:
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
-                yield Owner(Sort.MAPPING, printable(name), printable(part.detail), 0, ranges, managed=True)
+                yield Owner(OwnerSort.MAPPING, printable(name), printable(part.detail), 0, ranges, managed=True)
                 left = subtract(left, ranges)
 
 
-def _mappings(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
-    """Owners of the rest of root memory: its mappings."""
+def _mapping_owners(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
+    """Yield owners of the remaining root memory, one for each mapping."""
     left = Runs.of(subtract(roots, taken))
     for region in regions:
         ranges = list(left.within(region.start, region.end))
         if ranges:
             name = printable(region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name)
             what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
-            yield Owner(Sort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
+            yield Owner(OwnerSort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
-    """Ascending bounds, and the owner of what follows each; where spans overlap, the first's."""
+    """Return ascending bounds, and the owner of the memory after each. Where spans overlap, the
+    first wins."""
     bounds, numbers = array("Q"), array("I")
     for start, end, number in sorted(spans):
         start = max(start, bounds[-1] if bounds else 0)
@@ -166,9 +172,10 @@ def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[in
     return bounds, numbers
 
 
-def _divided(bounds: array[int], numbers: array[int], one: OwnedObjects, first: int) -> tuple[array[int], array[int]]:
-    """The same bounds, with the objects in them taken out for their own owners, which are numbered
-    from `first` on. Quick for many objects: they are copied by runs."""
+def _divide_bounds(bounds: array[int], numbers: array[int], one: OwnedObjects, first: int) -> tuple[array[int], array[int]]:
+    """Return the bounds with managed objects assigned to their own owners, numbered from `first`
+    on.
+    Fast for many objects: adjacent ones are copied together."""
     made, owners = array("Q"), array("I")
     mine = array("I", (first + number for number in one.owners)) if first else one.owners
     at = 0

@@ -1,7 +1,8 @@
-"""Heaps by page: in use, cached, free and not returned, returned; and what returning would free.
+"""Heaps by page: in use, cached, free and not returned, returned; and the effect of returning
+pages.
 
-Bytes count with headers; padding up to a granule counts to the block before it. A page that two
-heaps share (one in another's block need not begin at a page) counts in each, by its bytes."""
+Bytes include headers; padding up to a granule counts with the block before it. If two heaps share a
+page (one may lie in a block of the other), it counts in each, by the bytes of each."""
 
 from __future__ import annotations
 
@@ -24,23 +25,23 @@ from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
-STEP = 256 << 20  # bytes of heap per call of the engine: about 50 ms if all small blocks
+STEP = 256 << 20  # bytes of heap per call of the engine: about 50 ms if all blocks are small
 
 PURE_STEP = 4 << 20
 NONE: array[int] = array("Q")
 
 
-class Part(NamedTuple):
-    """A contiguous piece of an area."""
+class AreaPart(NamedTuple):
+    """A contiguous part of an area."""
 
     start: int
     end: int
-    first: int  # number of the page with `start`; the part has pages [first, first + pages)
+    first: int  # number of the page that contains `start`; the pages are [first, first + pages)
     pages: int
 
 
 class PageRun(NamedTuple):
-    """Adjacent pages in one state, with the bytes `used` in them."""
+    """Adjacent pages in one state. `used`: bytes in use in them."""
 
     address: int
     pages: int
@@ -50,16 +51,20 @@ class PageRun(NamedTuple):
 
 @dataclass
 class Area:
-    """An arena's heaps, by page. `sums`: bytes by page state and column (engine/pages.py)."""
+    """The heaps of one arena, by page.
+
+    `sums`: bytes by page state and column (engine/pages.py)."""
 
     allocator: Allocator
     arena: str
     page: int
-    parts: list[Part] = field(default_factory=list)
-    states: bytearray = field(default_factory=bytearray)  # PageState
-    shares: bytearray = field(default_factory=bytearray)  # 0: nothing in use … 255: all of it
-    used: array[int] = field(default_factory=lambda: array("I"))  # bytes in use
-    sizes: array[int] = field(default_factory=lambda: array("I"))  # see engine/pages.py
+    parts: list[AreaPart] = field(default_factory=list)
+    states: bytearray = field(default_factory=bytearray)  # PageState of each page
+    # Fraction in use of each page: 0 nothing, 255 everything.
+    shares: bytearray = field(default_factory=bytearray)
+    used: array[int] = field(default_factory=lambda: array("I"))  # bytes in use in each page
+    # Bytes of each page: see engine/pages.py.
+    sizes: array[int] = field(default_factory=lambda: array("I"))
     sums: list[int] = field(default_factory=lambda: [0] * (len(PageState) * COLUMNS))
     resident: Optional[int] = 0
     swapped: int = 0
@@ -67,37 +72,39 @@ class Area:
 
     @property
     def name(self) -> str:
-        """ "glibc 2.36, arena 3" """
+        """Name of the area: "glibc 2.36, arena 3"."""
         allocator = self.allocator.title
         return printable(f"{allocator}, {self.arena}" if self.arena else allocator)
 
     @property
     def size(self) -> int:
-        """Mapped bytes."""
+        """Mapped bytes of all parts."""
         return sum(part.end - part.start for part in self.parts)
 
     def bytes(self, state: PageState) -> int:
-        """Bytes of the pages in this state."""
+        """Return the bytes of the pages in this state."""
         return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
 
     def held(self, state: int, *pages: PageState) -> int:
-        """Bytes of blocks in a state (engine.terms.State; FREE: also memory in no block) or
-        engine.pages.FOREIGN, in pages of these states (default: all)."""
+        """Return the bytes of blocks in a state, in pages of these states (default: all).
+        `state`: engine.terms.State (FREE includes memory in no block) or engine.pages.FOREIGN."""
         return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
 
     def address(self, number: int) -> int:
-        """A page's address by its number; where the area's part begins, if that is later."""
+        """Return the address of a page; the start of the area's part, if that is inside the
+        page."""
         part = self.part_of(number)
         return max(part.start, (part.start // self.page + number - part.first) * self.page)
 
-    def part_of(self, number: int) -> Part:
-        """The part that contains this page."""
+    def part_of(self, number: int) -> AreaPart:
+        """Return the part that contains this page."""
         if len(self._firsts) != len(self.parts):
             self._firsts = [part.first for part in self.parts]
         return self.parts[bisect_right(self._firsts, number) - 1]
 
     def runs(self) -> Iterator[PageRun]:
-        """Adjacent pages in one state, ascending. No run crosses from one part into the next."""
+        """Yield runs of adjacent pages in one state, ascending. No run extends into another
+        part."""
         for part in self.parts:
             for match in _ALIKE.finditer(self.states, part.first, part.first + part.pages):
                 low, high = match.span()
@@ -141,9 +148,9 @@ _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
-def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
-    """Heaps of all `wanted` allocators: an area for each allocator and arena, by first address.
-    Takes a few nanoseconds a block, 10 bytes a page."""
+def read_areas(session: Session, residency: Presence, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
+    """Return an area for each arena of the `wanted` allocators, by first address.
+    Takes a few nanoseconds for each block and 10 bytes for each page."""
     directory, page = session.directory, session.target.arch.page
     held = residency.resident.words
     if len(residency.swapped):
@@ -167,7 +174,7 @@ def _add(session: Session, area: Area, owned: HeapPart, residency: Presence, hel
     lists = PageLists(residency.known.words, held, metadata, foreign)
     low = owned.start
     while low < owned.end:
-        session.report_progress("looking at pages", (part[0] + low - owned.start) / part[1])
+        session.report_progress("examining pages", (part[0] + low - owned.start) / part[1])
         high = min(low // page * page + step, owned.end)
         read = session.directory.blocks.by_page(Range(low, high), page, lists)
         area.states += read.states
@@ -176,16 +183,16 @@ def _add(session: Session, area: Area, owned: HeapPart, residency: Presence, hel
         area.sizes += read.sizes
         area.sums = [a + b for a, b in zip(area.sums, read.sums)]
         low = high
-    area.parts.append(Part(owned.start, owned.end, first, len(area.states) - first))
+    area.parts.append(AreaPart(owned.start, owned.end, first, len(area.states) - first))
     resident = residency.bytes(owned.start, owned.end)
     area.resident = None if resident is None or area.resident is None else area.resident + resident
     area.swapped += residency.swapped.bytes(owned.start, owned.end)
 
 
-def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:
-    """Bytes that the allocator's `release_call` would take off the resident size: exact to the
-    page, except for what other threads do. None if the allocator cannot predict it or residency is
-    unknown."""
+def predict_released_bytes(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:
+    """Return the bytes by which the allocator's `release_call` would reduce the resident size.
+    Exact to the page, apart from what other threads do meanwhile. None if the allocator cannot
+    predict it, or residency is unknown."""
     if not residency:
         return None
     if allocator.release_call:
@@ -199,7 +206,7 @@ def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Op
 
 
 def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaUse], residency: Presence) -> FreeMemory:
-    """The argument of Allocator.retention. `arenas` are the allocator's."""
-    returns = trimmable(session, allocator, residency)
-    found = areas(session, residency, lambda one: one is allocator)
+    """Return the argument of Allocator.retention. `arenas`: those of this allocator."""
+    returns = predict_released_bytes(session, allocator, residency)
+    found = read_areas(session, residency, lambda one: one is allocator)
     return FreeMemory(arenas, returns, sum(area.held(State.FREE, PageState.IN_USE) for area in found))

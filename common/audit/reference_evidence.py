@@ -1,5 +1,5 @@
-"""What the reference counts of leaked managed objects show, in words: a missing decrement, or
-garbage that the runtime's collector has not freed."""
+"""Evidence from the reference counts of leaked managed objects: a missing decrement, or garbage
+that the collector has not freed yet."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Runtime
     from findleaks.session import Session
 
-NAMED = 3  # types that a sentence names
+NAMED = 3  # most types that a sentence names
 
 
-def uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
-    """Indices ("I") of the leaked blocks that are garbage of a collector."""
+def list_uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
+    """Return the indices ("I") of leaked blocks that are garbage waiting for a collector."""
     return array("I", (match.start() for match in re.finditer(bytes([CountVerdict.UNCOLLECTED]), counts.verdicts)))
 
 
-def garbage_totals(session: Session) -> tuple[Totals, int]:
+def count_garbage(session: Session) -> tuple[Totals, int]:
     """All blocks of `session.graph()` that are garbage of a collector, and how many are heads."""
     counts = session.reference_counts
     if counts is None or not counts.totals[CountVerdict.UNCOLLECTED].blocks:
         return Totals(0, 0), 0
     kinds = session.graph().kinds()
-    return counts.totals[CountVerdict.UNCOLLECTED], sum(kinds[index] == Kind.DEFINITE for index in uncollected_blocks(counts))
+    return counts.totals[CountVerdict.UNCOLLECTED], sum(kinds[index] == Kind.DEFINITE for index in list_uncollected_blocks(counts))
 
 
-def counting_runtime(session: Session) -> Optional[Runtime]:
-    """The runtime whose objects have reference counts."""
+def find_counting_runtime(session: Session) -> Optional[Runtime]:
+    """Return the runtime whose objects have reference counts; None if there is none."""
     known = session.object_types
     return next((one for one in session.runtimes if known is not None and one.name == known.runtime), None)
 
 
-def missing_decrement(counts: base.ReferenceCounts) -> str:
-    """ "50,000 objects count one reference more than exists: a Py_DECREF is missing (…)", or ""."""
+def describe_missing_decrement(counts: base.ReferenceCounts) -> str:
+    """Return "50,000 objects each count one reference more than exists: a Py_DECREF is missing
+    (…)", or ""."""
     wrong = [one for one in counts.types if one.objects]
     objects, excess = sum(one.objects for one in wrong), sum(one.excess for one in wrong)
     if not objects:
@@ -56,27 +57,27 @@ def missing_decrement(counts: base.ReferenceCounts) -> str:
     return f"{subject} {more}: a Py_DECREF is missing ({names})"
 
 
-def uncollected_garbage(session: Session, counts: base.ReferenceCounts) -> str:
-    """ "24 MiB in 99,815 blocks is garbage that CPython's collector did not free: …", or ""."""
+def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts) -> str:
+    """Return "24 MiB in 99,815 blocks is garbage that CPython's collector has not freed, not a
+    leak: …", or ""."""
     found = counts.totals[CountVerdict.UNCOLLECTED]
-    runtime = counting_runtime(session)
+    runtime = find_counting_runtime(session)
     if not found.blocks or runtime is None:
         return ""
-    of = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
+    of = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in list_largest_uncollected(counts)])
     held = f"{size(found.bytes)} in {blocks(found.blocks)}"
-    return (
-        f"{held} is garbage that {runtime.name}'s collector has not freed, no leak: {why_uncollected(runtime.automatic_collection)} ({of})"
-    )
+    why = explain_uncollected_garbage(runtime.automatic_collection)
+    return f"{held} is garbage that {runtime.name}'s collector has not freed, not a leak: {why} ({of})"
 
 
-def why_uncollected(automatic_collection: Optional[bool]) -> str:
-    """The reason why garbage is left, as a clause; see Runtime.automatic_collection."""
+def explain_uncollected_garbage(automatic_collection: Optional[bool]) -> str:
+    """Return the reason why garbage is left, as a clause; see Runtime.automatic_collection."""
     return "automatic collection is disabled (gc.disable())" if automatic_collection is False else "no collection has reached it"
 
 
 def is_garbage(session: Session, leak: Leak) -> bool:
-    """Whether a group consists of objects that wait for their collector: all examples do, and no
-    object of their type lacks a decrement."""
+    """Whether a group consists of objects that wait for their collector.
+    That is so if all examples are such garbage, and no object of their type lacks a decrement."""
     counts = session.reference_counts
     if counts is None or not leak.runtime or not leak.examples:
         return False
@@ -87,26 +88,27 @@ def is_garbage(session: Session, leak: Leak) -> bool:
     return leak.type not in miscounted
 
 
-def largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedType]:
-    """The types with most uncollected objects."""
+def list_largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedType]:
+    """Return the types with the most uncollected objects."""
     return sorted((one for one in counts.types if one.uncollected), key=lambda one: (-one.uncollected, one.name))[:NAMED]
 
 
-def evidence_sentences(session: Session) -> Iterator[str]:
+def describe_evidence(session: Session) -> Iterator[str]:
     """What reference counts show about the leaked objects of `session.graph()`."""
     counts = session.reference_counts
     if counts is None:
         return
-    yield from filter(None, (missing_decrement(counts), uncollected_garbage(session, counts)))
+    yield from filter(None, (describe_missing_decrement(counts), describe_uncollected_garbage(session, counts)))
     cycles = counts.totals[CountVerdict.UNTRACKED_CYCLE]
     if cycles.blocks:
         held = f"{size(cycles.bytes)} in {blocks(cycles.blocks)}"
         yield f"{held} is in cycles with objects that the collector does not know: no collection frees them"
 
 
-def reference_evidence(session: Session) -> Optional[ReferenceCounts]:
-    """The same as a result; None if no runtime counts references, or nothing leaked."""
-    counts, runtime = session.reference_counts, counting_runtime(session)
+def summarise_reference_evidence(session: Session) -> Optional[ReferenceCounts]:
+    """Return the evidence as a typed result; None if no runtime counts references, or nothing
+    leaked."""
+    counts, runtime = session.reference_counts, find_counting_runtime(session)
     if counts is None or runtime is None:
         return None
     from findleaks.results.note_parts import MiscountedType, ReferenceCounts  # seldom needed

@@ -1,12 +1,13 @@
-"""Which pages of a target are resident: by a live process's pagemap, the holes of a kernel's core,
-or a side file.
+"""Resident pages of a target: from a live process's pagemap, from holes in a kernel's core, or from
+a side file.
 
-gcore's cores do not say it, and gcore itself reads pages in, so `findleaks map --save-residency
-FILE` saves it before. It is never guessed from contents: zeros do not mean that a page is absent.
+Cores written by gcore do not show residency, and gcore itself reads pages in. Therefore `findleaks
+map --save-residency FILE` saves it before gcore runs. Residency is never guessed from contents:
+zeros do not mean that a page is absent.
 
 The side file, "findleaks-residency 1", is a line of JSON, then zlib-compressed little-endian 64-bit
 words: three lists of ranges (known, resident, swapped; their lengths are in the JSON). A range is
-two words: pages skipped since the range before, and pages in it."""
+two words: the number of pages skipped since the range before, and the number of pages in it."""
 
 from __future__ import annotations
 
@@ -29,20 +30,21 @@ from findleaks.target.processes import start_time
 from findleaks.target.residency.presence import UNKNOWN, Presence
 from findleaks.target.runs import Runs
 
-SUFFIX = ".residency"  # CORE.residency is used without being asked for
+SUFFIX = ".residency"  # CORE.residency is used without an option
 
 _FORMAT, _VERSION = "findleaks-residency", 1
 _MAX_HEAD_BYTES = 1 << 20  # of the line of JSON
-_MAX_RANGES = 1 << 27  # of a list
+_MAX_RANGES = 1 << 27  # in one list
 _IDENTITY = (AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR)
 
 
-def residency(session: Session, file: str = "") -> Presence:
-    """The residency of the session's target, kept for other counts of the command. Ask for it
-    first: reading a live process makes pages of its mapped files resident.
+def read_residency(session: Session, file: str = "") -> Presence:
+    """Return the residency of the session's target, and keep it for other counts of the command.
+    Call it first: reading a live process makes pages of its mapped files resident.
 
-    `file`: a side file that the user named (FindleaksError if unusable). Without it: the side file
-    beside the core if it is of that process, else what the target itself knows."""
+    `file`: a side file that the user named; raises FindleaksError if it is unusable. Without
+    `file`, the side file beside the core is used if it is of that process, else the target's own
+    information."""
     found = _residency(session, file)
     if found:
         session.presence = found
@@ -52,32 +54,35 @@ def residency(session: Session, file: str = "") -> Presence:
 def _residency(session: Session, file: str) -> Presence:
     target = session.target
     if file:
-        return read(file, target)
+        return read_residency_file(file, target)
     warnings: list[str] = []
     beside = target.path + SUFFIX if target.path else ""
     if beside and os.path.isfile(beside):
         try:
-            return read(beside, target)
+            return read_residency_file(beside, target)
         except FindleaksError as error:
             warnings.append(str(error))
-    found = target.presence(lambda part: session.report_progress("looking which pages are resident", part))
+    found = target.presence(lambda part: session.report_progress("reading which pages are resident", part))
     if found is None:
         found = Presence(UNKNOWN, Runs.of(()), Runs.of(()), Runs.of(()))
     return found._replace(warnings=tuple(warnings))
 
 
-def save(session: Session, file: str) -> Presence:
-    """Write the side file, of a live process before gcore, or of a kernel's core before
-    compression. FindleaksError if residency is unknown or the file cannot be written."""
+def save_residency(session: Session, file: str) -> Presence:
+    """Write the side file: of a live process before gcore, or of a kernel's core before
+    compression.
+    Raises FindleaksError if residency is unknown or the file cannot be written."""
     target = session.target
-    found = residency(session)
+    found = read_residency(session)
     if not found:
-        raise FindleaksError(f"{target.description}: which pages are resident is not known here: there is nothing to save")
+        raise FindleaksError(
+            f"{target.description}: residency is unknown, so there is nothing to save; use --pid, or a core written by the kernel"
+        )
     head = {
         _FORMAT: _VERSION,
         "pid": target.pid,
         "start_time": start_time(target.pid) if target.live else None,
-        "identity": identity(target),
+        "identity": identify_process(target),
         "page": target.arch.page,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "rss": found.rss,
@@ -88,7 +93,7 @@ def save(session: Session, file: str) -> Presence:
     }
     words: array[int] = array("Q")
     for runs in (found.known, found.resident, found.swapped):
-        words += _packed(runs, target.arch.page)
+        words += _pack_runs(runs, target.arch.page)
     body = zlib.compress(_little_endian(words).tobytes(), 6)
     made = f"{file}.new"
     try:
@@ -100,35 +105,37 @@ def save(session: Session, file: str) -> Presence:
     return found
 
 
-def _packed(runs: Runs, page: int) -> array[int]:
-    """Pages skipped and pages in each range."""
+def _pack_runs(runs: Runs, page: int) -> array[int]:
+    """Return the pages skipped and the pages in each range."""
     pages = [word // page for word in runs.words]
     return array("Q", (now - before for before, now in zip([0, *pages], pages)))
 
 
 def _little_endian(words: array[int]) -> array[int]:
-    """Words between this machine's byte order and the file's."""
+    """Convert words between this machine's byte order and little-endian."""
     if sys.byteorder != "little":
         words.byteswap()
     return words
 
 
-def read(file: str, target: Target) -> Presence:
-    """Read a side file. FindleaksError, in one line, if none, damaged, or of another process."""
+def read_residency_file(file: str, target: Target) -> Presence:
+    """Read a side file. Raises FindleaksError if it is missing, damaged, or of another process."""
     try:
         with open(file, "rb") as source:
             line = source.readline(_MAX_HEAD_BYTES)
             body = source.read()
     except OSError as error:
         raise FindleaksError(f"{file}: {(error.strerror or str(error)).lower()}") from None
-    head = _head(file, line)
+    head = _parse_head(file, line)
     if head[_FORMAT] != _VERSION:
-        raise FindleaksError(f"{file}: residency in format {printable(str(head[_FORMAT]), 20)}; this findleaks reads format {_VERSION}")
+        raise FindleaksError(
+            f"{file}: has residency format {printable(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}"
+        )
     _check_process(file, head, target)
     page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
     if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MAX_RANGES for count in counts):
-        raise FindleaksError(f"{file}: damaged: its first line makes no sense")
-    known, resident, swapped = _lists(file, body, [int(count) for count in counts if count is not None], page)
+        raise FindleaksError(f"{file}: damaged: its first line is invalid")
+    known, resident, swapped = _unpack_lists(file, body, [int(count) for count in counts if count is not None], page)
     unsure = [
         Range(*part) for part in _as_list(head.get("undecided")) if len(_as_list(part)) == 2 and all(isinstance(at, int) for at in part)
     ]
@@ -137,13 +144,13 @@ def read(file: str, target: Target) -> Presence:
     return Presence("side file", known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure), saved=saved)
 
 
-def _head(file: str, line: bytes) -> dict[str, Any]:
+def _parse_head(file: str, line: bytes) -> dict[str, Any]:
     try:
         head = json.loads(line) if line.startswith(b"{") else None
     except ValueError:
         head = None
     if not isinstance(head, dict) or _FORMAT not in head:
-        raise FindleaksError(f"{file}: no file of residency: write one with `findleaks map --save-residency FILE --pid PID`")
+        raise FindleaksError(f"{file}: not a residency file: write one with `findleaks map --save-residency FILE --pid PID`")
     return head
 
 
@@ -152,24 +159,25 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
-    """Refuse a side file of another process: of another pid, or loaded elsewhere by the kernel."""
+    """Raise FindleaksError for a side file of another process: another pid, or another load
+    address."""
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
-        raise FindleaksError(f"{file}: is of process {printable(str(pid), 20)}, not of {target.pid}: not used")
-    own, said = identity(target), head.get("identity")
+        raise FindleaksError(f"{file}: belongs to process {printable(str(pid), 20)}, but the target is process {target.pid}")
+    own, said = identify_process(target), head.get("identity")
     started = target.live and head.get("start_time") not in (None, start_time(target.pid))
     if started or (own and said and own != said):
-        raise FindleaksError(f"{file}: is of another process that had the id {printable(str(pid), 20)}: not used")
+        raise FindleaksError(f"{file}: belongs to another process that had pid {printable(str(pid), 20)}")
 
 
-def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:
+def _unpack_lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:
     wanted = 16 * sum(counts)
     try:
         unpacked = zlib.decompressobj().decompress(body, wanted + 1)
     except zlib.error as error:
         raise FindleaksError(f"{file}: damaged: {error}") from None
     if len(unpacked) != wanted:
-        raise FindleaksError(f"{file}: damaged or cut off: {len(unpacked):,} bytes of ranges instead of {wanted:,}")
+        raise FindleaksError(f"{file}: damaged or truncated: {len(unpacked):,} bytes of ranges instead of {wanted:,}")
     words = _little_endian(array("Q", unpacked))
     found, at = [], 0
     for count in counts:
@@ -177,16 +185,17 @@ def _lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Run
         for number, pages in enumerate(words[at : at + 2 * count]):
             total += pages
             if (number and not pages) or total * page >= 1 << 64:
-                raise FindleaksError(f"{file}: damaged: its ranges do not ascend")
+                raise FindleaksError(f"{file}: damaged: its ranges are not ascending")
             made.append(total * page)
         found.append(Runs(made))
         at += 2 * count
     return found
 
 
-def identity(target: Target) -> str:
-    """A digest that distinguishes processes of one pid: where the kernel put program, stack, vdso
-    and random bytes (auxiliary vector). "" if unknown."""
+def identify_process(target: Target) -> str:
+    """Return a digest that distinguishes processes with the same pid; "" if unknown.
+    It covers the addresses of program, stack and vdso, and the random bytes of the auxiliary
+    vector."""
     vector = target.auxv
     if not vector:
         return ""

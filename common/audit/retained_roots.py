@@ -1,4 +1,5 @@
-"""Rows of `roots`: what several roots hold, which roots lead to a block, leaders of lost blocks."""
+"""Rows of `roots`: memory that several roots retain together, roots that reach a block, and leak
+heads."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 
 from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
-from findleaks.audit.references import root_references
+from findleaks.audit.references import find_root_references
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Totals
@@ -15,47 +16,51 @@ from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
 from findleaks.wildcards import matches
 
-LONG = 16  # a block that several roots hold and that retains fewer may be a node of their list
-SEARCHED = 5  # such blocks whose roots are looked up: each takes a search of all root memory
+LONG = 16  # a shared block that retains fewer blocks may be a node of a list with a row
+SEARCHED = 5  # most such blocks whose roots are looked up: each takes a search of all root memory
 
 MANY, PART = 100, 0.1
-"""Blocks of one size are one row if at least MANY that retain PART of what several roots hold."""
+"""Blocks of one size form a row if at least MANY of them retain PART of the shared memory."""
 
 EXPANDED = 256
-"""Leaders of lost blocks that are shown with their fields: each takes a millisecond, and a process
-may have leaked a million times."""
+"""Most leak heads that are shown with their fields.
+Each takes a millisecond, and a process may have leaked a million times."""
 
 MAX_REFERRERS, FAR = 100, 100
-"""Referrers of a shared block that are followed, and most steps up the dominator tree from each."""
+"""Most referrers of a shared block that are followed, and most steps up the dominator tree from
+each."""
 
 
-def shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
-    """What no root holds alone, with the blocks that hold most of it. `spread`: that by size."""
+def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
+    """Return the row of the memory that no root retains alone, with the blocks that retain most of
+    it.
+    `spread`: that memory by size of block."""
     tree = builder.tree
-    made = RetainedNode("held by several roots", tree.retained(SHARED), "shared")
+    made = RetainedNode("retained by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
     lists: list[array[int]] = []
     for child in found[: limit or None]:
         if any(child.block in nodes for nodes in lists):
-            continue  # another node of a list that has a row
+            continue  # another node of a list that already has a row
         row, nodes = builder.of_shared_list(child.block) if len(made.fields) < SEARCHED and child.blocks < LONG else (None, array("I"))
         made.fields.append(row or builder.of_block(child.block, len(made.fields) < 3))
         lists += [nodes] if row is not None else []
         if len(made.fields) <= SEARCHED:
             ends = [child.block, *nodes[-1:]]
-            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in holders(builder, named, end)))
+            made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in name_roots_that_reach(builder, named, end)))
     listed = Totals.sum_of(row.totals for row in made.fields)
     made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
     alike = [one for one in spread if one.children >= MANY and one.bytes >= PART * made.totals.bytes]
-    made.what = some([f"{blocks(one.children)} of {size(one.size)} hold {size(one.bytes)}" for one in alike])
+    made.what = some([f"{blocks(one.children)} of {size(one.size)} retain {size(one.bytes)}" for one in alike])
     made.address = builder.reader.blocks.address(alike[0].example) if alike else 0
     return made
 
 
-def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
-    """Numbers of owners with this name or label; else those whose name or label matches it as a
-    pattern, or whose name ends in it after "::"."""
+def match_owners(every: Sequence[Owner], word: str) -> list[int]:
+    """Return the numbers of owners with this name or label.
+    If there are none: owners whose name or label matches it as a pattern, or whose name ends in
+    "::" and this name."""
     exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
     if exact:
         return exact
@@ -64,8 +69,9 @@ def matching_owners(every: Sequence[Owner], word: str) -> list[int]:
     return [n for n, owner in enumerate(every) if owner.name.rsplit("::", 1)[-1] == word]
 
 
-def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
-    """A block's holder: a root's name, a block with its address; "" where no root reaches it."""
+def describe_retainer(builder: TreeBuilder, named: Owners, index: int) -> str:
+    """Return what retains a block: the name of a root, or a block with its address; "" if no root
+    reaches it."""
     holder = builder.tree.idom(index)
     if holder is None:
         return ""
@@ -75,13 +81,14 @@ def holder_phrase(builder: TreeBuilder, named: Owners, index: int) -> str:
     return named.all[number].label if number >= 0 else f"{builder.name(holder)} at {builder.reader.blocks.address(holder):#x}"
 
 
-def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
-    """Labels of the roots that reach a block no root holds alone: by a reference to it, or by
-    holding a referrer of it. Only those of the first priority are named."""
+def name_roots_that_reach(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
+    """Return labels of the roots that reach a block that no root retains alone.
+    They have a reference to it, or retain a referrer of it. Only roots of the first priority among
+    them are named."""
     reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []
-    for reference in root_references(builder.session, start, start + max(reader.blocks.size(index), 1)):
+    for reference in find_root_references(builder.session, start, start + max(reader.blocks.size(index), 1)):
         number = named.at(reference.address) if reference.address else None
         numbers += [number] if number is not None else []
     for source in builder.session.references.referrers(index)[:MAX_REFERRERS]:
@@ -95,16 +102,16 @@ def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     return list(dict.fromkeys(named.all[number].label for number in sorted(numbers) if named.priority(number) == first))
 
 
-def lost_tree(session: Session) -> Dominators:
+def build_leaked_tree(session: Session) -> Dominators:
     """Dominator tree of lost blocks: definitely lost under root 0, possibly lost under root 1."""
     tree = session.graph().dominators(2, lost=True)
     tree.refer_lost(0, 1)
-    return session.computed(tree, "who holds what")
+    return session.computed(tree, "computing retained sizes")
 
 
-def lost_leaders(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
-    """The leaders of lost blocks, with what each retains and its kind, the largest first. The
-    EXPANDED largest have their fields."""
+def list_leak_heads(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
+    """Return the leak heads, with the memory that each retains and its kind, the largest first.
+    The EXPANDED largest have their fields."""
     most = limit + 1 if limit else len(builder.reader.blocks)
     found = [
         (child, kind) for number, kind in enumerate(("definite", "possible")) for child in builder.tree.children(root_node(number), most)

@@ -1,4 +1,4 @@
-"""Retained tree: a root, its fields, and the blocks and containers behind them."""
+"""The retained tree: a root, its fields, and the blocks and containers that they refer to."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from findleaks.audit.block_type import block_type
+from findleaks.audit.block_type import find_block_type
 from findleaks.audit.containers import Container
-from findleaks.audit.containers.reader import Reader
-from findleaks.audit.containers.recognise import begun_at
-from findleaks.audit.fields import NOTHING, Field, Fields, about, fields_of, group_fields, retained_by
-from findleaks.audit.leak_groups import hint_of
-from findleaks.audit.origins import Origin, agreed
-from findleaks.audit.owner import Owner, Sort
+from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.containers.recognise import recognise_first_node
+from findleaks.audit.fields import NOTHING, Field, Fields, group_fields, read_fields, size_key, sum_retained
+from findleaks.audit.leak_groups import find_hint
+from findleaks.audit.origins import Origin, check_declared_type
+from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
@@ -23,14 +23,15 @@ from findleaks.formatting import counted, printable, size
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-STEPS = 32  # most blocks with a single field that are skipped on the way to one worth a row
-CHUNK = 1 << 18  # nodes looked up between two checks for Ctrl-C
-SIZES = 4096  # most sizes of blocks that are counted one by one
-SAMPLE = 48  # blocks examined to decide whether all of a size are strings
+STEPS = 32  # most blocks with a single field that are skipped on the way to one that gets a row
+CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
+SIZES = 4096  # most different sizes of blocks that are counted separately
+SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
-class Kept(NamedTuple):
-    """Blocks of one size that a container's nodes hold. `strings`: those examined are text."""
+class RetainedBlocks(NamedTuple):
+    """Blocks of one size that the nodes of a container retain. `strings`: the examined ones are
+    text."""
 
     size: int
     blocks: int
@@ -39,21 +40,21 @@ class Kept(NamedTuple):
 
 @dataclass
 class Contents:
-    """A container and its blocks."""
+    """A container, and the blocks that it retains."""
 
     container: Container
-    nodes: int  # blocks of nodes that the owner retains
+    nodes: int  # number of its nodes' blocks that the owner retains
     least: int  # usable bytes of the smallest node
-    most: int  # and of the largest
-    kept: list[Kept]  # blocks beside nodes and tables, most bytes first
+    most: int  # usable bytes of the largest node
+    kept: list[RetainedBlocks]  # blocks other than nodes and tables, the most bytes first
 
 
-class Alike(NamedTuple):
-    """Several fields in one row."""
+class SimilarFields(NamedTuple):
+    """Several similar fields in one row."""
 
     fields: int
     least: int = 0  # fewest blocks that one of them retains; 0: unknown
-    most: int = 0  # most blocks that one retains; 0: unknown
+    most: int = 0  # most blocks that one of them retains; 0: unknown
 
 
 @dataclass
@@ -64,68 +65,70 @@ class RetainedNode:
     totals: Totals
     sort: str  # "root", "field", "block", "shared"
     owner: Optional[Owner] = None
-    place: str = ""  # names the field ("Profiler+0x68")
-    what: str = ""  # what it leads to
-    address: int = 0  # of the block it is about, or of a root's memory
+    place: str = ""  # the place of the field ("Profiler+0x68")
+    what: str = ""  # the container, type or text that the field refers to
+    address: int = 0  # address of the block, or of a root's memory
     offset: Optional[int] = None
     contents: Optional[Contents] = None
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    fields: list[RetainedNode] = field(default_factory=list)  # rows below, to the limit
-    left: int = 0  # fields that are not in `fields`
-    more: Totals = NOTHING  # what the others retain
+    # Rows of the next level, up to the limit.
+    fields: list[RetainedNode] = field(default_factory=list)
+    left: int = 0  # number of fields without a row
+    more: Totals = NOTHING  # memory that these fields retain
     shared: Totals = NOTHING
-    holders: list[str] = field(default_factory=list)  # of a shared block: roots that reach it
-    alike: Optional[Alike] = None
+    holders: list[str] = field(default_factory=list)  # for a shared block: the roots that reach it
+    alike: Optional[SimilarFields] = None
 
 
 class TreeBuilder:
-    """Makes rows of the retained tree."""
+    """Builds rows of the retained tree."""
 
-    def __init__(self, session: Session, reader: Reader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
-        """`tree` is computed. `depth`: levels below the row asked for; `limit`: rows of a level (0:
-        all); `least`: fields that retain a smaller fraction of their root get no row."""
+    def __init__(self, session: Session, reader: ContainerReader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
+        """`tree` is computed. `depth`: levels below the requested row. `limit`: most rows of a
+        level (0: all). `least`: fields that retain a smaller fraction of their root get no row."""
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:
-        """The row of a root, with its fields if `expand`."""
+        """Return the row of a root, with its fields if `expand`."""
         made = RetainedNode(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
         self._least(made)
-        if owner.sort == Sort.MANAGED and owner.length is not None:
+        if owner.sort == OwnerSort.MANAGED and owner.length is not None:
             made.contents = Contents(Container(owner.what, 0, 0, owner.length, owner.unit), 0, 0, 0, [])
             made.sizes = self.tree.sizes(node, SIZES)
         if owner.what:
-            made.what = managed_phrase(owner)
+            made.what = describe_managed_variable(owner)
         if expand and made.totals.blocks and not owner.apart:
-            found = fields_of(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
+            found = read_fields(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
-            type_ = self.session.members.variable(start) if start and owner.sort == Sort.VARIABLE else None
+            type_ = self.session.members.variable(start) if start and owner.sort == OwnerSort.VARIABLE else None
             self._fill(made, found, Origin(owner.name, start, type_), self.depth)
         return made
 
     def of_block(self, index: int, expand: bool = True) -> RetainedNode:
-        """The row of a block, with its fields if `expand`."""
+        """Return the row of a block, with its fields if `expand`."""
         block, name = self.reader.block(index), self.name(index)
         made = RetainedNode(f"{name} at {block.start:#x}", self.tree.retained(index), "block", address=block.start)
         self._least(made)
         if not expand or made.totals.blocks < 2:
             made.what = self._hint(index, name)
             return made
-        container = begun_at(self.reader, block)
+        container = recognise_first_node(self.reader, block)
         if container is not None:
             made.sizes = self.tree.sizes(index, SIZES)
             made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
-            made.what = phrase(made.contents) if made.contents is not None else ""
+            made.what = describe_contents(made.contents) if made.contents is not None else ""
         if made.contents is None:
             self._fill(made, self._fields(index), self._origin(index), self.depth)
         return made
 
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
-        """A row for the list or tree that begins with a shared block, and its nodes' blocks. None
-        unless each node lies in a block, and several roots hold all of them."""
+        """Return a row for the list or tree that begins with a shared block, and the blocks of its
+        nodes.
+        None unless each node lies in a block, and several roots retain all of them."""
         block = self.reader.block(index)
-        container = begun_at(self.reader, block)
+        container = recognise_first_node(self.reader, block)
         if container is None:
             return None, array("I")
         indices, sizes = self.reader.blocks.find_all(container.nodes)
@@ -134,16 +137,17 @@ class TreeBuilder:
             return None, array("I")
         made = RetainedNode(f"{self.name(index)} at {block.start:#x}", Totals(len(indices), sum(sizes)), "block", address=block.start)
         made.contents = Contents(container, len(indices), min(sizes), max(sizes), [])
-        made.what = phrase(made.contents)
+        made.what = describe_contents(made.contents)
         return made, indices
 
     def _least(self, row: RetainedNode) -> None:
         self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
 
     def name(self, index: int, type_: Optional[Type] = None) -> str:
-        """A block's name in rows: its type or size. `type_`: what a pointer's type says it is."""
+        """Return the name of a block in rows: its type or size. `type_`: the type by its pointer's
+        declaration."""
         block = self.reader.block(index)
-        type_name = block_type(self.session, index)
+        type_name = find_block_type(self.session, index)
         if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
             type_name = printable(type_.name)
         return type_name or f"block of {size(block.size)}"
@@ -153,20 +157,21 @@ class TreeBuilder:
 
     def _fields(self, index: int) -> Fields:
         block = self.reader.block(index)
-        return fields_of(self.session, self.reader, self.tree, index, [Range(block.start, block.start + block.size)])
+        return read_fields(self.session, self.reader, self.tree, index, [Range(block.start, block.start + block.size)])
 
     def _pointee(self, one: Field, type_: Optional[Type], index: int) -> Optional[Type]:
-        """The type of block `index`, where the first word of the field points to its start."""
+        """Return the type of block `index`, if the first word of the field points to its start."""
         first = one.places[0] if one.places else None
         return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
 
     def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int) -> None:
-        """Set a row's fields; where one field leads to one block, that block's fields instead."""
+        """Set the fields of a row. If one field refers to one block, that block's fields are shown
+        instead."""
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
             container = self._agreed(only, origin) if only is not None else None
             if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
-                # The owner consists of this container.
+                # The owner consists of this container only.
                 made = self._field_row(only, found.tree, origin, -1)
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
@@ -193,20 +198,22 @@ class TreeBuilder:
         groups = [[one] for one in found.all]
         if self.limit:
             groups = group_fields(found.all, lambda one: self.name(one.places[0].block))
-        shown = [group for group in groups if retained_by(group).bytes >= self._bytes][: self.limit or None]
+        shown = [group for group in groups if sum_retained(group).bytes >= self._bytes][: self.limit or None]
         row.fields = [self._group_row(group, found.tree, origin, depth) for group in shown]
         rest = [one for group in groups[len(shown) :] for one in group]
         row.left = sum(one.alike for one in rest)
-        row.more = retained_by(rest)
+        row.more = sum_retained(rest)
 
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
-        """The container that a field heads, unless debug information says it is something else."""
+        """Return the container that the field heads, unless debug information contradicts it."""
         if one.container is not None and one.spans and origin.start:
-            one.found = agreed(one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None)
+            one.found = check_declared_type(
+                one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None
+            )
         return one.found
 
     def _group_row(self, group: Sequence[Field], tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
-        """The row of a field, or of several alike, described by the largest."""
+        """Return the row of a field, or of several similar fields, described by the largest."""
         first = group[0]
         several = len(group) > 1
         made = self._field_row(first, tree, origin, -1 if several else depth)
@@ -215,18 +222,18 @@ class TreeBuilder:
             sizes: Counter[int] = Counter()
             for one in group:
                 sizes.update(dict(tree.sizes(one.node, SIZES)))
-            made.alike = Alike(len(group), min(counts), max(counts))
-            made.totals, made.contents = retained_by(group), None
+            made.alike = SimilarFields(len(group), min(counts), max(counts))
+            made.totals, made.contents = sum_retained(group), None
             made.sizes = sorted(sizes.items(), key=lambda item: (-item[0] * item[1], item[0]))[:SIZES]
             each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,}–{max(counts):,}"
-            made.what = f"each holds {each} block{'' if max(counts) == 1 else 's'}, such as {made.what}"
+            made.what = f"each retains {each} block{'' if max(counts) == 1 else 's'}, such as {made.what}"
         elif first.alike > 1:
-            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if about(s.size) == about(first.places[0].size)]
+            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if size_key(s.size) == size_key(first.places[0].size)]
             below = Counter(dict(made.sizes))
             below.subtract(dict(direct))
-            made.alike = Alike(min(first.alike, sum(number for _, number in direct)))
-            made.what = blocks_phrase(direct)
-            made.what += f", and {blocks_phrase([(s, n) for s, n in below.items() if n > 0])} below them" if +below else ""
+            made.alike = SimilarFields(min(first.alike, sum(number for _, number in direct)))
+            made.what = describe_blocks(direct)
+            made.what += f", and {describe_blocks([(s, n) for s, n in below.items() if n > 0])} below them" if +below else ""
             made.fields, made.left = [], 0
         if made.alike is not None:
             made.name = f"{made.alike.fields:,} fields like {made.place}"
@@ -241,18 +248,18 @@ class TreeBuilder:
         if container is not None:
             made.contents = self._contents(one.node, one.totals, container, tree, made.sizes)
             if made.contents is not None:
-                made.what = phrase(made.contents)
+                made.what = describe_contents(made.contents)
                 return made
         children = tree.children(one.node, 2)
         if len(children) == 1:
             index = children[0].block
             below = self._origin(index, self._pointee(one, type_, index))
             made.what = self._block_phrase(index, below.name, children[0].blocks, made.sizes)
-            # At a negative depth only `what` is wanted, and a damaged list could lead on endlessly.
+            # At a negative depth only `what` is needed, and a damaged list might never end.
             if children[0].blocks > 1 and depth >= 0:
                 self._fill(made, self._fields(index), below, depth - 1)
         else:
-            made.what = blocks_phrase(made.sizes)
+            made.what = describe_blocks(made.sizes)
         return made
 
     def _block_phrase(self, index: int, name: str, count: int, sizes: Sequence[tuple[int, int]]) -> str:
@@ -261,12 +268,12 @@ class TreeBuilder:
             return f"{name}, {hint}" if hint else name
         rest = Counter(dict(sizes))
         rest[self.reader.block(index).size] -= 1
-        return f"{name}, and {blocks_phrase([(s, n) for s, n in rest.items() if n])} below it"
+        return f"{name}, and {describe_blocks([(s, n) for s, n in rest.items() if n])} below it"
 
     def _hint(self, index: int, name: str) -> str:
-        """A readable string at the beginning of a block without a type, or ""."""
+        """Return a readable string at the beginning of a block without a type, or ""."""
         block = self.reader.block(index)
-        return hint_of(self.session, block.start, block.size) if name.startswith("block of ") else ""
+        return find_hint(self.session, block.start, block.size) if name.startswith("block of ") else ""
 
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
@@ -285,35 +292,35 @@ class TreeBuilder:
             left[length] -= number
         kept = sorted(((s, n) for s, n in left.items() if n > 0), key=lambda item: -item[0] * item[1])
         strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container, counted.keys()) if kept else set()
-        found = [Kept(s, n, s in strings) for s, n in kept]
+        found = [RetainedBlocks(s, n, s in strings) for s, n in kept]
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
     def _node_sizes(self, container: Container) -> Counter[int]:
         counted: Counter[int] = Counter()
         for first in range(0, len(container.nodes), CHUNK):
-            self.reader.progress()
+            self.reader.report_progress()
             _, sizes = self.reader.blocks.find_all(container.nodes[first : first + CHUNK])
             counted.update(dict(zip(*self.reader.engine.sum_by_value(sizes, array("Q")))))
         counted.pop(0, None)
         return counted
 
     def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
-        """Sizes whose blocks, except nodes, are text, judged by a sample."""
+        """Return the sizes whose blocks, except nodes, are text, judged by a sample."""
         blocks, nodes = self.reader.blocks, container.nodes
         indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
         sample = [(blocks.address(index), blocks.size(index)) for index in indices]
         first = self.reader.place(nodes[0]) if nodes else None
         into = first.offset if first is not None else 0  # offset of each node in its block
-        own = self.reader.among(nodes, {start + into for start, length in sample if length in node_sizes & sizes})
+        own = self.reader.select_nodes(nodes, {start + into for start, length in sample if length in node_sizes & sizes})
         seen: dict[int, list[bool]] = {}
         for start, length in sample:
             if length in sizes and start + into not in own and len(seen.setdefault(length, [])) < SAMPLE:
-                seen[length].append(hint_of(self.session, start, length).startswith('"'))
+                seen[length].append(find_hint(self.session, start, length).startswith('"'))
         return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
 
 
-def blocks_phrase(sizes: Sequence[tuple[int, int]], word: str = "block") -> str:
-    """ "12 blocks of 48 B", "1,024 blocks of 24–4,096 B" """
+def describe_blocks(sizes: Sequence[tuple[int, int]], word: str = "block") -> str:
+    """Describe blocks: "12 blocks of 48 B", "1,024 blocks of 24–4,096 B"."""
     count = sum(number for _, number in sizes)
     return f"{count:,} {word}{'' if count == 1 else 's'} of {_range(min(s for s, _ in sizes), max(s for s, _ in sizes))}" if sizes else ""
 
@@ -322,8 +329,8 @@ def _range(least: int, most: int) -> str:
     return f"{least:,} B" if least == most else f"{least:,}–{most:,} B"
 
 
-def phrase(contents: Contents) -> str:
-    """ "std::map or set, 98,000 nodes of 80 B and 49,000 strings of 48 B" """
+def describe_contents(contents: Contents) -> str:
+    """Describe a container: "std::map or set, 98,000 nodes of 80 B and 49,000 strings of 48 B"."""
     made = contents.container
     if made.nodes:
         unit = made.unit if made.length != 1 else made.unit[:-1]
@@ -332,14 +339,14 @@ def phrase(contents: Contents) -> str:
         said = f"{made.length:,} {made.unit}" if made.unit != "bytes" else size(made.length)
     strings = [(k.size, k.blocks) for k in contents.kept if k.strings]
     others = [(k.size, k.blocks) for k in contents.kept if not k.strings]
-    parts = [blocks_phrase(strings, "string"), blocks_phrase(others)]
+    parts = [describe_blocks(strings, "string"), describe_blocks(others)]
     said = " and ".join(part for part in (said, *parts) if part)
     trouble = f"; damaged: {made.problem}" if made.problem else ""
     return f"{made.what}, {said}{trouble}"
 
 
-def managed_phrase(owner: Owner) -> str:
-    """ "Array, 60,000 elements, with 60,001 objects of 2.3 MiB" """
+def describe_managed_variable(owner: Owner) -> str:
+    """Describe a managed variable: "Array, 60,000 elements, with 60,001 objects of 2.3 MiB"."""
     unit, objects = owner.unit if owner.length != 1 else _SINGULAR.get(owner.unit, owner.unit), owner.objects
     length = f", {owner.length:,} {unit}" if owner.length is not None else ""
     held = f", with {counted(objects.blocks, 'object')} of {size(objects.bytes)}" if objects.blocks else ""
@@ -349,7 +356,8 @@ def managed_phrase(owner: Owner) -> str:
 _SINGULAR = {"elements": "element", "entries": "entry", "bytes": "byte"}
 
 
-def root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
-    """Rows of roots that retain anything, largest first; `expanded` (0: all) have their fields."""
+def build_root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
+    """Return rows of the roots that retain anything, the largest first.
+    `expanded`: how many of them have their fields (0: all)."""
     order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
     return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]

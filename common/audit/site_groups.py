@@ -1,4 +1,4 @@
-"""Lost blocks grouped by the stack that allocated them."""
+"""Leaked blocks grouped by allocation site."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.sites import STEP
-from findleaks.audit.block_type import block_type
-from findleaks.audit.leak_groups import EXAMPLES, Leak, hint_of, leading
+from findleaks.audit.block_type import find_block_type
+from findleaks.audit.leak_groups import EXAMPLES, Leak, find_hint, iterate_leak_heads
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
@@ -23,7 +23,7 @@ _LED = re.compile(b"[" + bytes(_LEADS) + b"]")
 
 @dataclass
 class _Group:
-    """Leaks of one kind and site, as they are found."""
+    """The leaks of one kind and site, collected block by block."""
 
     examples: list[int] = field(default_factory=list)
     blocks: int = 0
@@ -60,20 +60,21 @@ class _Group:
         self.estimated_bytes += weight * size
 
 
-def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions] = None) -> list[Leak]:
-    """Groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first. Blocks without a
-    site make a group of each kind: the last ones where samples represent them. `suppressions`
-    counts the blocks that it leaves out."""
+def group_leaks_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions] = None) -> list[Leak]:
+    """Return groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first.
+
+    Blocks without a site form one group for each kind; these are last if sites are sampled.
+    `suppressions` counts the blocks that it covers, which are left out."""
     kinds, names = graph.kinds(), SiteNames(session)
-    rest = bytearray(len(kinds))  # kinds of the blocks that lead
-    for index in leading(graph):
+    rest = bytearray(len(kinds))  # kinds of the leak heads
+    for index in iterate_leak_heads(graph):
         rest[index] = kinds[index]
     groups: dict[tuple[int, int], _Group] = {}
     nothing, hangs = Totals(0, 0), graph.totals(Kind.INDIRECT).blocks > 0 or graph.heads() is not None
-    for index, start, size, number, weight in chain(_sited(session, kinds, rest), _unsited(session, rest)):
+    for index, start, size, number, weight in chain(_iterate_sited(session, kinds, rest), _iterate_unsited(session, rest)):
         kind = kinds[index]
         hanging = graph.indirect_totals(index) if hangs else nothing
-        if suppressions is not None and _suppressed(session, suppressions, names, start, size, number, hanging):
+        if suppressions is not None and _is_suppressed(session, suppressions, names, start, size, number, hanging):
             continue
         cycle = graph.cycle(index) if hanging.blocks else 1
         groups.setdefault((kind, number), _Group()).add(start, size, cycle, hanging, weight)
@@ -83,13 +84,13 @@ def lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppress
 
 
 _Lost = tuple[int, int, int, int, float]
-"""Index, address and size of a lost block that leads; its site (0: unknown) and weight."""
+"""Index, address and size of a leak head; its site (0: unknown) and weight."""
 
 
-def _sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lost]:
-    """The lost blocks whose sites are known; their kinds in `rest` become UNKNOWN."""
+def _iterate_sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lost]:
+    """Yield the leak heads whose sites are known. Their kinds in `rest` become UNKNOWN."""
     for part, number_of, first, recording in session.sites.batches():
-        session.report_progress("looking up who allocated the lost", part)
+        session.report_progress("looking up allocation sites", part)
         addresses = recording.addresses[first : first + STEP]
         for i, (start, index, size) in enumerate(zip(addresses, *session.directory.blocks.find_all(addresses)), first):
             if size and rest[index] in _LEADS:
@@ -97,21 +98,21 @@ def _sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lo
                 yield index, start, size, number_of[recording.site_of[i]], recording.weights[i] if recording.weights else 1.0
 
 
-def _unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
-    """The lost blocks that are left."""
+def _iterate_unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
+    """Yield the remaining leak heads."""
     blocks = session.directory.blocks
     for count, match in enumerate(_LED.finditer(rest)):
         if count % 1024 == 0:
-            session.report_progress("looking up who allocated the lost", match.start() / len(rest))
+            session.report_progress("looking up allocation sites", match.start() / len(rest))
         index = match.start()
         yield index, blocks.address(index), blocks.size(index), 0, 0.0
 
 
-def _suppressed(
+def _is_suppressed(
     session: Session, suppressions: Suppressions, names: SiteNames, start: int, size: int, number: int, hanging: Totals
 ) -> bool:
-    name = block_type(session, session.directory.blocks.find(start))
-    hint = "" if name else hint_of(session, start, size)
+    name = find_block_type(session, session.directory.blocks.find(start))
+    hint = "" if name else find_hint(session, start, size)
     rule = suppressions.match(name, size, hint, "", names.searched(number) if number else "")
     if rule is not None:
         suppressions.add(rule, 1 + hanging.blocks, size + hanging.bytes)
@@ -119,15 +120,16 @@ def _suppressed(
 
 
 def _leak(session: Session, kind: Kind, number: int, group: _Group) -> Leak:
-    """The type is what all examples have in common; the hint is the first one's."""
+    """Return the group as a leak. Its type is common to all examples; its hint is that of the
+    first."""
     blocks = session.directory.blocks
     sizes = [blocks.size(blocks.find(start)) for start in group.examples]
-    types = {block_type(session, blocks.find(start)) for start in group.examples}
+    types = {find_block_type(session, blocks.find(start)) for start in group.examples}
     type_name = types.pop() if len(types) == 1 else ""
     return Leak(
         kind=kind,
         type=type_name,
-        hint="" if type_name else hint_of(session, group.examples[0], sizes[0]),
+        hint="" if type_name else find_hint(session, group.examples[0], sizes[0]),
         smallest=group.smallest,
         largest=group.largest,
         cycle=group.cycles.pop() if len(group.cycles) == 1 else 0,
@@ -139,11 +141,11 @@ def _leak(session: Session, kind: Kind, number: int, group: _Group) -> Leak:
         most_indirect=group.most_indirect,
         examples=tuple(group.examples),
         site=number,
-        estimated=_estimated(session, number, group),
+        estimated=_estimate(session, number, group),
     )
 
 
-def _estimated(session: Session, number: int, group: _Group) -> Optional[Totals]:
+def _estimate(session: Session, number: int, group: _Group) -> Optional[Totals]:
     if not number or not session.sites[number].recording.sampled:
         return None
     return Totals(round(group.estimated_blocks), round(group.estimated_bytes))

@@ -1,4 +1,4 @@
-"""Stacks of allocation sites with their functions named."""
+"""Call stacks of allocation sites, with function names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 StackFrame = Union[NamedFrame, SourceFrame]
 
 
-DEEPEST = 8  # frames among which functions that allocate are looked for
+DEEPEST = 8  # innermost frames in which allocation functions are looked for
 ALLOCATES = re.compile(
     r"(?:_+|_?rjem_|_*je_|tc_|_*libc_|_*interceptor_)?"
     r"(?:malloc|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|valloc|pvalloc|mallocx|rallocx)(?:_default)?"
     r"|do_rallocx|do_realloc\w*|operator new(?:\[\])?|TCMallocInternal\w+"
 )
-"""Functions that allocate, with the prefixes that libraries give them."""
+"""Allocation functions, with the prefixes that libraries add."""
 
 
 class SiteNames:
-    """Names the frames of a session's sites, cached."""
+    """Names the frames of a session's sites. Names are cached."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,12 +37,13 @@ class SiteNames:
         return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
 
     def frames(self, number: int) -> list[StackFrame]:
-        """All frames as recorded, innermost first, with the functions inlined in them."""
+        """Return all recorded frames, innermost first, with the functions inlined in them."""
         return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
-        """`frames` without the innermost ones that are the recorder's own, or functions that
-        allocate for whoever calls them, if others are left."""
+        """Return `frames` without the innermost ones that belong to the recorder or to an
+        allocation function.
+        If no others are left, all are returned."""
         frames, own = self.frames(number), self._session.sites[number].recording.own
         first = 0
         while own and first < len(frames) and _module(frames[first]) == own:
@@ -53,12 +54,12 @@ class SiteNames:
         return frames[first:] or frames
 
     def brief(self, number: int, most: int = 3) -> str:
-        """ "parse_header ← on_request ← worker": the innermost callers on one line."""
-        labels = [label(frame) for frame in self.callers(number)]
+        """Return the innermost callers on one line: "parse_header ← on_request ← worker"."""
+        labels = [frame_label(frame) for frame in self.callers(number)]
         return " ← ".join([*labels[:most], *(["…"] if len(labels) > most else [])]) or "an empty stack"
 
     def searched(self, number: int) -> str:
-        """Names of functions and files on the stack, for suppressions."""
+        """Return the functions and files of the stack as text, for suppressions."""
         if number not in self._searched:
             self._searched[number] = "\n".join(_names(self.frames(number)))
         return self._searched[number]
@@ -66,7 +67,7 @@ class SiteNames:
     def _named(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
         if isinstance(frame, SourceFrame):
             return (frame,)
-        # A return address is named by the call before it.
+        # A return address is named by the call instruction before it.
         return self._namer.names(Frame(frame, max(frame - 1, 0), 0, "return address"))
 
 
@@ -74,8 +75,8 @@ def _module(frame: StackFrame) -> str:
     return "" if isinstance(frame, SourceFrame) else frame.module
 
 
-def label(frame: StackFrame) -> str:
-    """A frame in a few words: "uv_run+0x164", "shop/orders.py:41"."""
+def frame_label(frame: StackFrame) -> str:
+    """Return a frame in short form: "uv_run+0x164", "shop/orders.py:41"."""
     if isinstance(frame, SourceFrame):
         place = f"{frame.file}:{frame.line}" if frame.line else frame.file
         return f"{frame.function} ({place})" if frame.function else place
@@ -87,15 +88,15 @@ def _names(frames: list[StackFrame]) -> Iterator[str]:
         yield from (frame.function, frame.file if isinstance(frame, SourceFrame) else frame.module)
 
 
-def how_to_record(session: Session) -> list[str]:
+def list_recording_hints(session: Session) -> list[str]:
     """For each allocator with blocks, how a process is started so that stacks are recorded."""
-    return [f"{one.title}: {one.rename_settings(' or '.join(one.site_settings or _OTHERWISE))}" for one in _used(session)]
+    return [f"{one.title}: {one.rename_settings(' or '.join(one.site_settings or _OTHERWISE))}" for one in _allocators_with_blocks(session)]
 
 
 _OTHERWISE = ("records no stacks itself; LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=prof:true,lg_prof_sample:0 does",)
 
 
-def _used(session: Session) -> list[Allocator]:
+def _allocators_with_blocks(session: Session) -> list[Allocator]:
     directory = session.directory
     return [
         one

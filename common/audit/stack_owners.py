@@ -1,10 +1,10 @@
-"""Owners of stack words: the frame that a word is in, and each thread's thread-local variables."""
+"""Owners of stack words: the frame that contains the word, or a thread-local variable."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from findleaks.audit.owner import Owner, Sort, ThreadName
+from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, control_block, thread_local_blocks
@@ -17,14 +17,15 @@ from findleaks.unwind.stacks import Namer, without_parameters
 CONTROL_NAME, UNNAMED = "control block", "thread-local data"
 
 
-def thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
-    """All thread-local storage outside the heap, variable by variable where symbols name them."""
+def find_thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
+    """Yield all thread-local storage outside the heap, by variable if symbols name them."""
     target = session.target
     symbols: dict[str, list[Symbol]] = {}
     heap = session.directory.owner
     for block in thread_local_blocks(target):
         if heap(block.range.start) is not None:
-            continue  # of a file loaded later: a block that the thread's DTV holds
+            # Of a file loaded later: the storage is in a block that the thread's DTV refers to.
+            continue
         path = block.module.path
         if path not in symbols:
             symbols[path] = list(target.thread_locals(block.module))
@@ -50,11 +51,12 @@ def _locals_of_block(block: Block, symbols: Iterable[Symbol], whose: ThreadName)
 
 
 def _thread_local(name: str, module: str, tid: int, whose: ThreadName, part: Range) -> Owner:
-    return Owner(Sort.THREAD_LOCAL, name, f"{module}, thread-local, {whose(tid)}" if module else whose(tid), tid, [part])
+    return Owner(OwnerSort.THREAD_LOCAL, name, f"{module}, thread-local, {whose(tid)}" if module else whose(tid), tid, [part])
 
 
-def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
-    """Live stacks without what is `taken`: an owner for each function's frames, "" if unknown."""
+def find_frame_owners(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
+    """Yield live stacks without the `taken` ranges: an owner for each function's frames, "" if
+    unknown."""
     target = session.target
     stacks = thread_stacks(target)
     holes = merge_ranges(taken)
@@ -71,7 +73,7 @@ def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Itera
         for name, parts in by_function.items():
             left = subtract_few(merge_ranges(parts), holes)
             if left:
-                yield Owner(Sort.STACK, f"{whose(thread.tid)}'s stack", name, thread.tid, left)
+                yield Owner(OwnerSort.STACK, f"{whose(thread.tid)}'s stack", name, thread.tid, left)
 
 
 def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer) -> Iterator[tuple[str, Range]]:
@@ -79,7 +81,7 @@ def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer)
     at = thread.sp
     for frame, after in zip(trace.frames, trace.frames[1:]):
         if not at <= after.sp <= stack.end:
-            break  # the same where a function has no frame, and its return address in a register
+            break  # equal if a function has no frame, and its return address is in a register
         yield _function(namer, frame), Range(at, after.sp)
         at = after.sp
     else:

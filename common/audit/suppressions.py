@@ -1,11 +1,11 @@
-"""Suppressions: files of rules, one a line, for leaks that the user does not want to see.
+"""Suppressions: files of rules for leaks that the user does not want to see, one rule a line.
 
 # comment
 leak:PATTERN     type, module or allocation site contains PATTERN; * matches anything, ^ and $ are
                  anchors (as in LeakSanitizer)
 type:GLOB        the whole type matches; * and ? are wildcards
-module:GLOB      the file the type comes from, with or without its folder
-string:GLOB      the text the block begins with, as shown (cut short, so end it with *)
+module:GLOB      the file that defines the type, with or without its folder
+string:GLOB      the text at the start of the block, as shown (it is shortened, so end it with *)
 size:A-B         the block's usable size in bytes: 48, 48-64, 1K-, -16, 1M-2M
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.arg_types import SizeRange, size_range
+from findleaks.arg_types import SizeRange, parse_size_range
 from findleaks.errors import UsageError
 from findleaks.wildcards import matches
 
@@ -23,8 +23,8 @@ _LARGEST_FILE = 16 << 20
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A rule. `sizes`: only of a "size" rule."""
+class SuppressionRule:
+    """A rule. `sizes`: only for a "size" rule."""
 
     kind: str
     pattern: str
@@ -36,19 +36,20 @@ class Rule:
 
     def matches(self, type_name: str, size: int, hint: str, module: str, site: str) -> bool:
         if self.kind == "leak":
-            return any(text and contains(self.pattern, text) for text in (type_name, module, site))
+            return any(text and matches_pattern(self.pattern, text) for text in (type_name, module, site))
         if self.sizes is not None:
             return self.sizes.low <= size <= self.sizes.high
         if self.kind == "type":
             return matches(self.pattern, type_name)
         if self.kind == "module":
             return bool(module) and (matches(self.pattern, module) or matches(self.pattern, module.rsplit("/", 1)[-1]))
-        return bool(hint) and (matches(self.pattern, hint) or matches(self.pattern, _unquoted(hint)))
+        return bool(hint) and (matches(self.pattern, hint) or matches(self.pattern, _unquote_hint(hint)))
 
 
 @dataclass
-class Use:
-    """How often a rule matched: groups it covered, and blocks and bytes that the caller added."""
+class RuleUse:
+    """How often a rule matched: groups that it covered, and the blocks and bytes that the caller
+    added."""
 
     groups: int = 0
     blocks: int = 0
@@ -58,44 +59,45 @@ class Use:
 class Suppressions:
     """The rules of a file, in its order, and how often each was used."""
 
-    def __init__(self, rules: list[Rule], path: str = "") -> None:
+    def __init__(self, rules: list[SuppressionRule], path: str = "") -> None:
         self.rules = rules
         self.path = path
-        self.uses: dict[Rule, Use] = {}
+        self.uses: dict[SuppressionRule, RuleUse] = {}
 
-    def match(self, type_name: str, size: int, hint: str, module: str = "", site: str = "") -> Optional[Rule]:
-        """The first rule that covers a group of leaks, or None. Counts the use."""
+    def match(self, type_name: str, size: int, hint: str, module: str = "", site: str = "") -> Optional[SuppressionRule]:
+        """Return the first rule that covers a group of leaks, or None. The use is counted."""
         for rule in self.rules:
             if rule.matches(type_name, size, hint, module, site):
-                self.uses.setdefault(rule, Use()).groups += 1
+                self.uses.setdefault(rule, RuleUse()).groups += 1
                 return rule
         return None
 
-    def add(self, rule: Rule, blocks: int, size: int) -> None:
-        """Count blocks and bytes that a rule suppressed."""
-        use = self.uses.setdefault(rule, Use())
+    def add(self, rule: SuppressionRule, blocks: int, size: int) -> None:
+        """Add blocks and bytes that a rule suppressed to its counts."""
+        use = self.uses.setdefault(rule, RuleUse())
         use.blocks += blocks
         use.bytes += size
 
-    def unused(self) -> list[Rule]:
-        """Rules that never matched: perhaps misspelt, perhaps of a leak that was fixed."""
+    def unused(self) -> list[SuppressionRule]:
+        """Return rules that never matched: they may be misspelt, or their leak may be fixed."""
         return [rule for rule in self.rules if rule not in self.uses]
 
 
-def load(path: str) -> Suppressions:
-    """Read a file of rules. UsageError, with file and line, if it cannot be read or understood."""
+def load_suppressions(path: str) -> Suppressions:
+    """Read a file of rules. Raises UsageError, with file and line, if it is unreadable or
+    invalid."""
     try:
         with open(path, "rb") as file:
             data = file.read(_LARGEST_FILE + 1)
     except OSError as error:
-        raise UsageError(f"{path}: cannot read the suppressions: {error.strerror or error}") from None
+        raise UsageError(f"{path}: cannot read suppressions: {(error.strerror or str(error)).lower()}") from None
     if len(data) > _LARGEST_FILE:
-        raise UsageError(f"{path}: too long for a file of suppressions")
-    return parse(data.decode("utf-8", "replace"), path)
+        raise UsageError(f"{path}: too large for a file of suppressions")
+    return parse_rules(data.decode("utf-8", "replace"), path)
 
 
-def parse(text: str, path: str) -> Suppressions:
-    """The rules in `text`; `path` is for the messages."""
+def parse_rules(text: str, path: str) -> Suppressions:
+    """Return the rules in `text`. `path` is for messages."""
     rules = []
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
         line = line.strip()
@@ -104,29 +106,29 @@ def parse(text: str, path: str) -> Suppressions:
     return Suppressions(rules, path)
 
 
-def _rule(line: str, number: int, where: str) -> Rule:
+def _rule(line: str, number: int, where: str) -> SuppressionRule:
     kind, colon, pattern = (part.strip() for part in line.partition(":"))
     if not colon or kind not in KINDS:
-        raise UsageError(f"{where}: {line[:60]!r} is no suppression; rules are {', '.join(k + ':…' for k in KINDS)}")
+        raise UsageError(f"{where}: {line[:60]!r} is not a suppression; expected a rule:  {', '.join(k + ':…' for k in KINDS)}")
     if not pattern:
-        raise UsageError(f"{where}: {kind}: has no pattern; it would match everything or nothing")
+        raise UsageError(f"{where}: {kind}: the pattern is missing")
     if kind != "size":
-        return Rule(kind, pattern, number)
+        return SuppressionRule(kind, pattern, number)
     try:
-        return Rule(kind, pattern, number, size_range(pattern))
+        return SuppressionRule(kind, pattern, number, parse_size_range(pattern))
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 
 
-def _unquoted(hint: str) -> str:
-    """`+8 "text…"` -> `text…`"""
+def _unquote_hint(hint: str) -> str:
+    """Return the text of a hint: `+8 "text…"` -> `text…`."""
     begin = hint.find('"')
     return hint[begin + 1 : -1] if 0 <= begin < len(hint) - 1 and hint.endswith('"') else hint
 
 
-def contains(pattern: str, text: str) -> bool:
-    """LeakSanitizer's match: `pattern` occurs in `text`, with * as wildcard, ^ and $ for its ends
-    (LLVM 19 compiler-rt lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
+def matches_pattern(pattern: str, text: str) -> bool:
+    """Whether `text` contains `pattern`, as LeakSanitizer matches: * is a wildcard, ^ and $ are the
+    ends (LLVM 19 compiler-rt lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
     from_start, to_end = pattern.startswith("^"), pattern.endswith("$")
     inner = pattern[from_start : len(pattern) - to_end]
     return matches(("" if from_start else "*") + inner + ("" if to_end else "*"), text, question=False)

@@ -1,4 +1,4 @@
-"""The top retainer: the root, and the container in it, that hold most of the memory in use."""
+"""The top retainer: the root, and the container in it, that retain most of the memory in use."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.audit.holders import holders
 from findleaks.audit.owner import Owner
+from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
@@ -16,48 +16,50 @@ from findleaks.session import Session
 DEPTH = 3  # levels of fields examined below a root
 
 MOST = 0.5
-""" "Most" is at least this fraction of what is reached; for a field, of what its owner retains."""
+"""Least fraction that counts as "most" of the reachable memory, or of the memory that a field's
+owner retains."""
 
 
-MEMBERS = 1 << 20  # blocks retained that are listed at a time
+MEMBERS = 1 << 20  # retained blocks listed at a time
 NAMED = 3  # most variables of managed languages that are named
 
 
 class TopRetainer(NamedTuple):
-    """The root that retains more than any other."""
+    """The root that retains more memory than any other."""
 
     owner: Owner
     totals: Totals
     reached: Totals
-    field: Optional[RetainedNode]  # retains most of that, if one does
-    variables: Sequence[tuple[Owner, Totals]]  # of managed languages: those that retain most
+    field: Optional[RetainedNode]  # the field that retains most of it, if one does
+    variables: Sequence[tuple[Owner, Totals]]  # variables of managed languages that retain most
     tree: Dominators
-    node: int  # the root's, in `tree`
+    node: int  # number of the root in `tree`
 
     @property
     def is_most(self) -> bool:
-        """Whether it holds most of what is reached."""
+        """Whether the root retains most of the reachable memory."""
         return self.totals.bytes >= MOST * self.reached.bytes
 
     def members(self) -> Iterator[array[int]]:
-        """Indices ("I") of the blocks that it retains, in parts."""
+        """Yield the indices ("I") of the blocks that it retains, in parts."""
         for first in range(0, self.totals.blocks, MEMBERS):
             yield self.tree.members(self.node, first, MEMBERS)
 
     def most_common_size(self) -> tuple[int, int]:
-        """The usable size with most bytes among the blocks that it retains, and their number."""
+        """Return the usable size with the most bytes among the retained blocks, and the number of
+        blocks."""
         return next(iter(self.tree.sizes(self.node, 1)), (0, 0))
 
     @property
     def length(self) -> int:
-        """Elements of the container, 0 where none was recognised."""
+        """Number of elements in the container; 0 if none was recognised."""
         contents = self.field.contents if self.field is not None else None
         return contents.container.length if contents is not None else 0
 
 
 def find_top_retainer(session: Session) -> Optional[TopRetainer]:
-    """The root that retains more than any other; None where there is no root."""
-    reader, named, tree = holders(session)
+    """Return the root that retains more than any other; None if there is no root."""
+    reader, named, tree = build_owner_tree(session)
     totals = tree.by_root()
     most = max(range(len(named.all)), key=lambda number: totals[number].bytes, default=-1)
     reached = tree.total()
@@ -73,7 +75,8 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
 
 
 def _deepest(row: RetainedNode) -> Optional[RetainedNode]:
-    """The deepest field that retains most of its owner: a container, or a field of a block."""
+    """Return the deepest field that retains most of its owner: a container, or a field of a
+    block."""
     found = row if row.contents is not None else None
     for _ in range(DEPTH + 1):
         largest_first = sorted(row.fields, key=lambda child: -child.totals.bytes)

@@ -1,4 +1,4 @@
-"""Blocks in use whose first word identifies a type, by type and kind: held ones, too."""
+"""Blocks in use whose first word identifies a type, by type and kind, reachable ones included."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class TypedBlocks(NamedTuple):
     bytes: int
 
 
-def typed_blocks(session: Session) -> list[TypedBlocks]:
-    """By type and kind, most bytes first."""
+def list_typed_blocks(session: Session) -> list[TypedBlocks]:
+    """Return blocks by type and kind, the most bytes first."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
         name = printable(session.types.name(group.type_word))
-        if not name:  # it points to where types are, but to none
+        if not name:  # the word points into a range of types, but to no type
             continue
         key = name, group.kind.name.lower()
         blocks, size = found.get(key, (0, 0))

@@ -1,7 +1,7 @@
-"""Memory that findleaks does not read: heaps of managed runtimes whose objects it does not list,
-anonymous unattributed memory, and shared memory. Leaks inside it are not seen.
+"""Memory that findleaks does not read: managed heaps whose objects it does not list, anonymous
+unattributed memory, and shared memory. Leaks inside it are not detected.
 
-An unknown allocator or runtime shows as anonymous unattributed memory, whatever it is."""
+The memory of an unknown allocator or runtime is anonymous unattributed memory."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, 
 from findleaks.value_classes import NamedTuple
 
 SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
-"""How names of shared memory begin."""
+"""Prefixes of the names of shared memory."""
 
 MOST = 0.5
-""" "Most" of the writable memory: from this fraction on it comes first in `find` and `verdict`."""
+"""Fraction of the writable memory from which on `find` and `verdict` report it first."""
 
-LEAST = 1 << 20  # fewer bytes are not worth the first line
+LEAST = 1 << 20  # fewer bytes are not reported in the first line
 STEP = 1 << 14
-NAMED = 3  # parts that are named, at most
+NAMED = 3  # most parts that a sentence names
 
 
 class UnreadPart(NamedTuple):
-    """`what` is a phrase ("Go's heap", "shared memory"); "" for unattributed memory."""
+    """A part of the unread memory.
+    `what`: a phrase ("Go's heap", "shared memory"); "" for unattributed memory."""
 
     what: str
     bytes: int
 
 
 class UnreadMemory(NamedTuple):
-    """`parts`, the largest first, of `total` bytes of writable memory: resident bytes, or (if
-    `resident` is not set) what is not zeros, and blocks in use. `owners`: runtimes that may own
-    unattributed memory. `inside`: malloc's blocks in use, where those are the heap of a
-    runtime that is known by name."""
+    """Unread memory.
+
+    `parts`: the largest first. `total`: bytes of writable memory; resident bytes, or, if `resident`
+    is False, bytes that are not zeros and blocks in use. `owners`: runtimes that may own
+    unattributed memory. `inside`: blocks in use of malloc, if they are the heap of a runtime that
+    is known by name."""
 
     parts: Sequence[UnreadPart]
     total: int
@@ -55,7 +58,7 @@ class UnreadMemory(NamedTuple):
 
     @property
     def read(self) -> int:
-        """Bytes of the rest."""
+        """Bytes of writable memory that findleaks reads."""
         return self.total - self.bytes
 
     @property
@@ -77,21 +80,21 @@ class UnreadMemory(NamedTuple):
         return self.inside is not None and self.inside.bytes >= max(LEAST, MOST * self.total)
 
     def sentences(self) -> str:
-        """ "98 % of the writable memory (400 MiB of 408 MiB) is not read by findleaks: … ." """
+        """Return "findleaks does not read 98 % of the writable memory (400 MiB of 408 MiB): …"."""
         if self.inside is not None and self.is_inside:
             owner, part = self.inside.what, f"{100 * self.inside.bytes // max(self.total, 1)} % of the writable memory"
-            whole = f"{part} ({size(self.inside.bytes)} of {size(self.total)}) is malloc's blocks in use, where {owner} keeps its objects"
-            return f"{whole}. findleaks does not read these: objects that a program of {owner} leaks count as reachable."
+            whole = f"{part} ({size(self.inside.bytes)} of {size(self.total)}) is in malloc's blocks, where {owner} stores its objects"
+            return f"{whole}. findleaks does not read these objects: those that a program in {owner} leaks count as reachable."
         mapped = "" if self.resident else " without zeros"
         whole = f"{self.percent} % of the writable memory ({size(self.bytes)} of {size(self.total)}{mapped})"
         parts = some(
             [f"{size(part.bytes)} in {part.what or self._unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes], NAMED
         )
-        return f"{whole} is not read by findleaks: {parts}. Leaks inside it are not reported."
+        return f"findleaks does not read {whole}: {parts}. Leaks inside it are not reported."
 
     def _unowned(self) -> str:
         owners = f" ({' or '.join(map(printable, self.owners))} may own them)" if self.owners else ""
-        return f"anonymous mappings of no known allocator{owners}"
+        return f"unattributed anonymous mappings{owners}"
 
     def result(self) -> notes.UnreadMemory:
         """The figures without the sentences."""
@@ -100,13 +103,13 @@ class UnreadMemory(NamedTuple):
         return notes.UnreadMemory(self.bytes, self.total, self.percent, self.resident, parts, inside)
 
 
-def unread_memory(session: Session) -> UnreadMemory:
-    """Computed once for a session."""
-    return session.once(unread_memory, lambda: _computed(session))
+def find_unread_memory(session: Session) -> UnreadMemory:
+    """Return the unread memory. Computed once for a session."""
+    return session.once(find_unread_memory, lambda: _compute(session))
 
 
-def _computed(session: Session) -> UnreadMemory:
-    # Pages of mapped files are left out: whoever reads them makes them resident.
+def _compute(session: Session) -> UnreadMemory:
+    # Pages of mapped files are left out: reading them would make them resident.
     regions = [region for region in session.target.regions() if region.readable and region.writable]
     writable = [region for region in regions if not region.name.startswith("/") or region.name.startswith(SHARED)]
     known = session.presence is not None or all(
@@ -115,35 +118,35 @@ def _computed(session: Session) -> UnreadMemory:
     whole = merge_ranges(_ranges(writable))
     claimed: list[Range] = []
     parts: list[UnreadPart] = []
-    for what, ranges in _candidates(session, writable):
+    for what, ranges in _list_candidates(session, writable):
         own = subtract(intersection(whole, merge_ranges(ranges)), claimed)
         claimed = merge_ranges([*claimed, *own])
-        parts.append(UnreadPart(what, _count(session, own) if known else _nonzero(session, own)))
+        parts.append(UnreadPart(what, _count_resident(session, own) if known else _count_nonzero(session, own)))
     parts.sort(key=lambda part: -part.bytes)
     used = session.directory.blocks.totals(State.IN_USE).bytes
-    total = _count(session, whole) if known else used + sum(part.bytes for part in parts)
+    total = _count_resident(session, whole) if known else used + sum(part.bytes for part in parts)
     unowned = sum(part.bytes for part in parts if not part.what)
     if unowned < LEAST:
-        return UnreadMemory([part for part in parts if part.bytes], total, known, (), _inside(session, whole))
+        return UnreadMemory([part for part in parts if part.bytes], total, known, (), _find_inside(session, whole))
     names = [module.path.rsplit("/", 1)[-1] for module in session.target.modules()]
     owners = [
         *heap_owners(names, {allocator.name for allocator in session.directory.allocators}),
         *unread_heaps.owners(session.target, unread_heaps.ANONYMOUS),
     ]
-    return UnreadMemory([part for part in parts if part.bytes], total, known, owners, _inside(session, whole))
+    return UnreadMemory([part for part in parts if part.bytes], total, known, owners, _find_inside(session, whole))
 
 
-def _inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:
-    """Bytes of malloc's blocks in use, if a runtime known by name keeps its objects there."""
+def _find_inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:
+    """Return malloc's blocks in use, if a runtime known by name stores its objects there."""
     owners = unread_heaps.owners(session.target, unread_heaps.IN_BLOCKS)
     if not owners:
         return None
     used = session.directory.blocks.totals(State.IN_USE).bytes
-    return UnreadPart(owners[0], min(used, _count(session, intersection(merge_ranges(session.heap_ranges()), writable))))
+    return UnreadPart(owners[0], min(used, _count_resident(session, intersection(merge_ranges(session.heap_ranges()), writable))))
 
 
-def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
-    """Phrases and ranges; the first has what several share."""
+def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
+    """Yield names and ranges of unread memory. A range that several share belongs to the first."""
     target = session.target
     managed: list[Range] = []
     for runtime in session.runtimes:
@@ -169,8 +172,8 @@ def _ranges(regions: Iterable[Region]) -> list[Range]:
     return [Range(region.start, region.end) for region in regions]
 
 
-def _count(session: Session, ranges: Iterable[Range]) -> int:
-    """Resident bytes, by what the command knows of residency."""
+def _count_resident(session: Session, ranges: Iterable[Range]) -> int:
+    """Count resident bytes, by the residency that the command has read."""
     found, pages = 0, session.presence
     for start, end in ranges:
         held: Optional[int] = pages.resident.bytes(start, end) if pages is not None else session.target.resident(start, end)
@@ -178,13 +181,14 @@ def _count(session: Session, ranges: Iterable[Range]) -> int:
     return found
 
 
-def _nonzero(session: Session, ranges: Iterable[Range]) -> int:
-    """Bytes of the pieces of STEP bytes that have other bytes than zeros. Where residency is
-    unknown, as in a core by gcore, most mapped memory may never have been touched."""
+def _count_nonzero(session: Session, ranges: Iterable[Range]) -> int:
+    """Count the bytes of pieces of STEP bytes that are not all zeros.
+    If residency is unknown, as in a core by gcore, most mapped memory may never have been
+    touched."""
     found, zeros = 0, bytes(STEP)
     for start, end in ranges:
         for piece in nonzero_pieces(session.target, start, end):
-            session.report_progress("looking for memory that is not read", 0.0)
+            session.report_progress("looking for unread memory", 0.0)
             for at in range(0, len(piece.data), STEP):
                 part = bytes(piece.data[at : at + STEP])
                 found += len(part) if part != zeros[: len(part)] else 0

@@ -8,26 +8,28 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Optional
 
-from findleaks.audit.containers.reader import Reader
-from findleaks.audit.containers.recognise import found_in
-from findleaks.audit.owner import Owner, Sort
-from findleaks.audit.pointer_words import memory_words
+from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.containers.recognise import find_containers
+from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.audit.pointer_words import read_memory_words
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import merge_ranges, range_at
 
-RUN = 16  # fewest adjacent words that point to blocks that are one array, not several variables
+RUN = 16  # fewest adjacent words pointing to blocks that form one array, not several variables
 
 EDGE, SAMPLE = 16, 64
-"""Words at each end of an unnamed array that may be variables beside it; words sampled between."""
+"""Words at each end of an unnamed array that may be variables beside it, and words sampled
+between."""
 
 NEAR = 64  # most bytes of zeros in an unnamed array: after more, a variable may begin
-MAX_UNNAMED = 10_000  # unnamed variables of a file that are roots; the others are one together
+MAX_UNNAMED = 10_000  # most unnamed variables of a file that are roots; the others form one root
 
 
-def variables(session: Session, reader: Reader) -> Iterator[Owner]:
-    """Variables that point to blocks; a file's unnamed ones beyond MAX_UNNAMED are one root."""
+def find_variables(session: Session, reader: ContainerReader) -> Iterator[Owner]:
+    """Yield variables that point to blocks. Unnamed ones of a file beyond MAX_UNNAMED form one
+    root."""
     roots = session.roots
     heaps = merge_ranges(session.heap_ranges())
     if not heaps:
@@ -35,19 +37,21 @@ def variables(session: Session, reader: Reader) -> Iterator[Owner]:
     for module in session.target.modules():
         data = [Range(max(r.start, module.start), min(r.end, module.end)) for r in roots if r.start < module.end and r.end > module.start]
         if data:
-            yield from _of_module(session, reader, module, data, heaps)
+            yield from _find_in_module(session, reader, module, data, heaps)
 
 
-def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[Range], heaps: Sequence[Range]) -> Iterator[Owner]:
+def _find_in_module(
+    session: Session, reader: ContainerReader, module: Module, data: Sequence[Range], heaps: Sequence[Range]
+) -> Iterator[Owner]:
     name = printable(module.path.rsplit("/", 1)[-1]) or "module"
     where = f"{name}, data"
     unnamed: dict[int, int] = {}
     arrays: list[Range] = []
     run = 0
-    found = memory_words(session, reader, data, "naming roots", NEAR)
+    found = read_memory_words(session, reader, data, "naming roots", NEAR)
     addresses, values = found.addresses, found.values
     starts = [one.start for one in found.runs]
-    covered = at = looked = 0  # covered: by the last variable
+    covered = at = looked = 0  # covered: end of the last variable
     while at < len(addresses):
         address, value = addresses[at], values[at]
         looked += 1
@@ -57,17 +61,17 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
             at += 1
             continue
         run = run + 1 if address - reader.size in unnamed else 0
-        # In a long unnamed array only some words are looked up.
+        # In a long unnamed array, only some words are looked up.
         symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None
         if symbol is not None:
             start, covered = max(symbol.address, covered), symbol.address + max(symbol.size, reader.size)
-            yield Owner(Sort.VARIABLE, printable(symbol.name), where, ranges=[Range(start, covered)])
+            yield Owner(OwnerSort.VARIABLE, printable(symbol.name), where, ranges=[Range(start, covered)])
             at = bisect_left(addresses, covered, at + 1)
             continue
         around = bisect_right(starts, address) - 1
         if around >= 0 and address < found.runs[around].end:
             last = _unnamed_until(session, reader, addresses, at, found.runs[around].end)
-            low, high = _trimmed(reader, values, at, last)
+            low, high = _trim_array(reader, values, at, last)
             arrays.append(Range(addresses[low], addresses[high - 1] + reader.size))
             unnamed.update(
                 (addresses[n], values[n]) for n in (*range(at, low), *range(high, last)) if range_at(heaps, values[n]) is not None
@@ -76,17 +80,18 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
             continue
         unnamed[address] = value
         at += 1
-    yield from _unnamed(reader, module, where, unnamed, arrays)
+    yield from _find_unnamed(reader, module, where, unnamed, arrays)
 
 
-def _symbol(session: Session, reader: Reader, address: int) -> Optional[Symbol]:
-    """The named variable that the word at this address is in."""
+def _symbol(session: Session, reader: ContainerReader, address: int) -> Optional[Symbol]:
+    """Return the named variable that contains the word at this address."""
     symbol = session.target.symbolize(address)
     return symbol if symbol is not None and symbol.address <= address < symbol.address + max(symbol.size, reader.size) else None
 
 
-def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], first: int, end: int) -> int:
-    """The word number where an unnamed array ends: at `end`, or at the first named variable."""
+def _unnamed_until(session: Session, reader: ContainerReader, addresses: Sequence[int], first: int, end: int) -> int:
+    """Return the number of the word at which an unnamed array ends: at `end`, or at the first named
+    variable."""
     last = bisect_left(addresses, end, first)
     for at in range(first + 1, last):
         if (at - first < RUN or (at - first) % 1024 == 0) and _symbol(session, reader, addresses[at]) is not None:
@@ -94,9 +99,9 @@ def _unnamed_until(session: Session, reader: Reader, addresses: Sequence[int], f
     return last
 
 
-def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple[int, int]:
-    """An array's bounds without the few words at its ends that point to larger blocks than any of a
-    sample: these are variables beside it."""
+def _trim_array(reader: ContainerReader, values: array[int], first: int, last: int) -> tuple[int, int]:
+    """Return the bounds of an array without words at its ends that are other variables.
+    Such words point to larger blocks than any of a sample."""
     step = max((last - first) // SAMPLE, 1)
     _, sizes = reader.blocks.find_all(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
     _, before = reader.blocks.find_all(values[first : first + EDGE])
@@ -107,13 +112,15 @@ def _trimmed(reader: Reader, values: array[int], first: int, last: int) -> tuple
     return (low, high) if low < high else (first, last)
 
 
-def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]) -> Iterator[Owner]:
-    """Unnamed variables of a file: containers, arrays, and single words."""
+def _find_unnamed(
+    reader: ContainerReader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]
+) -> Iterator[Owner]:
+    """Yield unnamed variables of a file: containers, arrays, and single words."""
     runs = _runs(list(pointers), reader.size)
     spans = [*arrays, *(run for run in runs if run.end - run.start > reader.size)]
     lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
     heads = dict(list(lone.items())[:MAX_UNNAMED])
-    spans += [span for container in found_in(reader, heads) for span in container.spans]
+    spans += [span for container in find_containers(reader, heads) for span in container.spans]
     taken = merge_ranges(spans)
     spans += [Range(address, address + reader.size) for address in lone if range_at(taken, address) is None]
     starts: set[int] = set()
@@ -128,13 +135,14 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
             rest.append(Range(start, end))
             continue
         starts.add(start)
-        yield Owner(Sort.VARIABLE, f"{where.rpartition(',')[0]}, data+{start - module.bias:#x}", ranges=[Range(start, end)])
+        yield Owner(OwnerSort.VARIABLE, f"{where.rpartition(',')[0]}, data+{start - module.bias:#x}", ranges=[Range(start, end)])
     if rest:
-        yield Owner(Sort.VARIABLE, "unnamed variables", where, ranges=rest)
+        yield Owner(OwnerSort.VARIABLE, "unnamed variables", where, ranges=rest)
 
 
 def _runs(addresses: Sequence[int], word: int) -> list[Range]:
-    """Ascending addresses of words as ranges: one for RUN or more in a row, else one for each."""
+    """Return ascending addresses of words as ranges: one range for RUN or more adjacent words, else
+    one for each word."""
     found: list[Range] = []
     for _, numbered in groupby(enumerate(addresses), lambda item: item[1] - item[0] * word):
         run = [address for _, address in numbered]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from typing import TYPE_CHECKING, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
-from findleaks.catalogue import CATALOGUE, Entry, meant
+from findleaks.catalogue import CATALOGUE, Entry, suggest_word
 from findleaks.commands.options import add_json
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
@@ -238,7 +238,7 @@ def execute(
         return 0
     cmd = named(words[0])
     if cmd is None:
-        raise UsageError(f"{prog}: no command {words[0]!r}" + (meant(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
+        raise UsageError(f"{prog}: no command {words[0]!r}" + (suggest_word(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
     args = parse(parser(cmd, prog, out), words[1:])
     if args is None:
         return 0

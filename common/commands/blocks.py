@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from findleaks.answers.warnings import warnings_of
-from findleaks.arg_types import SizeRange, count_word, size_range
+from findleaks.arg_types import SizeRange, parse_count, parse_size_range
 from findleaks.audit.address_info import STATES, BlockInfo
-from findleaks.audit.block_rows import BlockRows, Filters, allocator_named, kinds_by_word, kinds_of, states_of
+from findleaks.audit.block_rows import BlockFilters, BlockRows, check_allocator_name, map_words_to_kinds, parse_kinds, parse_states
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.options import add_allocator
@@ -24,7 +24,7 @@ from findleaks.results.record import SCHEMA
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
-KINDS = kinds_by_word("lost")  # by the words of --kind
+KINDS = map_words_to_kinds("lost")  # by the words of --kind
 FILES = (*BLOCKS, *STACKS, "heap")  # formats of files
 SHOWN = 50  # blocks printed as text without --limit
 
@@ -36,7 +36,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     add_allocator(parser)
     parser.add_argument(
-        "--site", metavar="N", type=count_word, help="only blocks allocated by this stack, as `find --by site` numbers them"
+        "--site", metavar="N", type=parse_count, help="only blocks allocated by this stack, as `find --by site` numbers them"
     )
     parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
     add_limit(parser, "blocks", SHOWN)
@@ -50,9 +50,11 @@ class Listing:
         self.session = session
         self.limit = args.limit
         self.by_size = args.sort == "size"
-        sizes = size_range(args.size) if args.size else None
-        allocator = allocator_named(session, args.allocator)
-        self.filters = Filters(kinds_of(args.kind, KINDS), states_of(args.state), sizes, args.type, allocator, _site(session, args.site))
+        sizes = parse_size_range(args.size) if args.size else None
+        allocator = check_allocator_name(session, args.allocator)
+        self.filters = BlockFilters(
+            parse_kinds(args.kind, KINDS), parse_states(args.state), sizes, args.type, allocator, _site(session, args.site)
+        )
         self.rows = BlockRows(session, self.filters)
         self.status = blocks_status(session)
         self.written: WrittenFile | None = None

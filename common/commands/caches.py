@@ -6,8 +6,8 @@ import argparse
 from functools import partial
 
 from findleaks.answers.caches import describe_caches
-from findleaks.arg_types import size_range
-from findleaks.audit.block_rows import allocator_named
+from findleaks.arg_types import parse_size_range
+from findleaks.audit.block_rows import check_allocator_name
 from findleaks.audit.caches import CACHE_KEYS
 from findleaks.commands import command
 from findleaks.commands.caches_text import MANY, text
@@ -41,8 +41,8 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
 
     With --sites the blocks in use of each size class are listed by the stacks that allocated them,
     as a heap profiler or the like recorded them in the process."""
-    allocator = allocator_named(session, args.allocator)
-    sizes = size_range(args.size) if args.sites and args.size else None
+    allocator = check_allocator_name(session, args.allocator)
+    sizes = parse_size_range(args.size) if args.sites and args.size else None
     answer = describe_caches(session, allocator, args.by_arena, args.sort, args.limit, args.sites, sizes)
     found, rows = answer.holdings, answer.sites
     problems = [problem for holding in found for problem in holding.problems]

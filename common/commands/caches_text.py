@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Optional, TypeVar
 
 from findleaks.allocators.base import Arena, Cache, ThreadCache
-from findleaks.audit.caches import AllocatorCaches, Amount, amount, ordered, ordered_arenas, ordered_threads
+from findleaks.audit.caches import AllocatorCaches, Amount, sort_arenas, sort_caches, sort_thread_caches, sum_caches
 from findleaks.commands import Invocation
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 
@@ -85,7 +85,7 @@ def headline(holding: AllocatorCaches) -> str:
 
 
 def _classes(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> Iterator[str]:
-    filled = [cache for cache in ordered(holding.caches, args.sort) if cache.total or cache.allocs or cache.memory]
+    filled = [cache for cache in sort_caches(holding.caches, args.sort) if cache.total or cache.allocs or cache.memory]
     rows, more = _cut(filled, args, args.by_arena)
     counts = [name for name in ("allocs", "fails") if any(getattr(cache, name) is not None for cache in holding.caches)]
     named = any(cache.size and cache.name != str(cache.size) for cache in rows)
@@ -95,7 +95,7 @@ def _classes(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> 
     def cells(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for cache in rows:
             own = [printable(cache.arena) or NONE] * args.by_arena + [printable(cache.name)] * named + [size_name(cache.name, cache.size)]
-            yield [*own, *_amounts(amount([cache]), write), *(_counted(getattr(cache, name), write) for name in counts)]
+            yield [*own, *_amounts(sum_caches([cache]), write), *(_counted(getattr(cache, name), write) for name in counts)]
         if len(filled) > 1:
             sums = [sum(getattr(cache, name) or 0 for cache in holding.caches) for name in counts]
             yield [*([""] * len(left)), "all", *_amounts(holding.total, write), *map(write, sums)]
@@ -116,7 +116,7 @@ def _arenas(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> I
         yield f"  {printable(holding.allocator.name)} has no arenas"
         yield ""
         return
-    arenas = ordered_arenas(holding.arenas, args.sort)
+    arenas = sort_arenas(holding.arenas, args.sort)
     rows, more = _cut(arenas, args, True)
     spare = any(arena.spare for arena in holding.arenas)
     head = ["ARENA", "IN USE", "THREAD", "FREE", *(["SPARE"] * spare), "MAPPED", "USED"]
@@ -145,7 +145,7 @@ def _threads(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> 
         yield ""
         return
     threads: dict[tuple[int, int], list[ThreadCache]] = {}
-    classes = ordered_threads(holding.threads, args.sort)
+    classes = sort_thread_caches(holding.threads, args.sort)
     for kept in classes:
         threads.setdefault((kept.thread, kept.address if not kept.thread else 0), []).append(kept)
     sums = [(_thread(each[0]), len(each), sum(k.blocks for k in each), sum(k.bytes for k in each)) for each in threads.values()]

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Union
 
-from findleaks.arg_types import count_word
+from findleaks.arg_types import parse_count
 from findleaks.commands import command
 from findleaks.commands.count_text import STACKS, CountResult
 from findleaks.commands.frames import add_stack_options
@@ -33,7 +33,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--when", metavar="EXPR", default="", help="only calls where the debugger's expression is not 0: '$rdi > 4096'")
     add_every(parser, "seconds between two tables")
     add_seconds(parser)
-    parser.add_argument("--events", metavar="N", type=count_word, default=0, help="end after that many calls of FUNCTION")
+    parser.add_argument("--events", metavar="N", type=parse_count, default=0, help="end after that many calls of FUNCTION")
     parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
     add_stack_options(parser, STACKS)
     add_output(parser, "all stacks, at the end,", FILES)

@@ -11,7 +11,7 @@ from typing import Optional
 
 from findleaks.answers.growth import growth_result
 from findleaks.answers.snapshots import take_snapshot
-from findleaks.catalogue import meant
+from findleaks.catalogue import suggest_word
 from findleaks.commands import Invocation, Shell, command, diff_survivors, emit_result
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, in_text
@@ -197,7 +197,7 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
     words = args.moments or _of_program(session, kept)
     for word in words:
         if word not in kept and not os.path.exists(word):
-            known = meant(word, kept) or f"; there are: {', '.join(kept) or 'none'}"
+            known = suggest_word(word, kept) or f"; there are: {', '.join(kept) or 'none'}"
             raise UsageError(f"no snapshot {word!r}, and no file of that name{known}")
     found, warnings = gather(words, lambda path: _core(session, path), sections(args), kept, session.report_progress)
     return compare([*found, take_snapshot(session, "now")], args, warnings, current=True)

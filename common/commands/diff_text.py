@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from findleaks.audit.reference_evidence import why_uncollected
+from findleaks.audit.reference_evidence import explain_uncollected_garbage
 from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
@@ -15,6 +15,7 @@ from findleaks.history.growth import EXPLAINS, REST, SMALL_GROUPS, Grown, Growth
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import MIN_INTERVAL, Trend
 from findleaks.quoting import shell_quoted
+from findleaks.results.share_sort import ShareSort
 
 ROWS, FINDINGS = 10, 3
 WORTH = 0.05
@@ -25,17 +26,17 @@ _TRENDS = {
     Trend.SAWTOOTH: "a saw-tooth, which comes back to its floor",
     Trend.FALLING: "falling",
 }
-_SHARES = {
-    "in-use": "in use",
-    "cached": "free, in thread caches",
-    "kept": "free and not returned",
-    "metadata": "metadata (headers, descriptors)",
-    "unjoined": "stacks of threads that ended and were never joined",
-    "cached-stacks": "stacks of ended threads, kept for new ones",
-    "files": "files mapped",
-    "shared": "shared memory",
-    "kernel": "the kernel's own (vdso)",
-    "unknown": "unattributed",
+_SHARES: dict[str, str] = {
+    ShareSort.IN_USE: "in use",
+    ShareSort.CACHED: "free, in thread caches",
+    ShareSort.KEPT: "free and not returned",
+    ShareSort.METADATA: "metadata (headers, descriptors)",
+    ShareSort.UNJOINED: "stacks of threads that ended and were never joined",
+    ShareSort.CACHED_STACKS: "stacks of ended threads, cached for new ones",
+    ShareSort.FILES: "files mapped",
+    ShareSort.SHARED: "shared memory",
+    ShareSort.KERNEL: "kernel mappings (vdso)",
+    ShareSort.UNKNOWN: "unattributed",
 }
 """Shares of `verdict` in words."""
 FILES = ("share", "", "files")
@@ -185,13 +186,13 @@ def _held(row: Grown) -> str:
     last = chain[-1]
     if last.key[0] == "root":
         blocks = f", {_change(last, 'blocks')}" if last.counts[-1] is not None else ""
-        return f"held by {root}{', the rest' if row.series.note == REST else ''}{blocks}"
+        return f"retained by {root}{', the rest' if row.series.note == REST else ''}{blocks}"
     path = [] if last.key[2] == root else [last.key[2]]
     where = ARROW.join(path if root == SEVERAL else [root, *path])
     if last.key[0] == "field":
-        return f"held by {where}, {_change(last, 'blocks')}"
+        return f"retained by {where}, {_change(last, 'blocks')}"
     what, unit = last.note.partition(", ")[0], last.note.rpartition(", ")[2]
-    return f"held by {where}: {what}, {_change(last, unit)}"
+    return f"retained by {where}: {what}, {_change(last, unit)}"
 
 
 def _share(row: Grown) -> str:
@@ -277,22 +278,23 @@ def sentence(row: Grown, several: bool = False) -> str:
         # Of fewer points, all slopes together are no interval of 95 %.
         error = f" (Theil–Sen; {'95 %: ' if len(row.series.values) >= MIN_INTERVAL else ''}{low} to {high})"
     if section == "lost":
-        kind = "Lost, and growing: nothing refers to it"
+        kind = "Leaked, and growing: nothing refers to it"
     elif section == "garbage":
-        kind = f"Garbage, not leaked, and growing ({why_uncollected(False if row.series.note == 'disabled' else None)})"
+        kind = f"Garbage, not leaked, and growing ({explain_uncollected_garbage(False if row.series.note == 'disabled' else None)})"
     elif section == "share":
-        kind = {
-            "kept": "No leak: the allocator keeps free memory",
-            "cached": "No leak: the allocator keeps free blocks in its caches",
-            "metadata": "The allocator's own data",
-            "runtime": "A runtime's own heap grows",
-        }.get(name.rpartition(": ")[2], "It grows outside of all allocators")
+        kinds: dict[str, str] = {
+            ShareSort.KEPT: "Not a leak: the allocator keeps free memory",
+            ShareSort.CACHED: "Not a leak: the allocator keeps free blocks in thread caches",
+            ShareSort.METADATA: "Allocator metadata grows",
+            ShareSort.RUNTIME: "A managed heap grows",
+        }
+        kind = kinds.get(name.rpartition(": ")[2], "It grows outside of all allocators")
         if name == "stacks":
             kind = "More stacks: threads are started and do not end"
         elif name == "files":
             kind = "More pages of files are in memory (the kernel drops them when memory is short)"
     else:
-        kind = "Held, and growing"
+        kind = "In use, and growing"
     return f"{kind}{rate}{error}: {label(row)}{_with_objects(row)}."
 
 

@@ -7,8 +7,9 @@ from functools import partial
 
 from findleaks.answers.leaks import SITE, find_leaks
 from findleaks.answers.warnings import warnings_of
-from findleaks.arg_types import one_of, size_word
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.arg_types import check_choice, parse_size
+from findleaks.audit.suppressions import load_suppressions
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
@@ -68,14 +69,12 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
     if form == "heap" and args.by != SITE:
         raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
-    kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
+    kinds = {Kind[check_choice(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     session = session.with_heuristics(_heuristics(args.heuristics))
-    fail_over = size_word(args.fail_over) if args.fail_over else None
+    fail_over = parse_size(args.fail_over) if args.fail_over else None
     suppressions = None
     if args.suppressions:
-        from findleaks.audit.suppressions import load
-
-        suppressions = load(args.suppressions)
+        suppressions = load_suppressions(args.suppressions)
     found, groups = find_leaks(session, kinds, args.by, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:
@@ -89,7 +88,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         say = partial(text, session, found, groups, shown)
     status = _status(session, found.trusted, fail_over, max(0, found.definite - found.garbage.bytes))
     body = replace(found, groups=first(found.groups, args.limit))
-    result = Plain(session, "find", body, say, status, warnings_of(session, unread_memory(session).is_most))
+    result = Plain(session, "find", body, say, status, warnings_of(session, find_unread_memory(session).is_most))
     if form:
         from findleaks.commands.find_file import write
 
@@ -111,5 +110,5 @@ def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int
 def _heuristics(words: str) -> Heuristic:
     made = Heuristic.NONE
     for word in words.split(","):
-        made |= HEURISTIC_WORDS[one_of(word, HEURISTIC_WORDS, "heuristic")]
+        made |= HEURISTIC_WORDS[check_choice(word, HEURISTIC_WORDS, "heuristic")]
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Optional
 
-from findleaks.audit.block_rows import BlockRows, Filters
+from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.audit.leak_groups import Leak
 from findleaks.commands.export import block_batches, of_target, write_blocks, write_profile
 from findleaks.commands.output import BLOCKS
@@ -22,7 +22,7 @@ def write(session: Session, file: str, form: str, kinds: Set[Kind], leaks: Optio
     if leaks is not None and form not in BLOCKS:
         return write_profile(session, of_target(of_leaks(session, leaks), session.target), file, form)
     wanted = {*kinds, Kind.INDIRECT} if Kind.DEFINITE in kinds else set(kinds)
-    rows = BlockRows(session, Filters({int(kind) for kind in wanted}, {State.IN_USE}, None, None, None))
+    rows = BlockRows(session, BlockFilters({int(kind) for kind in wanted}, {State.IN_USE}, None, None, None))
     if form in BLOCKS:
         return write_blocks(session, rows, file, form)
     profile = of_sites(session, "Lost blocks", "lost", block_batches(session, rows), form == "heap")

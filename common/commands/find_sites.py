@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from findleaks.audit.leak_groups import Leak, what
+from findleaks.audit.leak_groups import Leak, describe_leak
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.commands import Invocation
 from findleaks.commands.find_text import closing, commands, opening
@@ -57,5 +57,5 @@ def _row(leak: Leak, sampled: bool) -> tuple[str, ...]:
     blocks, bytes_ = amounts(leak, leak.estimated)
     indirect = f"{number(leak.indirect_blocks)} / {size(leak.indirect_bytes)}" if leak.indirect_blocks else "–"
     site = str(leak.site) if leak.site else "–"
-    words = what(leak) if leak.site else f"{what(leak)}; not {'sampled' if sampled else 'recorded'}"
+    words = describe_leak(leak) if leak.site else f"{describe_leak(leak)}; not {'sampled' if sampled else 'recorded'}"
     return leak.kind.name.lower(), blocks, bytes_, indirect, site, words, hex(leak.examples[0])

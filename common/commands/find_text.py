@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
-from findleaks.audit.conventions import held_by_interiors, sentences, structure_sentences, summary
-from findleaks.audit.disguises import sentences as disguise_sentences
-from findleaks.audit.in_flight import in_flight_line
-from findleaks.audit.leak_groups import Leak, add, track_words, typable, what
-from findleaks.audit.reference_evidence import evidence_sentences
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
+from findleaks.audit.disguises import describe_disguises as disguise_sentences
+from findleaks.audit.in_flight import format_in_flight
+from findleaks.audit.leak_groups import Leak, describe_leak, select_usable_commands, suggest_track, unite_leaks
+from findleaks.audit.reference_evidence import describe_evidence
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
@@ -32,7 +32,7 @@ def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, widt
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
     yield from closing(session, found, width)
-    yield from invocation.next(width, *typable(session, found.next))
+    yield from invocation.next(width, *select_usable_commands(session, found.next))
 
 
 def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
@@ -45,12 +45,12 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
     found = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} {chosen}"]
     # Who allocated them, if that was recorded, and who allocates such blocks from now on.
-    return [*found, *(["find --by site"] if session.recorded else []), *track_words(session, first)]
+    return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
 
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:
     """Lines before the table. Returns whether a table follows."""
-    unread = unread_memory(session)
+    unread = find_unread_memory(session)
     if unread.is_most:
         yield from wrapped(unread.sentences(), width)
     allocators = found_allocators(session.directory.allocators, found.allocators)
@@ -60,14 +60,14 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
     # Do not say "nothing leaked" of a process whose allocator could not be read
     if not in_use.blocks:
         known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
-        yield "no allocator's blocks were found" if known else "nothing can be said of leaks: no allocator's blocks were found"
+        yield "no allocator's blocks were found" if known else "leaks cannot be determined: no allocator's blocks were found"
         for note in found.notes:
             yield from wrapped(f"  {note}", width)
         yield from invocation.next(width, *found.next)
         return False
     if not found.trusted:
         yield "NOT TRUSTED: memory is missing or corrupt; blocks reported as leaked may be referenced from the missing memory"
-    yield from wrapped(in_flight_line(found.in_flight), width)
+    yield from wrapped(format_in_flight(found.in_flight), width)
     for note in found.notes:
         yield from wrapped(note, width)
     yield ""
@@ -77,7 +77,7 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
 def closing(session: Session, found: Leaks, width: int) -> Iterator[str]:
     """Lines after the table."""
     yield from _summary(found, _qualifier(session, found.trusted))
-    for line in evidence_sentences(session):
+    for line in describe_evidence(session):
         yield from ("  " + part for part in wrapped(line, width - 2))
     yield from _convention_lines(session, width)
 
@@ -90,7 +90,7 @@ def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
     merged: dict[Kind, Leak] = {}
     for leak in leaks:
         if _plain(leak):
-            merged[leak.kind] = add(merged[leak.kind], leak) if leak.kind in merged else leak
+            merged[leak.kind] = unite_leaks(merged[leak.kind], leak) if leak.kind in merged else leak
     rows = sorted([*kept, *merged.values()], key=lambda leak: leak.weight)
     return rows[:limit], max(0, len(rows) - limit)
 
@@ -102,14 +102,14 @@ def _plain(leak: Leak) -> bool:
 def _row(leak: Leak) -> tuple[str, ...]:
     indirect = f"{number(leak.indirect_blocks)} / {size(leak.indirect_bytes)}" if leak.indirect_blocks else "–"
     example = hex(leak.examples[0]) if leak.examples else ""
-    return leak.kind.name.lower(), number(leak.blocks), size(leak.bytes), indirect, what(leak), example
+    return leak.kind.name.lower(), number(leak.blocks), size(leak.bytes), indirect, describe_leak(leak), example
 
 
 def _qualifier(session: Session, trusted: bool) -> str:
     """Which memory "nothing is leaked" is said of; "" means all."""
     if not trusted:
         return " in what could be read"
-    unread = unread_memory(session)
+    unread = find_unread_memory(session)
     if unread.inside is not None and unread.is_inside:
         return f" outside the heap of {unread.inside.what}"
     return f" in the other {size(unread.read)}, which findleaks reads" if unread.is_most else ""
@@ -130,10 +130,10 @@ def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
 
 def _convention_lines(session: Session, width: int) -> Iterator[str]:
     """Lines on the interior and disguised pointers that count as pointers to a block's start."""
-    held = summary(held_by_interiors(session))
+    held = summarise_interior_blocks(count_interior_blocks(session))
     if held:
         yield from ("  " + part for part in wrapped(held, width - 2))
-        for line in (*structure_sentences(session.structures.found), *sentences(session.learned, session.target.arch.word)):
+        for line in (*describe_structures(session.structures.found), *describe_conventions(session.learned, session.target.arch.word)):
             yield from ("    " + part for part in wrapped(line, width - 4))
     for line in disguise_sentences(session):
         yield from ("  " + part for part in wrapped(line, width - 2))

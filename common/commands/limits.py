@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Optional, TypeVar, Union
 
-from findleaks.arg_types import count_word
+from findleaks.arg_types import parse_count
 
 Row = TypeVar("Row")
 
@@ -17,7 +17,7 @@ def add_limit(parser: argparse.ArgumentParser, rows: str, default: Union[int, st
     words; also of JSON if rows are `searched` for one by one, else JSON has all."""
     usual = str(default) if default else "all"
     what = f"{rows} to print ({usual}; 0: all)" if searched else f"{rows} to print (text: {usual}; JSON: all); 0: all"
-    parser.add_argument("--limit", type=count_word, default=default if searched else None, help=what)
+    parser.add_argument("--limit", type=parse_count, default=default if searched else None, help=what)
 
 
 def in_text(limit: Optional[int], default: int) -> int:

@@ -10,9 +10,9 @@ from functools import partial
 
 from findleaks.answers.heap_map import FoundHeaps, map_heaps
 from findleaks.answers.warnings import warnings_of
-from findleaks.arg_types import count_word
-from findleaks.audit.diagnostics import notes
-from findleaks.audit.residency import save
+from findleaks.arg_types import parse_count
+from findleaks.audit.diagnostics import list_runtime_notes
+from findleaks.audit.residency import save_residency
 from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_allocator, add_residency
 from findleaks.commands.output import add_output, output_format
@@ -34,7 +34,7 @@ FORMATS = ("map", "svg", "png")  # formats of files
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "the map of all heaps", FORMATS)
     add_allocator(parser)
-    parser.add_argument("--limit", type=count_word, default=DRAWN, help=f"heaps to draw, largest first ({DRAWN}; 0: all); files have all")
+    parser.add_argument("--limit", type=parse_count, default=DRAWN, help=f"heaps to draw, largest first ({DRAWN}; 0: all); files have all")
     add_residency(parser)
     parser.add_argument("--save-residency", metavar="FILE", default="", help="only save which pages are resident, and do that before gcore")
 
@@ -65,7 +65,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
 
 
 def _saved(session: Session, file: str) -> Plain:
-    saved = save(session, file)
+    saved = save_residency(session, file)
     rss = f"{size(saved.resident.total if saved.rss is None else saved.rss)} resident"
     body = SavedResidency(SavedFile(saved.source, saved.rss, file))
 
@@ -127,5 +127,5 @@ def _runtime_lines(found: FoundHeaps, width: int) -> Iterator[str]:
     for one in found.managed():
         held = f", {size(one.resident)} of it resident" if one.resident is not None else ""
         yield from wrapped(f"  {one.name}: {size(one.part.bytes)}{held}", width)
-    for note in notes(found.session):
+    for note in list_runtime_notes(found.session):
         yield from wrapped(f"  {note}", width)

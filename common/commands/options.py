@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from findleaks.arg_types import count_word, seconds_word
+from findleaks.arg_types import parse_count, parse_seconds
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -26,18 +26,18 @@ def add_residency(parser: argparse.ArgumentParser) -> None:
 
 def add_frames(parser: argparse.ArgumentParser, default: int) -> None:
     """Add --frames. `default`: frames of each stack printed as text."""
-    parser.add_argument("--frames", type=count_word, default=default, help=f"frames of each stack to print as text ({default}; 0: all)")
+    parser.add_argument("--frames", type=parse_count, default=default, help=f"frames of each stack to print as text ({default}; 0: all)")
 
 
 def add_every(parser: argparse.ArgumentParser, what: str, default: float = 0.0) -> None:
     """Add --every. `what` happens at the interval; `default` seconds, 0: it happens once."""
     usual = f" ({default:.0f})" if default else ""
-    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=default, help=f"{what}{usual}")
+    parser.add_argument("--every", metavar="SECONDS", type=parse_seconds, default=default, help=f"{what}{usual}")
 
 
 def add_seconds(parser: argparse.ArgumentParser) -> None:
     """Add --for, as `seconds`; 0: until Ctrl-C."""
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
+    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=parse_seconds, default=0.0, help="end after that time")
 
 
 def add_fail_over(parser: argparse.ArgumentParser, what: str) -> None:

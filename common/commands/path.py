@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from findleaks.answers.paths import STEPS, FoundPath, find_path
-from findleaks.arg_types import address_word, count_word
+from findleaks.arg_types import parse_address, parse_count
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
 from findleaks.formatting import counted
@@ -17,7 +17,7 @@ from findleaks.session import Session
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDR", help="any address inside a block")
     parser.add_argument(
-        "--limit", type=count_word, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
+        "--limit", type=parse_count, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
     )
 
 
@@ -26,7 +26,7 @@ def path(session: Session, args: argparse.Namespace) -> Plain:
     """Show the shortest chain of references from a root (a global variable, a stack, a register, a
     mapping) to the block that holds ADDR. Of a lost block, show the chain from its leader: the
     block that nothing holds and from which this one hangs."""
-    found = find_path(session, address_word(args.address), args.limit)
+    found = find_path(session, parse_address(args.address), args.limit)
     return Plain(session, "path", found.result, partial(_text, found))
 
 
@@ -47,5 +47,5 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
     yield f"{hex(target.address)}  {target.text}"
     if not path.steps:
         kind = target.block.kind if target.block else None
-        yield "  no root reaches it" + (": it is lost, and heads its own leak" if kind == "definite" else "")
+        yield "  no root reaches it" + (": it is a leak head" if kind == "definite" else "")
         yield from invocation.next(width, f"refs {hex(target.address)}")

@@ -98,7 +98,7 @@ def _retained(rows: Sequence[RetainedNode]) -> Iterator[Sample]:
         above, row = waiting.pop()
         stack = (*above, Frame(frame_name(row.name)))
         parts = [child.totals for child in row.fields]
-        for name, totals in ((f"{number(row.left)} more fields", row.more), ("held by several fields", row.shared)):
+        for name, totals in ((f"{number(row.left)} more fields", row.more), ("retained by several fields", row.shared)):
             own = _least(totals, _rest(row.totals, parts))
             if own.blocks:
                 parts.append(own)

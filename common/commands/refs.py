@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from findleaks.answers.references import referrers
-from findleaks.arg_types import address_word
+from findleaks.arg_types import parse_address
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit
 from findleaks.commands.result import Plain
@@ -28,7 +28,7 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
     in other blocks, in root memory, in registers, and kept by the kernel (epoll data, timers,
     queued signals). Words in freed blocks, dead stack and dead parts of managed heaps are listed
     too, and marked: they keep nothing alive."""
-    address = address_word(args.address)
+    address = parse_address(args.address)
     found = referrers(session, address, args.exact, args.limit)
     return Plain(session, "refs", found, partial(_text, found))
 

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from findleaks.answers.roots import DEPTH, all_roots, leaked_roots, one_root
-from findleaks.arg_types import count_word
+from findleaks.arg_types import parse_count
 from findleaks.audit.retained_roots import EXPANDED
 from findleaks.commands import command
 from findleaks.commands.limits import in_text
@@ -23,9 +23,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject", nargs="?", metavar="NAME|ADDR", help="one root (its name; * and ? allowed), or the block that holds ADDR"
     )
-    parser.add_argument("--depth", type=count_word, default=DEPTH, help=f"levels of fields below each root ({DEPTH}; 0: none)")
+    parser.add_argument("--depth", type=parse_count, default=DEPTH, help=f"levels of fields below each root ({DEPTH}; 0: none)")
     what = f"roots, and fields of each, to print ({LIMIT}; JSON: all roots, fields of the first {LIMIT}); 0: all"
-    parser.add_argument("--limit", type=count_word, help=what)
+    parser.add_argument("--limit", type=parse_count, help=what)
     add_output(parser, "the whole tree of what is shown", STACKS)
     lost = f"print leak heads instead, with the memory reachable only from each; fields of the largest {EXPANDED}"
     parser.add_argument("--lost", action="store_true", help=lost)

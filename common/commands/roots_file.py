@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.arg_types import address_word
-from findleaks.audit.containers.reader import Reader
-from findleaks.audit.holders import holders
+from findleaks.arg_types import parse_address
+from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
-from findleaks.audit.retained_roots import lost_leaders, lost_tree, matching_owners, shared_row
-from findleaks.audit.retained_tree import RetainedNode, TreeBuilder, root_rows
+from findleaks.audit.retained_roots import build_leaked_tree, build_shared_row, list_leak_heads, match_owners
+from findleaks.audit.retained_tree import RetainedNode, TreeBuilder, build_root_rows
 from findleaks.commands.export import of_target, write_profile
 from findleaks.commands.profiles import of_retained
 from findleaks.engine.dominators import SHARED, root_node
@@ -30,16 +30,16 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
     """Write the trees of what `roots` shows, after it has found that there is such a thing."""
     depth = max(args.depth, DEPTH)
     if args.lost:
-        tree = lost_tree(session)
-        rows, rest = _lost(TreeBuilder(session, Reader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
+        tree = build_leaked_tree(session)
+        rows, rest = _lost(TreeBuilder(session, ContainerReader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
         title = "Leaks, with the memory reachable only from each"
     else:
-        reader, named, tree = holders(session)
+        reader, named, tree = build_owner_tree(session)
         builder, rest = TreeBuilder(session, reader, tree, depth, FIELDS, LEAST), Totals(0, 0)
         title = "Who holds the memory"
         if args.subject is None:
-            rows = root_rows(builder, named.all, tree.by_root(), ROOTS)
-            rows.append(shared_row(builder, named, FIELDS, tree.spread(SHARED, 1)))
+            rows = build_root_rows(builder, named.all, tree.by_root(), ROOTS)
+            rows.append(build_shared_row(builder, named, FIELDS, tree.spread(SHARED, 1)))
         else:
             title = f"What {args.subject} holds"
             rows = _one(builder, named, args.subject)
@@ -49,9 +49,9 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
 
 def _one(builder: TreeBuilder, named: Owners, word: str) -> list[RetainedNode]:
     """Roots of that name, or the block or root at that address."""
-    numbers: Sequence[Optional[int]] = matching_owners(named.all, word)
+    numbers: Sequence[Optional[int]] = match_owners(named.all, word)
     if not numbers:
-        address = address_word(word)
+        address = parse_address(word)
         index = builder.reader.blocks.find(address)
         if index >= 0:
             return [builder.of_block(index)]
@@ -62,7 +62,7 @@ def _one(builder: TreeBuilder, named: Owners, word: str) -> list[RetainedNode]:
 def _lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:
     """The leaders by kind, and what the others retain."""
     rows = []
-    for row, kind in lost_leaders(builder, limit):
+    for row, kind in list_leak_heads(builder, limit):
         row.name = f"{kind}: {row.name}"
         rows.append(row)
     listed, total = Totals.sum_of(row.totals for row in rows), builder.tree.total()

@@ -20,7 +20,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
     what = "lost" if shown.lost else "reached from the roots"
     yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
     if shown.held:
-        yield f"held by {shown.held}"
+        yield f"retained by {shown.held}"
     yield ""
     lines: list[_Line] = []
     first = shown.rows[: shown.limit or None]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from findleaks.answers.runtimes import describe_runtimes
-from findleaks.audit.managed import Holdings, TypeHoldings
+from findleaks.audit.managed import RuntimeHoldings, TypeHoldings
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.result import Plain
@@ -47,7 +47,9 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     return Plain(session, "runtime", answer.result, text, 0 if found else 2, further=problems)
 
 
-def _text(found: Sequence[Holdings], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
+def _text(
+    found: Sequence[RuntimeHoldings], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation
+) -> Iterator[str]:
     if not found:
         yield f"no managed runtime found; these can be read: {', '.join(known())}"
         return
@@ -58,7 +60,7 @@ def _text(found: Sequence[Holdings], sites: Sequence[Sequence[Site]], limit: int
     yield from invocation.next(width, "roots", "verdict")
 
 
-def _page(one: Holdings, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
+def _page(one: RuntimeHoldings, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
     held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
@@ -93,7 +95,7 @@ def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple
             yield "", "", f"{indent}  … {number(len(inner) - limit)} more (--limit 0)", ""
 
 
-def _types(one: Holdings, limit: int, width: int) -> Iterator[str]:
+def _types(one: RuntimeHoldings, limit: int, width: int) -> Iterator[str]:
     shown = one.types[: limit or None]
     head = ["OBJECTS", "BYTES"]
     if one.native is not None:

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from findleaks.allocators.sites import SourceFrame
 from findleaks.audit.block_batches import Batch
-from findleaks.audit.site_stacks import SiteNames, StackFrame, label
+from findleaks.audit.site_stacks import SiteNames, StackFrame, frame_label
 from findleaks.commands.profiles import blocks_measures, call_frame
 from findleaks.errors import UsageError
 from findleaks.formatting import blocks as blocks_of
@@ -59,5 +59,5 @@ def _stack(names: SiteNames, number: int, known: dict[StackFrame, Frame], whole:
 
 def _frame(frame: StackFrame) -> Frame:
     if isinstance(frame, SourceFrame):
-        return Frame(frame_name(label(frame)), file=frame_name(frame.file), line=frame.line)
+        return Frame(frame_name(frame_label(frame)), file=frame_name(frame.file), line=frame.line)
     return call_frame(frame)

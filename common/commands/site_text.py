@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.allocators.sites import SourceFrame
-from findleaks.audit.site_stacks import SiteNames, how_to_record, label
+from findleaks.audit.site_stacks import SiteNames, frame_label, list_recording_hints
 from findleaks.catalogue import CATALOGUE
 from findleaks.commands.stacks import line
 from findleaks.formatting import number, printable, size, wrapped
@@ -24,7 +24,7 @@ def stack_lines(names: SiteNames, which: int, width: int, most: int = FRAMES) ->
     frames = names.callers(which) if most else names.frames(which)
     shown = frames[: most or None]
     for frame in shown:
-        yield printable(label(frame), 2000)[:width] if isinstance(frame, SourceFrame) else line(frame, width)
+        yield printable(frame_label(frame), 2000)[:width] if isinstance(frame, SourceFrame) else line(frame, width)
     if not frames:
         yield "an empty stack: the recorder could not unwind it"
     if len(shown) < len(frames):
@@ -59,7 +59,7 @@ def sampling_lines(session: Session, width: int) -> Iterator[str]:
 def unrecorded_lines(session: Session, width: int) -> Iterator[str]:
     """How stacks would have been recorded, where none were."""
     yield from wrapped("no allocation stacks were recorded in this process; what would have:", width)
-    for words in how_to_record(session):
+    for words in list_recording_hints(session):
         yield from ("  " + part for part in wrapped(words, width - 2))
     if TRACKS in CATALOGUE and session.target.live:
         yield from wrapped(f"  `{TRACKS}` records those of a running process", width)

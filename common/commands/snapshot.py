@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Optional, Union
 
 from findleaks import __version__
 from findleaks.answers.snapshots import take_snapshot
-from findleaks.arg_types import count_word
+from findleaks.arg_types import parse_count
 from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_every
 from findleaks.commands.output import add_destination
@@ -45,7 +45,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fork", action="store_true", help="stop the process for milliseconds only, for a clone of it (x86-64)")
     add_destination(parser, "the snapshot or the core", "FILE|FOLDER")
     add_every(parser, "seconds between snapshots, until Ctrl-C (needs --pid)")
-    parser.add_argument("--count", metavar="N", type=count_word, default=0, help="how many to take with --every")
+    parser.add_argument("--count", metavar="N", type=parse_count, default=0, help="how many to take with --every")
 
 
 class Taken:

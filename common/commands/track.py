@@ -8,8 +8,8 @@ from contextlib import closing
 from functools import partial
 from typing import Optional
 
-from findleaks.arg_types import SizeRange, size_range, size_word
-from findleaks.audit.holders import holders
+from findleaks.arg_types import SizeRange, parse_size, parse_size_range
+from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.commands import command
 from findleaks.commands.frames import add_stack_options
 from findleaks.commands.options import add_seconds
@@ -56,7 +56,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     Code is put in front of malloc, free, operator new and the like of its allocators, and taken out
     at the end; the process is stopped for a moment then, and another at the beginning. Needs a live
     process on x86-64; in LLDB, `detach`, and use the command line."""
-    sizes = size_range(args.size) if args.size else None
+    sizes = parse_size_range(args.size) if args.size else None
     sampling = _sampling(sizes, args.sample)
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
@@ -77,7 +77,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
                 found = find_sites(moment, recorded, sampling, sizes, tracker.names)
             holding = [site for site in found if site.blocks]
             if holding:
-                name_holders(moment, holding, holders(moment))
+                name_holders(moment, holding, build_owner_tree(moment))
             modules = {hook.module for hook in tracker.hooks}
             why = [] if found else find_reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
             moment.done()
@@ -97,7 +97,7 @@ def _of(span: Recording) -> str:
 
 def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
     """Which blocks to record. Sizes may be usable ones, which are at least those requested."""
-    mean = size_word(sample) if sample else 0
+    mean = parse_size(sample) if sample else 0
     if sample and not 1 <= mean <= 1 << 30:
         raise UsageError(f"--sample {sample}: write 1 to 1G")
     if sizes is None:

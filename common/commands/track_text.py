@@ -71,7 +71,7 @@ def _entry(entry: MergedStack, about: str, most: int, width: int) -> Iterator[st
         fates = f"{printable(label, 200)}: {fates}, by {counted(len(entry.sites), 'stack')}"
     yield f"  {fates}"
     for label, count in site.holders:
-        yield f"    held by {printable(label, width - 16)}: {counted(count, 'recorded block')}"
+        yield f"    retained by {printable(label, width - 20)}: {counted(count, 'recorded block')}"
     frames = first(entry.frames, most)
     yield from (f"      {line(frame, width - 6)}" for frame in frames)
     if len(frames) < len(entry.frames):

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from typing import Any, NoReturn, Optional, TextIO
 
 from findleaks import __version__
-from findleaks.arg_types import count_word, seconds_word, size_word
+from findleaks.arg_types import parse_count, parse_seconds, parse_size
 from findleaks.commands import Invocation, Shell, command, emit_result, triage_text
 from findleaks.commands.options import add_fail_over
 from findleaks.commands.output import add_outputs, format_by_name
@@ -45,11 +45,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--resume", action="store_true", help="resume from the database given by -o: its cores are not read again")
     add("--baseline", metavar="DB", default="", help="an earlier database: leaks that are not in it are marked as new")
     add_fail_over(parser, "a core")
-    add("--top", metavar="N", type=count_word, help=f"groups to print (text: {TOP}; JSON: all); 0: all")
-    add("-j", "--jobs", metavar="N", type=count_word, default=0, help="cores read at a time (as many as processors and memory allow)")
+    add("--top", metavar="N", type=parse_count, help=f"groups to print (text: {TOP}; JSON: all); 0: all")
+    add("-j", "--jobs", metavar="N", type=parse_count, default=0, help="cores read at a time (as many as processors and memory allow)")
     add("--memory", metavar="BYTES", help="memory for all of them, and the most for one (four fifths of what is free)")
     add("--scheduler", metavar="ADDRESS", default="", help="have the workers of a dask scheduler read them: tcp://host:8786")
-    add("--timeout", metavar="SECONDS", type=seconds_word, default=0.0, help="longest time for a core (no limit)")
+    add("--timeout", metavar="SECONDS", type=parse_seconds, default=0.0, help="longest time for a core (no limit)")
 
 
 def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
@@ -112,7 +112,7 @@ class Groups:
         self.groups, self.rows = grouped(rows, before)
         self.top: Optional[int] = args.top
         self.counts = {status: sum(row.status == status for row in rows) for status in (OK, PARTIAL, FAILED)}
-        self.limit = size_word(args.fail_over) if args.fail_over else None
+        self.limit = parse_size(args.fail_over) if args.fail_over else None
         self.over = sum(row.lost_bytes is not None and self.limit is not None and row.lost_bytes > self.limit for row in rows)
         self.status = self._status()
         self.seconds, self.jobs = 0.0, 1
@@ -176,9 +176,9 @@ def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: in
     outputs = _Outputs(args)
     before = list(files.rows(args.baseline)) if args.baseline else None
     if args.fail_over:
-        size_word(args.fail_over)  # before any core is read
+        parse_size(args.fail_over)  # before any core is read
     found = _sources(args, outputs.database)
-    limits = default_limits(args.jobs or None, size_word(args.memory) if args.memory else None, args.timeout, args.sysroot)
+    limits = default_limits(args.jobs or None, parse_size(args.memory) if args.memory else None, args.timeout, args.sysroot)
     began = time.monotonic()
     bar = Bar(sys.stderr)
     rows: list[Row] = []

@@ -7,7 +7,7 @@ from functools import partial
 
 from findleaks.answers.verdict import account_for_memory
 from findleaks.answers.warnings import warnings_of
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import command
 from findleaks.commands.options import add_residency
 from findleaks.commands.result import Plain, answer_status
@@ -31,5 +31,5 @@ def verdict(session: Session, args: argparse.Namespace) -> Plain:
     --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
     found = account_for_memory(session, args.residency)
     lines = partial(text, session, found)
-    warnings = warnings_of(session, unread_memory(session).is_most)
+    warnings = warnings_of(session, find_unread_memory(session).is_most)
     return Plain(session, "verdict", found.result, lines, answer_status(session), warnings, found.accounting.warnings)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from findleaks.answers.verdict import FoundVerdict
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.leak_groups import typable
+from findleaks.audit.leak_groups import select_usable_commands
 from findleaks.commands import Invocation
 from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
+from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -97,7 +98,7 @@ def label(share: Share) -> str:
     """For example "glibc 2.36: free and not returned, in 16 arenas"."""
     count, threads = number(share.count), counted(share.count, "thread")
     stacks = "stack" if share.count == 1 else "stacks"
-    if share.sort == "files":
+    if share.sort == ShareSort.FILES:
         names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
         return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
     words = {
@@ -122,6 +123,6 @@ def _finding(session: Session, at: int, finding: Finding, width: int, invocation
     yield from _hanging(lead, f"{finding.title} {cause}" if finding.cause else finding.title, width)
     if finding.remedies:
         yield from _hanging("     try: ", "; ".join(finding.remedies), width)
-    commands = typable(session, finding.commands)
+    commands = select_usable_commands(session, finding.commands)
     if commands:
         yield from ("   " + line for line in invocation.next(width - 3, *commands))

@@ -8,7 +8,7 @@ from functools import partial
 
 from findleaks.answers.verify import first_places, verify_heaps
 from findleaks.answers.warnings import warnings_of
-from findleaks.audit.in_flight import in_flight_line
+from findleaks.audit.in_flight import format_in_flight
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.options import add_allocator
@@ -86,7 +86,7 @@ def _threads_inside(found: Verification, width: int) -> Iterator[str]:
         yield from wrapped(f"  {line}, or let it run on and stop it elsewhere.", width)
     if found.in_flight.half_changed:
         yield ""
-        yield from wrapped(f"  {in_flight_line(found.in_flight)}", width)
+        yield from wrapped(f"  {format_in_flight(found.in_flight)}", width)
 
 
 def _verdict(check: HeapCheck, whole: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from findleaks.answers.addresses import Identified, identify
-from findleaks.arg_types import address_word
+from findleaks.arg_types import parse_address
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
 from findleaks.results.addresses import Addresses
@@ -24,7 +24,7 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     stack, a module's symbol, the allocator's own memory, or a mapping. An address inside a block is
     as good as its start. Where a heap profiler or the like recorded the stack that allocated the
     block, it is printed."""
-    answers = identify(session, [address_word(word) for word in args.addresses])
+    answers = identify(session, [parse_address(word) for word in args.addresses])
     return Plain(session, "whatis", Addresses([one.result for one in answers]), partial(_text, session, answers))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from findleaks.libraries import in_working_folder
+from findleaks.libraries import is_in_working_folder
 
 OLDEST, NEXT = (0, 30), (0, 33)
 """First supported and first unsupported release: before 0.30, indexed forms of DWARF 5 are not
@@ -21,7 +21,7 @@ def load_elftools() -> ModuleType | None:
     in the working folder only, or broken.
     The first call takes about 45 ms: call it when there is debug information, never at import."""
     try:
-        if in_working_folder("elftools"):
+        if is_in_working_folder("elftools"):
             return None
         import elftools
         import elftools.dwarf.dwarfinfo

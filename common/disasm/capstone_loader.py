@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from findleaks.errors import TargetError
-from findleaks.libraries import in_working_folder
+from findleaks.libraries import is_in_working_folder
 
 MAJOR = 5  # supported; 4 lacks instructions and details, 6 renames CS_ARCH_ARM64 and its registers
 
@@ -37,7 +37,7 @@ def load_capstone() -> ModuleType | None:
     The first call takes about 50 ms: call it when code must be decoded, never at import. Submodules
     (`capstone.x86_const`) can be imported after it."""
     try:
-        if in_working_folder("capstone"):
+        if is_in_working_folder("capstone"):
             return None
         import capstone
 

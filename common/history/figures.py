@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from findleaks.formatting import again
+from findleaks.results.share_sort import ShareSort
 
 Answer = Mapping[str, Any]
 """A command's JSON."""
@@ -26,7 +27,14 @@ _ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
 _COUNT = re.compile(r"\b\d[\d,]*\b")
 _PLACE = re.compile(r"block of .*(\+0x[0-9a-f]+)$")
 _NAMED_HOLDERS = 2
-_UNITS = {"in-use": "blocks", "kept": "arenas", "stacks": "threads", "unjoined": "threads", "files": "files", "unknown": "mappings"}
+_UNITS: dict[str, str] = {
+    ShareSort.IN_USE: "blocks",
+    ShareSort.KEPT: "arenas",
+    ShareSort.STACKS: "threads",
+    ShareSort.UNJOINED: "threads",
+    ShareSort.FILES: "files",
+    ShareSort.UNKNOWN: "mappings",
+}
 """What the counts of `verdict`'s shares are of."""
 
 

@@ -9,7 +9,8 @@
 /* Also in ../allocators/asan/layout.py and engine.py. */
 enum { UNUSED, ALLOCATED = 2, QUARANTINED, DAMAGED = 255 };
 
-/* The offset of a chunk's header in the piece; UINT64_MAX if it is said to be outside. */
+/* Return the offset of a chunk's header in the piece; UINT64_MAX if the chunk claims that it is
+ * outside the piece. */
 INLINE uint64_t header_of(const piece *p, uint64_t at, uint64_t chunk) {
     if (load(p->data + at) != MAGIC)
         return at;
@@ -17,8 +18,8 @@ INLINE uint64_t header_of(const piece *p, uint64_t at, uint64_t chunk) {
     return header % HEADER == (0 - p->address) % HEADER && header > at && header < at + chunk - HEADER ? header : UINT64_MAX;
 }
 
-/* The chunks of `chunk` bytes, 32 at least, of which the piece has nothing but whole ones. The
- * arrays get each block, its size and state, the stacks that allocated and freed it (0: none). */
+/* Read chunks of `chunk` bytes (at least 32); the piece consists of whole chunks. Outputs for
+ * each: block address, size, state, and the stacks that allocated and freed it (0: none). */
 API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64_t *sizes, uint8_t *states, uint32_t *stacks,
                         uint32_t *frees) {
     uint64_t count = p->length / chunk, fetched = 0;

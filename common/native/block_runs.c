@@ -1,4 +1,4 @@
-/* Runs of equal blocks, as slab allocators cut them; blocks copied or counted by size. */
+/* Runs of equal blocks, as slab allocators divide memory; blocks copied or counted by size. */
 #include "blocks.h"
 
 #include <stdlib.h>
@@ -9,7 +9,8 @@ typedef struct run {
 
 INLINE bool bit_of(const uint8_t *bits, uint64_t at) { return bits[at >> 3] >> (at & 7) & 1; }
 
-/* Do the runs ascend from above `floor`, on granules, below 2^64, with valid states and bits? */
+/* Check that runs ascend from above `floor`, lie on granules below 2^64, and have valid states
+ * and bits. */
 static int check_runs(const blocks *b, const run *runs, uint64_t count, uint64_t bits, uint64_t *total) {
     uint64_t floor = b->floor, off = (UINT64_C(1) << b->granule_shift) - 1;
     *total = 0;
@@ -31,7 +32,7 @@ static int check_runs(const blocks *b, const run *runs, uint64_t count, uint64_t
     return DONE;
 }
 
-/* Append runs, all or none unless memory runs out. */
+/* Append runs: all of them, or none, unless memory runs out. */
 API int fl_append_runs(blocks *b, const run *runs, uint64_t count, const uint8_t *bits, uint64_t bit_count) {
     uint64_t total;
     int failed = check_runs(b, runs, count, bit_count, &total);

@@ -5,11 +5,11 @@
 
 #include <stdlib.h>
 
-#define LIKELY_BLOCK 64u /* bytes: of most programs' blocks the mean is more */
+#define LIKELY_BLOCK 64u /* bytes: the mean block of most programs is larger */
 #define MAX_RESERVED (UINT64_C(1) << 28) /* blocks */
-#define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit the first cache */
-#define ADDED (1u << 17) /* blocks that a thread adds up at a time */
-#define SUMMED (1u << 13) /* blocks whose totals are kept together */
+#define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit in the L1 cache */
+#define ADDED (1u << 17) /* blocks that one thread adds up at a time */
+#define SUMMED (1u << 13) /* blocks that share one stored total */
 #define STATES (METADATA + 1)
 #define MARKS (INDIRECT + 1)
 
@@ -20,7 +20,8 @@ API void fl_blocks_free(blocks *b) {
     FREE_ALL(b->tables, b->sizes, b->states, b->sums, b->samples.items, b->bigs.items, b->jumps.items, b);
 }
 
-/* `threads`: how many calls on these blocks may run on, at most MOST_THREADS; 1: no others. */
+/* `threads`: the number of threads that a call on these blocks may use, at most MOST_THREADS; 1:
+ * only the caller's. */
 API blocks *fl_blocks_new(unsigned granule_shift, unsigned threads) {
     blocks *b = calloc(1, sizeof *b);
     if (!b)
@@ -46,7 +47,7 @@ static void place_table(blocks *b, table *tables, table made) {
     tables[place] = made;
 }
 
-/* Four entries a table: addresses outside of all heaps mostly hash to an unused one. */
+/* A table has four hash entries: addresses outside of all heaps usually hash to an unused one. */
 static int grow_table(blocks *b) {
     uint64_t places = UINT64_C(1) << (64 - b->hash_shift);
     if (b->table_count < places / 4)
@@ -63,7 +64,7 @@ static int grow_table(blocks *b) {
     return DONE;
 }
 
-/* The slot of an address, created if need be; NULL without memory. */
+/* Return the slot of an address, created if necessary; NULL if out of memory. */
 slot *ensure_slot(blocks *b, uint64_t address) {
     uint64_t key = address >> b->table_shift;
     if (b->recent.slots && b->recent.key == key)
@@ -76,7 +77,7 @@ slot *ensure_slot(blocks *b, uint64_t address) {
         place_table(b, b->tables, made);
         b->table_count++;
         s = slot_of(b, address);
-        if (b->count - b->counted > TABLE_SLOTS) /* as the last one, it will be full */
+        if (b->count - b->counted > TABLE_SLOTS) /* probably as full as the last one */
             ready_pages(made.slots, TABLE_SLOTS * sizeof *made.slots);
         b->counted = b->count;
     }
@@ -91,7 +92,7 @@ static big *big_of(const blocks *b, uint32_t index) {
     return at < b->bigs.count && b->bigs.items[at].index == index ? &b->bigs.items[at] : NULL;
 }
 
-/* Record a block in the slots that it covers, or among big blocks. */
+/* Record a block in the slots that it covers, or in the list of big blocks. */
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size) {
     uint64_t first = start >> b->slot_shift, last = (start + (size ? size - 1 : 0)) >> b->slot_shift;
     if (last - first > NEAR) {
@@ -128,8 +129,9 @@ int grow_blocks(blocks *b) {
     return DONE;
 }
 
-/* Have space for the blocks of so many bytes of heap, in huge pages; before any is appended. Arrays
- * that grow would be moved often, in small pages. What is not used is never in memory. */
+/* Reserve space, in huge pages, for the blocks of so many bytes of heap. Call before appending
+ * any. Growing arrays would be moved often, and would use small pages. Unused space is never
+ * resident. */
 API void fl_reserve(blocks *b, uint64_t bytes) {
     uint64_t likely = bytes / LIKELY_BLOCK;
     likely = likely < MAX_RESERVED ? likely : MAX_RESERVED;
@@ -139,7 +141,7 @@ API void fl_reserve(blocks *b, uint64_t bytes) {
     b->states = alloc_large(likely * sizeof *b->states);
     if (b->sizes && b->states) {
         b->capacity = likely;
-    } else { /* they grow as they can */
+    } else { /* on failure, the arrays grow on demand */
         DROP(b->sizes);
         DROP(b->states);
     }
@@ -151,7 +153,7 @@ int add_jump(blocks *b, uint64_t start) {
     return PUSH(b->jumps, (jump){start, b->count});
 }
 
-/* Append blocks, all or none: DISORDER unless they ascend from b->floor. */
+/* Append blocks: all or none. Returns DISORDER unless they ascend from b->floor. */
 API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, const uint8_t *states, uint64_t count) {
     uint64_t floor = b->floor;
     for (uint64_t at = 0; at < count; at++) {
@@ -196,7 +198,7 @@ uint64_t big_size(const blocks *b, uint32_t index) {
     return found ? found->size : 0;
 }
 
-/* The first jump whose start (or index) is at least this. */
+/* Return the first jump whose start (or index) is at least this. */
 static const jump *jump_from(const blocks *b, uint64_t start, uint32_t index) {
     uint64_t at = 0;
     BISECT(at, b->jumps.count, middle, b->jumps.items[middle].start < start || b->jumps.items[middle].index < index)
@@ -233,7 +235,8 @@ uint32_t block_at_or_after(const blocks *b, uint64_t address) {
     return found ? found->index : b->count;
 }
 
-/* The first block that starts at or after `address`, and its start; b->count if none. */
+/* Return the first block that starts at or after `address`, and its start; b->count if there is
+ * none. */
 uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start) {
     uint32_t index = block_at_or_after(b, address);
     if (index < b->count)
@@ -241,7 +244,7 @@ uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start) {
     return index;
 }
 
-/* The same, or the block before it that extends beyond `address`. */
+/* As block_from, but return the block before it if that one extends beyond `address`. */
 uint32_t block_reaching(const blocks *b, uint64_t address, uint64_t *start) {
     uint32_t index = block_before(b, slot_of(b, address), address, start);
     return index != NONE && address - *start < size_of(b, index) ? index : block_from(b, address, start);
@@ -266,8 +269,8 @@ static void change_state(blocks *b, uint32_t index, uint8_t state) {
     b->states[index] = state;
 }
 
-/* Set the state of the blocks that start at these addresses; those that start none move to the
- * front, and their number is returned. */
+/* Set the state of the blocks that start at these addresses. Addresses at which no block starts
+ * are moved to the front of the array; their number is returned. */
 API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_t state) {
     uint64_t unknown = 0;
     for (uint64_t at = 0; at < count; at++) {
@@ -296,8 +299,9 @@ API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
     return DONE;
 }
 
-/* Of `count` blocks, at most CHUNK, those with marks[at] == mark and others[at] == other. No
- * branches, and 32-bit sums of halves of sizes, which do not overflow: compilers vectorise it. */
+/* Count those of `count` blocks (at most CHUNK) with marks[at] == mark and others[at] == other.
+ * There are no branches, and the halves of sizes are summed in 32 bits, which cannot overflow
+ * for CHUNK blocks: compilers vectorise this loop. */
 INLINE void add_chunk(const uint32_t *sizes, const uint8_t *marks, uint8_t mark, const uint8_t *others, uint8_t other, uint32_t count,
                       block_total *to) {
     uint32_t wanted = 0, low = 0, high = 0;
@@ -320,7 +324,7 @@ AVX2 static void add_avx2(const uint32_t *sizes, const uint8_t *marks, uint8_t m
 #define add_avx2 add_chunk
 #endif
 
-/* What add_up adds up. */
+/* The operands and the results of add_up. */
 typedef struct {
     const blocks *b;
     const uint8_t *marks, *others;
@@ -329,7 +333,7 @@ typedef struct {
     block_total *totals;
 } addition;
 
-/* A part of it, but without what sizes beyond 32 bits have more. */
+/* Add up one part, without the upper half of sizes beyond 32 bits. */
 static void add_part(void *context, unsigned thread, uint64_t first, uint64_t end) {
     const addition *a = context;
     (void)thread;
@@ -369,7 +373,7 @@ static void sum_some(void *context, unsigned thread, uint64_t first, uint64_t en
     add_up(b, (uint32_t)first, (uint32_t)end, b->states, STATES, NULL, 0, b->sums + first / SUMMED * STATES);
 }
 
-/* Add up all blocks, SUMMED at a time: any range's totals are then quickly known. */
+/* Add up all blocks, SUMMED at a time, so that the totals of any range are computed quickly. */
 static bool sum_all(blocks *b) {
     if (!b->sums && (b->sums = malloc((b->count / SUMMED + 1) * STATES * sizeof *b->sums)))
         run_in_parts(b->threads, b->count, SUMMED, sum_some, b);
@@ -383,7 +387,7 @@ static void add_totals(block_total *to, const block_total *from) {
     }
 }
 
-/* Of each state: totals[4]. */
+/* Write the totals of each state to totals[4]. */
 API void fl_totals(blocks *b, uint32_t first, uint32_t last, block_total *totals) {
     block_total some[STATES];
     uint32_t whole = (first + SUMMED - 1) / SUMMED, end = last / SUMMED;

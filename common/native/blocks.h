@@ -1,13 +1,18 @@
 /* Block directory: finds the block that contains an address, with one or two cache misses.
  *
- * A slot is 64 granules of address space (1 KiB for 16-byte granules). It has a bit for each
- * granule at which a block starts, the index of the first of these blocks, and the distance back to
- * the slot with the latest start before it, if that block reaches into this slot. Indices are in
- * the order of appending, so heaps may share a slot. Tables of 2^16 slots are found by hashing an
- * address' upper bits: any 64-bit address works.
+ * A slot is 64 granules of address space (1 KiB for 16-byte granules). It has one bit for each
+ * granule at which a block starts, the index of the first of these blocks, and the distance back
+ * to the slot with the latest start before it, if that block extends into this slot. Indices are
+ * in the order of appending, so several heaps may share a slot. Tables of 2^16 slots are found
+ * by hashing the upper bits of an address, so any 64-bit address works.
  *
- * Sorted lists, bisected, have the blocks that cover more than NEAR slots (`bigs`), and starts more
- * than NEAR slots after the previous one (`jumps`): no search visits more empty slots. */
+ * Example: blocks start at the granules 3 and 10 of a slot; the first has index 7. For an
+ * address in granule 12, the bits below it are 3 and 10: two starts, so the block has index 7 +
+ * 2 - 1.
+ *
+ * Blocks that cover more than NEAR slots (`bigs`), and starts more than NEAR slots after the
+ * previous one (`jumps`), are in sorted lists, which are bisected: no search visits more empty
+ * slots than NEAR. */
 #ifndef FINDLEAKS_BLOCKS_H
 #define FINDLEAKS_BLOCKS_H
 
@@ -16,7 +21,7 @@
 #define TABLE_BITS 16
 #define TABLE_SLOTS (1u << TABLE_BITS)
 #define NEAR 64u
-#define SAMPLE 32u /* the start of every 32nd block is kept: block_address walks from there */
+#define SAMPLE 32u /* the start of every 32nd block is stored: block_address walks from there */
 
 typedef struct {
     uint64_t bits;
@@ -44,7 +49,7 @@ typedef struct {
 
 typedef struct blocks {
     unsigned granule_shift, slot_shift, table_shift, hash_shift;
-    unsigned threads; /* that calls may run on */
+    unsigned threads; /* threads that calls may use */
     table *tables; /* 1 << (64 - hash_shift) places */
     uint64_t table_count;
     table recent; /* where the last block was appended */
@@ -56,18 +61,19 @@ typedef struct blocks {
     words samples;
     LIST(big) bigs;   /* ascending */
     LIST(jump) jumps; /* ascending */
-    uint64_t lowest, last_start, floor; /* floor: where the next block may start */
+    uint64_t lowest, last_start, floor; /* floor: lowest start of the next block */
     LIST(struct blocks *) spares; /* see spare_blocks */
-    uint32_t counted;             /* blocks, when the last table was made */
-    bool pending; /* the last block's state awaits the next chunk's PREV_INUSE bit */
+    uint32_t counted;             /* number of blocks when the last table was created */
+    bool pending; /* the last block's state is decided by the next chunk's PREV_INUSE bit */
 } blocks;
 
 slot *ensure_slot(blocks *b, uint64_t address);
 int grow_blocks(blocks *b);
 int cover(blocks *b, uint32_t index, uint64_t start, uint64_t size);
 int add_jump(blocks *b, uint64_t start);
-/* blocks_join.c: an empty directory, number 1 or up, for a thread to fill, NULL without memory;
- * appending what one holds, which lies above `b`'s blocks. */
+/* blocks_join.c. spare_blocks: an empty directory with a number from 1 on, which a thread fills;
+ * NULL if out of memory. The other function appends the blocks of such a directory, which lie
+ * above `b`'s. */
 blocks *spare_blocks(blocks *b, unsigned number);
 int join_blocks(blocks *b, const blocks *other);
 void drop_spares(blocks *b);
@@ -76,8 +82,8 @@ uint32_t block_at_or_after(const blocks *b, uint64_t address);
 uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start);
 uint32_t block_reaching(const blocks *b, uint64_t address, uint64_t *start);
 uint64_t big_size(const blocks *b, uint32_t index);
-/* Count and size of blocks in [first, end) by their marks, below `limit`; if `others`, only of
- * those with others[index] == other. */
+/* Count the blocks in [first, end) and their sizes by mark, for marks below `limit`; if `others`
+ * is given, only blocks with others[index] == other. */
 void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks, uint8_t limit, const uint8_t *others, uint8_t other,
             block_total *totals);
 const big *big_at(const blocks *b, uint64_t address);
@@ -85,7 +91,7 @@ uint64_t jump_start(const blocks *b, uint32_t index);
 
 INLINE uint32_t table_place(const blocks *b, uint64_t key) { return (uint32_t)((key * 0x9E3779B97F4A7C15u) >> b->hash_shift); }
 
-/* Of an address; NULL if no block is near. */
+/* Return the slot of an address; NULL if no block is near. */
 INLINE slot *slot_of(const blocks *b, uint64_t address) {
     uint64_t key = address >> b->table_shift;
     uint32_t mask = (uint32_t)((UINT64_C(1) << (64 - b->hash_shift)) - 1);
@@ -115,8 +121,8 @@ INLINE uint64_t size_of(const blocks *b, uint32_t index) {
     return size == NONE ? big_size(b, index) : size;
 }
 
-/* The last block that starts at or below `address` and may contain it (the caller compares its
- * size), given the address's slot or NULL; NONE if there is none. */
+/* Return the last block that starts at or below `address` and may contain it; NONE if there is
+ * none. `s`: the address's slot, or NULL. The caller compares the block's size. */
 INLINE uint32_t block_before(const blocks *b, const slot *s, uint64_t address, uint64_t *start) {
     if (s) {
         uint64_t below = s->bits & (~UINT64_C(0) >> (63 - granule_of(b, address)));
@@ -144,7 +150,7 @@ INLINE uint32_t block_find(const blocks *b, uint64_t address) {
     return index != NONE && (address == start || address - start < size_of(b, index)) ? index : NONE;
 }
 
-/* Start of block number `next`, the one after the block at `start`. */
+/* Return the start of block number `next`, which follows the block at `start`. */
 INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
     uint64_t base = slot_base(b, start);
     const slot *s = slot_of(b, base);
@@ -160,7 +166,7 @@ INLINE uint64_t start_after(const blocks *b, uint64_t start, uint32_t next) {
     return jump_start(b, next);
 }
 
-/* Go on to the next block; false if there is none. */
+/* Advance to the next block; false if there is none. */
 INLINE bool next_block(const blocks *b, uint32_t *index, uint64_t *start) {
     if (++*index >= b->count)
         return false;
@@ -168,7 +174,7 @@ INLINE bool next_block(const blocks *b, uint32_t *index, uint64_t *start) {
     return true;
 }
 
-/* The caller checks: `start` on a granule, at or above b->floor; start + size < 2^64. */
+/* The caller checks that `start` is on a granule at or above b->floor, and start + size < 2^64. */
 INLINE int block_append(blocks *b, uint64_t start, uint64_t size, uint8_t state) {
     uint32_t index = b->count;
     int failed = DONE;

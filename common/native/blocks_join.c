@@ -1,15 +1,15 @@
-/* Directories that threads fill for a part of a heap, and their joining. */
+/* Directories that threads fill for parts of a heap, and the function that joins them. */
 #include "blocks.h"
 
 #include <stdlib.h>
 
-/* Of the slots with numbers from `at` to `last`, how many lie in one table. */
+/* Return how many of the slots with numbers from `at` to `last` lie in one table. */
 static uint64_t slots_together(uint64_t at, uint64_t last) {
     uint64_t left = TABLE_SLOTS - (at & (TABLE_SLOTS - 1));
     return last - at < left ? last - at + 1 : left;
 }
 
-/* Forget the blocks, but keep the memory. All slots in use lie between the first and last block. */
+/* Drop all blocks, but keep the memory. All slots in use lie between the first and last block. */
 static void clear(blocks *b) {
     if (b->count)
         for (uint64_t at = b->lowest >> b->slot_shift, last = b->floor >> b->slot_shift, some; at <= last; at += some) {
@@ -44,7 +44,7 @@ void drop_spares(blocks *b) {
     b->spares.count = b->spares.capacity = 0;
 }
 
-/* Copy slots whose blocks' indices rise by `base`; the starts of every SAMPLEth block of all. */
+/* Copy slots, and the starts of every SAMPLEth block. The indices of the blocks rise by `base`. */
 INLINE int join_slots_as(blocks *b, const slot *from, slot *to, uint64_t count, uint64_t address, uint32_t base) {
     for (uint64_t at = 0; at < count; at++, address += UINT64_C(1) << b->slot_shift) {
         uint64_t bits = from[at].bits;
@@ -93,7 +93,7 @@ int join_blocks(blocks *b, const blocks *other) {
     if (other->count > MAX_BLOCKS - base)
         return TOO_MANY_BLOCKS;
     for (int failed; b->capacity < base + other->count;) {
-        b->count = (uint32_t)b->capacity; /* what grow_blocks goes by */
+        b->count = (uint32_t)b->capacity; /* grow_blocks uses this number */
         failed = grow_blocks(b);
         b->count = base;
         if (failed)
@@ -110,7 +110,7 @@ int join_blocks(blocks *b, const blocks *other) {
             return NO_MEMORY;
     }
     bool near = base && (other->lowest >> b->slot_shift) - (b->last_start >> b->slot_shift) <= NEAR;
-    for (uint64_t at = near; at < other->jumps.count; at++) { /* a directory's first block is one */
+    for (uint64_t at = near; at < other->jumps.count; at++) { /* a first block has a jump */
         jump one = other->jumps.items[at];
         one.index += base;
         if (PUSH(b->jumps, one))

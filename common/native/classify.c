@@ -1,7 +1,7 @@
-/* Definite and indirect blocks, by strongly connected components of the lost ones (Tarjan, with a
- * stack). One block of a component is a leader if no other component refers to it: the labelled one
- * of the highest rank, else the lowest. Other blocks are counted under the lowest leader that
- * reaches them. */
+/* Definite and indirect blocks, by strongly connected components of the lost ones (Tarjan, with
+ * an explicit stack). One block of a component is the leak head ("leader") if no other component
+ * refers to the component: the labelled block of the highest rank, else the lowest block. Other
+ * blocks are counted under the lowest leader that reaches them. */
 #include "lost.h"
 #include "possible.h"
 
@@ -20,7 +20,8 @@ void lost_free(lost *l) {
              l->cycles.items, l->members.items, l);
 }
 
-/* A bit for each of 64 blocks: lost. Of eight at a time, whose bytes are all below 0x80. */
+/* Return one bit for each of 64 blocks: set if it is lost. Eight bytes are tested at a time; all
+ * are below 0x80. */
 static uint64_t lost_of(const graph *g, size_t first) {
     uint64_t bits = 0;
     for (size_t index = first; index < g->count && index < first + 64;) {
@@ -70,7 +71,7 @@ static int collect(graph *g, lost *l) {
     return DONE;
 }
 
-/* Places are taken in order: their edges are there when they are needed. */
+/* Places are visited in ascending order, so edges are prefetched ahead. */
 INLINE void prefetch_edges(const graph *g, const lost *l, uint32_t place) {
     enum { FAR = 32, SOON = 16 };
     if (place + FAR < l->count)
@@ -108,7 +109,7 @@ static int leave(lost *l) {
     return PUSH(l->components, made);
 }
 
-/* Each phase returns 1 when the budget is used up and there is more to do. */
+/* Each phase returns 1 if the budget is used up and work is left. */
 static int connect(graph *g, lost *l, int64_t *budget) {
     for (;;) {
         if (!l->calls.count) {
@@ -142,7 +143,7 @@ static int connect(graph *g, lost *l, int64_t *budget) {
     }
 }
 
-/* Find the labelled block of each component with the highest rank, the lowest of several. */
+/* Find, in each component, the labelled block with the highest rank; the lowest of several. */
 static int rank(graph *g, lost *l, int64_t *budget) {
     if (!g->labels)
         return DONE;
@@ -159,7 +160,7 @@ static int rank(graph *g, lost *l, int64_t *budget) {
     return DONE;
 }
 
-/* Find the leaders: places ascend, so the first of a component is its lowest. */
+/* Find the leaders. Places ascend, so the first block of a component is its lowest. */
 static int lead(graph *g, lost *l, int64_t *budget) {
     for (; l->at < l->count; l->at++) {
         if (--*budget < 0)
@@ -230,7 +231,7 @@ INLINE int classify(graph *g, int64_t budget) {
     return 0;
 }
 
-/* 1: more to do */
+/* Classify lost blocks. Returns 1 if work is left. */
 API int fl_classify(graph *g, int64_t budget) {
     int more = classify(g, budget);
     return more ? more : find_heads(g, budget);
@@ -246,7 +247,7 @@ API uint32_t fl_leader(const graph *g, uint32_t index) {
     return found ? g->lost->indices[found->place] : NONE;
 }
 
-/* Of the blocks [first, last): the leader of each definite or indirect one, else NONE. */
+/* For the blocks [first, last): the leader of each definite or indirect block, else NONE. */
 API void fl_leaders(const graph *g, uint32_t first, uint32_t last, uint32_t *leaders) {
     for (uint32_t index = first; index < last; index++)
         leaders[index - first] = g->kinds[index] >= DEFINITE ? fl_leader(g, index) : NONE;

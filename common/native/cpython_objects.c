@@ -1,16 +1,17 @@
-/* CPython's objects by type, which is an object's second word; each is in a block of its own.
+/* CPython's objects by type. The type is the second word of an object, and each object is in its
+ * own block.
  *
- * What precedes an object in its block, such as the garbage collector's header, follows from its
- * type: an object counts only at the offset that its type gives. */
+ * The bytes before an object in its block, such as the garbage collector's header, depend on its
+ * type: an object counts only at the offset of its type. */
 #include "blocks.h"
 
 #include <stdlib.h>
 
-#define HEADER (2 * WORD)      /* count of references, type */
+#define HEADER (2 * WORD)      /* reference count, type */
 #define COLLECTOR (2 * WORD) /* before an object: two links, the first 0 if untracked */
 #define STEPS 8u               /* objects start at multiples of HEADER below STEPS * HEADER */
 #define SUMS 6u
-#define FREE_THREADED 16u /* bytes before an object's shared count, at least */
+#define FREE_THREADED 16u /* fewest bytes before an object's shared count */
 #define IGNORED 0xFFFFFFFEu
 #define SMALL (UINT64_C(1) << 20)
 /* Bytes from ob_ref_shared to ob_mutex, ob_gc_bits and ob_ref_local, in free-threaded builds. */
@@ -21,7 +22,7 @@
 #define LOWEST_THREAD 4096u
 #define MOST_COUNTED (INT64_C(1) << 33)
 #define DEFERRED (INT64_C(1) << 59)
-#define LEAF 1u /* the pattern that leaves out every word */
+#define LEAF 1u /* the pattern that excludes every word */
 
 typedef struct {
     uint64_t *keys; /* 0: unused entry */
@@ -36,16 +37,16 @@ static uint64_t place_of(const index_of_types *types, uint64_t type) {
     return place;
 }
 
-/* Can this word be a reference count? It is no address; of its upper half only the top 16 bits may
- * be set (flags, since 3.14). */
+/* Whether this word can be a reference count: it is not an address, and in its upper half only
+ * the top 16 bits may be set (flags, since 3.14). */
 static bool counts(const blocks *b, const range *program, uint64_t word) {
     return !(word >> 32 & 0xffff) && (word < SMALL || ((word < program->start || word >= program->end) && block_find(b, word) == NONE));
 }
 
-/* The same of an object of a free-threaded interpreter, whose shared count is at `count`.
- * References of the thread that owns the object, ob_tid, are counted apart; without an owner the
- * shared count is merged, or the object immortal. Its two low bits are flags, and objects with
- * deferred counting have a large number added (Include/refcount.h, object.h). */
+/* The same for an object of a free-threaded interpreter, whose shared count is at `count`.
+ * References of the thread that owns the object (ob_tid) are counted separately. Without an
+ * owner, the shared count is merged, or the object is immortal. The two low bits are flags, and
+ * objects with deferred counting have a large number added (Include/refcount.h, object.h). */
 static bool shared_counts(const uint8_t *count) {
     uint64_t owner = load(count - FREE_THREADED);
     int64_t shared = (int64_t)load(count) >> 2;
@@ -53,9 +54,9 @@ static bool shared_counts(const uint8_t *count) {
     return owned && count[MUTEX] <= 3 && (shared >= DEFERRED || (shared < MOST_COUNTED && shared > -MOST_COUNTED));
 }
 
-/* May a block be a dictionary's values? Their first words are not initialized and may have remains
- * of an object. The byte in front of the values is their offset, of which 24 and 32 are beyond an
- * object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c: new_values). */
+/* Whether a block may be a dictionary's values. Their first words are not initialised and may
+ * contain the rest of an object. The byte before the values is their offset, of which 24 and 32
+ * are beyond an object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c: new_values). */
 static bool may_be_values(const uint8_t *data, uint64_t size) {
     return (size >= 24 && data[23] == 24) || (size >= 32 && data[31] == 32);
 }
@@ -76,7 +77,7 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
                    const uint8_t *lives, uint64_t count, uint64_t shift, const range *program, uint32_t *found, uint32_t *merged,
                    uint8_t *patterns, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};
-    unsigned steps = 0; /* bits of the steps at which some type's objects start */
+    unsigned steps = 0; /* bits of the steps at which objects of some type start */
     int code = NO_MEMORY;
     while (known.mask < 2 * count)
         known.mask = known.mask * 2 + 1;

@@ -1,8 +1,10 @@
-/* Blocks that represent leading cycles without labelled blocks in groups, whatever the order of
- * their addresses; and totals of labels. The kinds of a cycle's blocks do not depend on this. */
+/* Blocks that represent leading cycles without labelled blocks in groups, independently of the
+ * order of their addresses; and totals of labels. The kinds of a cycle's blocks do not depend on
+ * this. */
 #include "lost.h"
 
-/* Labels, by block (NONE: none), and each label's rank, at least 1. Both must outlive the graph. */
+/* Set labels by block (NONE: no label) and the rank of each label, at least 1. Both arrays must
+ * outlive the graph. */
 API void fl_graph_set_labels(graph *g, const uint32_t *labels, const uint32_t *ranks) {
     g->labels = labels;
     g->label_ranks = ranks;
@@ -10,8 +12,8 @@ API void fl_graph_set_labels(graph *g, const uint32_t *labels, const uint32_t *r
 
 API bool fl_has_cycles(const graph *g) { return g->lost->members.count > 0; }
 
-/* Append start and end, in turn, of the ranges with the first words of all cycles' blocks. Ranges
- * less than `gap` apart are one. */
+/* Append the ranges with the first words of all cycles' blocks, as start, end, start, end …
+ * Ranges less than `gap` apart are merged. */
 API int fl_cycle_ranges(const graph *g, uint64_t gap, words *found) {
     const lost *l = g->lost;
     uint64_t start = 0, end = 0;
@@ -28,9 +30,9 @@ API int fl_cycle_ranges(const graph *g, uint64_t gap, words *found) {
     return end ? PUSH_ALL(found, start, end) : DONE;
 }
 
-/* A block of a type represents its cycle before one without; then the largest; then the one of the
- * lowest type word; then the lowest. Two objects that refer to each other are so the same cycle
- * whichever was allocated first. */
+/* Let a block represent its cycle if it is preferred to the current one. A block with a type is
+ * preferred; then the largest; then the lowest type word; then the lowest address. Two objects
+ * that refer to each other are then the same cycle, whichever was allocated first. */
 static void consider(graph *g, const cycle_member *one, uint64_t type_word) {
     lost *l = g->lost;
     cycle *of = &l->cycles.items[one->cycle];
@@ -42,8 +44,8 @@ static void consider(graph *g, const cycle_member *one, uint64_t type_word) {
     }
 }
 
-/* Consider the cycles' blocks that start in this piece, and those before, in none. Pieces
- * ascend. */
+/* Consider the blocks of cycles that start in this piece, and those before it, which are in no
+ * piece. Pieces ascend. */
 API void fl_cycles_feed(graph *g, const piece *p, const range *types, uint32_t type_count) {
     lost *l = g->lost;
     for (; l->considered < l->members.count; l->considered++) {
@@ -63,7 +65,7 @@ API void fl_cycles_finish(graph *g) {
     l->represented = true;
 }
 
-/* The block that represents the cycle that this leader leads; else the block itself. */
+/* Return the block that represents the cycle with this leader; else the block itself. */
 API uint32_t fl_representative(const graph *g, uint32_t index) {
     const lost *l = g->lost;
     uint32_t place = place_of(l, index), number = place == NONE ? NONE : l->low[place];
@@ -71,7 +73,8 @@ API uint32_t fl_representative(const graph *g, uint32_t index) {
     return of ? l->indices[of->shown] : index;
 }
 
-/* Blocks and bytes of each label below `count`: blocks in use of these kinds (a bit each). */
+/* Count blocks in use of these kinds (one bit each) and their bytes, for each label below
+ * `count`. */
 API void fl_label_totals(const graph *g, uint32_t kinds, uint32_t count, uint64_t *totals) {
     for (uint32_t index = 0; index < g->count; index++) {
         uint32_t label = label_of(g, index);

@@ -23,12 +23,12 @@ typedef struct chain {
 
 INLINE bool is_block(const dominators *d, uint32_t place) { return !(d->nodes[place] & ROOT_NODE); }
 
-/* More bytes retained come first, then the lower address. */
+/* Order by retained bytes, the most first, then by address. */
 INLINE bool before(const dominators *d, uint32_t one, uint32_t other) {
     return d->bytes[one] != d->bytes[other] ? d->bytes[one] > d->bytes[other] : d->nodes[one] < d->nodes[other];
 }
 
-/* Restore the heap, its root last in order, after adding an item or replacing the root. */
+/* Restore the heap after adding an item or replacing the root. The root is the last in order. */
 static void rise(const dominators *d, uint64_t *heap, uint64_t at) {
     for (uint64_t above; at && before(d, (uint32_t)heap[above = (at - 1) / 2], (uint32_t)heap[at]); at = above) {
         uint64_t item = heap[at];
@@ -62,7 +62,7 @@ int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found
     return DONE;
 }
 
-/* The places of the first `limit` children of the node at `place`, unordered. */
+/* Return the places of the first `limit` children of the node at `place`, unordered. */
 API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
     for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at])
         if (is_block(d, at) && keep_first(d, at, limit, found))
@@ -101,12 +101,12 @@ static int add(spreads *s, spread more) {
     return DONE;
 }
 
-/* Add the block at a place, with what it retains. */
+/* Add the block at a place, with the memory that it retains. */
 static int add_block(const dominators *d, spreads *s, uint32_t place) {
     return add(s, (spread){size_of(d->g->b, d->nodes[place]), 1, d->semis[place], d->bytes[place], d->nodes[place]});
 }
 
-/* Five words for each size, to be freed with fl_free. */
+/* Return five words for each size. The caller frees them with fl_free. */
 static int finish(spreads *s, int failed, words *found) {
     for (uint64_t at = 0; s->items && at <= s->mask && !failed; at++)
         if (s->items[at].children)
@@ -123,7 +123,7 @@ int spread_of(const dominators *d, const uint32_t *places, uint32_t count, words
     return finish(&s, failed, found);
 }
 
-/* Five words a size (free with fl_free) of the node's children. */
+/* Return five words for each size of the node's children. The caller frees them with fl_free. */
 API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
@@ -133,8 +133,8 @@ API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) 
     return finish(&s, failed, found);
 }
 
-/* Count the blocks at places [first, end) by size: from place to place, or if they are many, in the
- * order of blocks, so that nothing waits for memory. */
+/* Count the blocks at places [first, end) by size. Few blocks are read by place; many are read
+ * in the order of blocks, which avoids cache misses. */
 static int count_sizes(const dominators *d, size_counts *c, uint32_t first, uint32_t end) {
     const blocks *b = d->g->b;
     int failed = DONE;
@@ -152,7 +152,8 @@ static int count_sizes(const dominators *d, size_counts *c, uint32_t first, uint
     return failed;
 }
 
-/* Pairs (size * 4, number) of the blocks at these ascending places and all that they retain. */
+/* Return pairs (size * 4, number) of the blocks at these ascending places and all that they
+ * retain. */
 int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);
@@ -166,7 +167,7 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
     return size_counts_end(&c, failed, found);
 }
 
-/* The same of all that the node retains. */
+/* Return the same for everything that the node retains. */
 API int fl_dominators_sizes(const dominators *d, uint32_t place, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);

@@ -8,10 +8,10 @@
 #define VISITING 7u
 #define SORTING 8u
 #define GROWING 14u
-#define MANY 0x80000000u /* with a number: the block has more than PREFETCHED edges */
+#define MANY 0x80000000u /* number of a block with more than PREFETCHED edges */
 #define FAR 12u          /* edges ahead, for such a block */
 #define SOON 6u
-#define MISSES 4 /* cache misses a step may wait for in turn; marking: one */
+#define MISSES 4 /* cache misses that a step may wait for in sequence; marking waits for one */
 #define PREFETCHED 8u /* edges of a block that are prefetched when it is entered */
 #define BELOW 8 /* blocks 3 * BELOW frames down the stack are prefetched, in steps */
 
@@ -21,7 +21,8 @@ API void fl_dominators_free(dominators *d) {
              d->ancestors, d->placed, d->bytes, d->places, d->frames.items, d->others.items, d->spare, d->tallies, d);
 }
 
-/* Of lost or all blocks in use. `later`: first root of each priority but the first, ascending. */
+/* Build the tree of all blocks in use, or of lost blocks. `later`: the first root of each
+ * priority except the first, ascending. */
 API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const uint32_t *later, uint32_t priorities) {
     dominators *d = calloc(1, sizeof *d);
     if (!d)
@@ -51,13 +52,15 @@ API void fl_dominators_refer(dominators *d, uint32_t root, const uint32_t *indic
         hold(d, indices[at], root);
 }
 
-/* Root `definite` refers to definite blocks, `possible` to possible ones with a live referrer. */
+/* Root `definite` refers to definite blocks; root `possible` to possible blocks with a live
+ * referrer. */
 API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible) {
     d->definite = definite;
     d->possible = possible;
 }
 
-/* roots[block]: the root that gets its edges, IGNORED or NO_ROOT. Must outlive the computation. */
+/* roots[block]: the root that gets the block's edges, or IGNORED or NO_ROOT. The array must
+ * outlive the computation. */
 API void fl_dominators_merge(dominators *d, const uint32_t *roots) { d->merged = roots; }
 
 /* Containers and their owners: see dominators.h. Both arrays must outlive the computation. */
@@ -80,7 +83,7 @@ static int refer_merged(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Add edges to definite blocks, and to possible ones that roots or reachable blocks refer to. */
+/* Add edges to definite blocks, and to possible blocks that roots or reachable blocks refer to. */
 static int refer_lost(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     for (; d->definite != NO_ROOT && d->at < g->count; d->at++) {
@@ -101,7 +104,7 @@ static int refer_lost(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Bar the blocks that are not considered, and count the others by group. */
+/* Bar the blocks that are not part of the tree, and count the others by group. */
 static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     const uint8_t *states = g->b->states, *kinds = d->only_lost ? g->kinds : NULL;
@@ -139,7 +142,7 @@ static int list(dominators *d, int64_t *budget) {
     d->at = pause;
     if (pause < d->g->count)
         return 1;
-    /* each now begins where it ended */
+    /* each group now begins where it ended */
     for (uint32_t group = d->roots + d->priorities - 1; group; group--)
         d->starts[group] = d->starts[group - 1];
     d->starts[0] = 0;
@@ -184,7 +187,8 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     return DONE;
 }
 
-/* An edge to a numbered block: from an ancestor (perhaps its semidominator) or a later node. */
+/* Handle an edge to a numbered block: from an ancestor (perhaps its semidominator) or a later
+ * node. */
 INLINE int again(dominators *d, uint32_t number, uint32_t source) {
     if (number < d->base || number == BARRED)
         return DONE;
@@ -214,7 +218,7 @@ INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
     return bit(d->seen, index) ? again(d, d->numbers[index], source) : enter(d, index, source);
 }
 
-/* Prefetch what will be visited soon: groups of blocks first, then their edges. */
+/* Prefetch the blocks that will be visited soon: first their groups, then their edges. */
 INLINE void look_ahead(const dominators *d, uint32_t next) {
     const graph *g = d->g;
     if (g->edge_count - next <= FAR)
@@ -225,7 +229,7 @@ INLINE void look_ahead(const dominators *d, uint32_t next) {
     __builtin_prefetch(&g->edges[edges_of(g, g->edges[next + SOON] >> INDEX_SHIFT, &count)]);
 }
 
-/* Prefetch what blocks farther down the stack will visit next: they were entered long ago. */
+/* Prefetch the next targets of blocks farther down the stack, which were entered long ago. */
 INLINE void look_below(const dominators *d) {
     const graph *g = d->g;
     if (d->frames.count < 3 * BELOW)
@@ -247,7 +251,7 @@ INLINE void look_below(const dominators *d) {
     } while (!(edge & LAST) && next < top[-BELOW].next + 2);
 }
 
-/* Number blocks depth first from the roots, edges in the order of words. */
+/* Number blocks depth first from the roots. Edges are followed in the order of words. */
 static int visit(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     if (!d->nodes && begin(d))

@@ -8,8 +8,9 @@
 #include "graph.h"
 
 /* numbers[block] before a block is visited: HELD | group if roots refer to it, BARRED if it must
- * not be visited, else UNSEEN. Lower values: depth-first number, finally place in preorder. Groups
- * are visited in order: each priority's roots one by one, then what these share. */
+ * not be visited, else UNSEEN. Lower values are depth-first numbers, and at the end places in
+ * preorder. Groups are visited in order: for each priority, its roots one by one, then the
+ * blocks that several of them share. */
 #define HELD 0x80000000u
 #define UNSEEN 0xFFFFFFFFu
 #define BARRED 0x7FFFFFFFu
@@ -74,7 +75,8 @@ typedef struct dominators {
     uint64_t *moved; /* `outward` by place, while it is built */
 } dominators;
 
-/* Phases of tree_reduction.c, semidominators.c and preorder_layout.c, in order. 1: more to do. */
+/* Phases of tree_reduction.c, semidominators.c and preorder_layout.c, in order. Each returns 1
+ * if work is left. */
 int dominators_survey(dominators *d, int64_t *budget);
 int dominators_joins(dominators *d, int64_t *budget);
 int dominators_collapse(dominators *d, int64_t *budget);
@@ -95,14 +97,15 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 
 void reduction_free(dominators *d);
 
-/* An array by number, allocated if need be; false without memory. */
+/* Allocate an array by number unless it exists; false if out of memory. */
 INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
 
 /* A collapsed tree's top block: numbered, but its edges are not followed. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
-/* Where a pass over items from `at` up to `whole` has to pause, having taken these from the
- * budget. Not counted in memory at each item: the next one would wait for that. */
+/* Return the item at which a pass over [at, whole) must pause, and take the items up to it from
+ * the budget. The budget in memory is not changed for each item: the next item would wait for
+ * that store. */
 INLINE uint64_t pause_of(uint64_t at, uint64_t whole, int64_t *budget) {
     uint64_t left = whole - at, some = *budget > 0 ? (uint64_t)*budget : 0;
     some = left < some ? left : some;
@@ -110,7 +113,7 @@ INLINE uint64_t pause_of(uint64_t at, uint64_t whole, int64_t *budget) {
     return at + some;
 }
 
-/* The priority of a group; there are few. */
+/* Return the priority of a group. There are few priorities, so a linear search is enough. */
 INLINE uint32_t priority_of(const dominators *d, uint32_t group) {
     uint32_t priority = 0;
     while (group > d->lasts[priority])
@@ -118,13 +121,15 @@ INLINE uint32_t priority_of(const dominators *d, uint32_t group) {
     return priority;
 }
 
-/* Ignore edges into a container's nodes unless they come from its owner or another node. */
+/* Whether to ignore an edge into a container's node: it counts only from the container's owner
+ * or from another node. */
 INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
     uint32_t container = d->containers ? d->containers[index] : NO_ROOT;
     return container != NO_ROOT && d->container_owners[container] != from && !(from < ROOT_NODE && d->containers[from] == container);
 }
 
-/* `root` refers to a block: the earliest priority's root gets it; of several of one, none does. */
+/* Record that `root` refers to a block. The root with the earliest priority gets the block; if
+ * several roots of one priority refer to it, none of them does. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
     uint32_t *number = &d->numbers[index], priority = 0;
     if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))
@@ -136,7 +141,7 @@ INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
         *number = HELD | (priority < known ? group : d->lasts[priority]);
 }
 
-/* The root that owns the word at this address: usually the previous word's. */
+/* Return the root that owns the word at this address: usually the same as for the previous word. */
 INLINE uint32_t root_at(dominators *d, uint64_t address) {
     uint64_t at = d->bound;
     if ((at && address < d->bounds[at - 1]) || (at < d->bound_count && address >= d->bounds[at])) {

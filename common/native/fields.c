@@ -1,6 +1,7 @@
-/* Which of an owner's fields reach what. All that it retains is below its children, and an edge
- * into a child's subtree from elsewhere leads to the child itself: fields reach whole subtrees, and
- * no new numbering is needed. A subtree is searched when its label changes, at most twice. */
+/* Computes which fields of an owner reach which blocks. All memory that the owner retains is
+ * below its children in the dominator tree, and an edge into a child's subtree from elsewhere
+ * refers to the child itself. Fields therefore reach whole subtrees, and no new numbering is
+ * needed. A subtree is searched when its label changes, at most twice. */
 #include "dominators.h"
 
 #include <stdlib.h>
@@ -33,7 +34,8 @@ API void fl_fields_free(fields *f) {
     FREE_ALL(f->labels, f->queue.items, f->both.items, f->starts, f->heads, f->ends, f->all, f->sums, f);
 }
 
-/* Of the node at `place` in `d`, complete and outliving this; `span`: places, 0 if not reached. */
+/* Create the search for the node at `place` in `d`, which is complete and outlives it. `span`:
+ * the number of its places, 0 if it was not reached. */
 API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, uint32_t count) {
     fields *f = calloc(1, sizeof *f);
     if (!f)
@@ -52,14 +54,16 @@ API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, ui
     return f;
 }
 
-/* A labelled place is a child: tested first, as most are labelled when there is much to do. */
+/* Whether a place is a child. The label is tested first, as most places are labelled when there
+ * is much work. */
 INLINE bool is_child(const fields *f, uint32_t place) {
     if (place - f->place >= f->span || place == f->place)
         return false;
     return f->labels[place - f->place] || f->d->parents[place] == f->place;
 }
 
-/* An edge from node `from`, reached with this label (1 + field, or several), to a block. */
+/* Follow an edge to a block from node `from`, which was reached with this label (1 + field, or
+ * several). */
 INLINE int reach(fields *f, uint32_t index, uint32_t label, uint32_t from) {
     uint32_t place = f->d->numbers[index];
     if (!is_child(f, place) || edge_ignored(f->d, index, from))
@@ -88,7 +92,7 @@ API int fl_fields_words(fields *f, uint32_t field, const uint64_t *values, uint6
     return failed;
 }
 
-/* The first place in [at, end) whose block may have edges out of its subtree, or `end`. */
+/* Return the first place in [at, end) whose block may have edges out of its subtree, or `end`. */
 INLINE uint32_t next_outward(const dominators *d, uint32_t at, uint32_t end) {
     for (; at < end; at = (at | 63) + 1) {
         uint64_t bits = d->outward[at >> 6] >> (at & 63);
@@ -113,9 +117,10 @@ INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
         __builtin_prefetch(&d->numbers[g->edges[first + each] >> INDEX_SHIFT]);
 }
 
-/* Take the next children from the queue: first those that several fields reach, whose label is
- * final. The others take turns, so that fields with common children meet early and most subtrees
- * are searched once. They may be single blocks anywhere: prefetch step by step, for all at once. */
+/* Take the next children from the queue. Children that several fields reach come first: their
+ * label is final. The others alternate, so that fields with common children meet early, and most
+ * subtrees are searched once. The children may be anywhere in memory, so each step prefetches
+ * for all of them. */
 static void take(fields *f) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -153,7 +158,8 @@ static void take(fields *f) {
         }
 }
 
-/* Search labelled children's subtrees for edges to other children: `outward` blocks only. */
+/* Search the subtrees of labelled children for edges to other children. Only `outward` blocks
+ * are searched. */
 static int spread_labels(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     const graph *g = d->g;
@@ -234,7 +240,7 @@ static int list(fields *f, int64_t *budget) {
     return DONE;
 }
 
-/* 1: more to do; 0: done. */
+/* Returns 1 if work is left, 0 at the end. */
 API int fl_fields_compute(fields *f, int64_t budget) {
     static int (*const phases[])(fields *, int64_t *) = {spread_labels, count, list};
     for (; f->phase < sizeof phases / sizeof *phases; f->phase++, f->at = 0) {

@@ -7,7 +7,7 @@ enum { END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES }; /* also in ../eng
 
 #define LANES 16u /* lists side by side: each node is prefetched while others are visited */
 
-/* Set of nodes: open addressing; 0 is an unused entry, as no node is at 0. */
+/* Set of nodes: open addressing. 0 is an unused entry, as no node is at address 0. */
 typedef struct {
     uint64_t *items;
     uint64_t count, mask;
@@ -58,13 +58,13 @@ const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
     return offset < p->length && p->length - offset >= WORD ? p->data + offset : NULL;
 }
 
-/* A list followed on the assumption that it is intact. */
+/* A list that is followed on the assumption that it is intact. */
 typedef struct {
     uint64_t node, found;
-    uint64_t noted, turn; /* Brent: a cycle meets again a node noted at a power of two */
+    uint64_t noted, turn; /* Brent: a cycle meets again a node recorded at a power of two */
     const uint8_t *next;  /* the link word of the node */
     const piece *now;     /* the piece that contains it */
-    range within;         /* where nodes must be */
+    range within;         /* range in which nodes must be */
     words nodes;
     bool open, sound;
 } lane;
@@ -114,7 +114,7 @@ static int step(const road *r, lane *l) {
 
 static const range everywhere = {0, UINT64_MAX};
 
-/* Follow lists; those that end properly have their nodes and are `sound`. */
+/* Follow lists side by side. Lists that end properly have their nodes, and are `sound`. */
 static int follow_sound(const road *r, lane *lanes, const uint64_t *heads, const range *within, uint64_t lists) {
     bool on = false;
     for (uint64_t at = 0; at < lists; at++) {
@@ -135,7 +135,8 @@ static int follow_sound(const road *r, lane *lanes, const uint64_t *heads, const
     return DONE;
 }
 
-/* Append the nodes of the list at *head; why it ended there, negative without memory. */
+/* Append the nodes of the list at *head. Returns why the list ended there; negative if out of
+ * memory. */
 static int follow(const road *r, uint64_t *head, const range *within, words *nodes) {
     node_set seen = {NULL, 0, 0};
     int code = END;
@@ -174,12 +175,13 @@ int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t nex
     return follow(&r, head, &everywhere, nodes);
 }
 
-/* A list's nodes (free them by fl_free), why it ended at *head; negative without memory. */
+/* Return the nodes of a list (free them with fl_free), and why it ended at *head; negative if
+ * out of memory. */
 API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes) {
     return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
 
-/* The nodes of lists [first, last), at most LANES; no more than `most` in `nodes`. */
+/* Follow lists [first, last), at most LANES; store at most `most` nodes in `nodes`. */
 static int follow_some(const road *whole, uint64_t most, lane *lanes, const uint64_t *heads, const range *within, uint64_t first,
                        uint64_t last, words *nodes, uint64_t *ends, words *problems) {
     road r = *whole;
@@ -192,7 +194,8 @@ static int follow_some(const road *whole, uint64_t most, lane *lanes, const uint
         int code = END;
         r.limit = most - nodes->count < whole->limit ? most - nodes->count : whole->limit;
         bool sound = l->sound && l->nodes.count <= r.limit;
-        /* Storing each node in a set costs more than following: only where a list is damaged. */
+        /* Storing each node in a set costs more than following. It is done only for damaged
+         * lists. */
         if (!sound && (code = follow(&r, &node, within ? &within[at] : &everywhere, nodes)) < 0)
             return code;
         for (uint64_t place = 0; sound && place < l->nodes.count; place++)
@@ -205,9 +208,10 @@ static int follow_some(const road *whole, uint64_t most, lane *lanes, const uint
     return DONE;
 }
 
-/* The nodes of `lists` lists, one after another, with ends[]; three words in `problems` for each
- * that ended early: number, why, node. `within`: ranges for each list's nodes, or NULL. Sound lists
- * share no node: damaged ones may, and get no more of them than there are words in the pieces. */
+/* Follow `lists` lists. Outputs: their nodes, one list after another; ends[]; and in `problems`,
+ * three words for each list that ended early: its number, the reason, the node. `within`: a
+ * range for each list's nodes, or NULL. Intact lists share no node. Damaged ones may, so that
+ * they get at most as many nodes as the pieces have words. */
 API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
                       const range *within, words *nodes, uint64_t *ends, words *problems) {
     const road r = {pieces, count, next_offset, false, limit};
@@ -238,7 +242,8 @@ bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t si
     return !size;
 }
 
-/* Copy records to `out`; those not wholly in pieces are zeroed, their numbers go to `missing`. */
+/* Copy records to `out`. Records that are not completely in pieces are zeroed, and their numbers
+ * go to `missing`. */
 API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words *missing) {
     for (uint64_t at = 0; at < records; at++) {
         if (copy_out(pieces, count, addresses[at], size, out + at * size))
@@ -264,7 +269,7 @@ API int fl_self_pointers(const piece *p, int64_t distance, words *found) {
     return DONE;
 }
 
-/* Addresses of words with a value in [low, low + span]. */
+/* Find addresses of words with a value in [low, low + span]. */
 API int fl_search(const piece *p, uint64_t low, uint64_t span, words *found) {
     uint64_t base, count = piece_words(p, &base);
     const uint8_t *data = count ? p->data + (base - p->address) : NULL;
@@ -276,7 +281,7 @@ API int fl_search(const piece *p, uint64_t low, uint64_t span, words *found) {
 
 INLINE uint64_t mark_of(uint64_t value) { return value * 0x9E3779B97F4A7C15u >> 52; } /* of 4,096 */
 
-/* Addresses of words whose value is one of `values`, which ascend. */
+/* Find addresses of words whose value is one of `values`, which ascend. */
 API int fl_search_any(const piece *p, const uint64_t *values, uint64_t number, words *found) {
     uint64_t base, count = piece_words(p, &base), span = number ? values[number - 1] - values[0] : 0;
     const uint8_t *data = count ? p->data + (base - p->address) : NULL;

@@ -1,7 +1,8 @@
-/* Walks glibc's boundary-tagged chunks (glibc 2.36 malloc/malloc.c, struct malloc_chunk; the same
- * since ptmalloc2). Header words: the previous chunk's size, if free; this chunk's size, at least
- * four words, a multiple of two, with flags: 1 previous in use, 2 mmapped, 4 in a thread's arena. A
- * block starts after the header, and extends over the next header's first word. */
+/* Walks glibc's boundary-tagged chunks (glibc 2.36 malloc/malloc.c, struct malloc_chunk;
+ * unchanged since ptmalloc2). A header is two words: the size of the previous chunk, if that is
+ * free; the size of this chunk, at least four words, a multiple of two words, with flags in the
+ * low bits: 1 previous in use, 2 mmapped, 4 in a thread's arena. A block starts after the header
+ * and includes the first word of the next header. */
 #include "blocks.h"
 
 #include "threads.h"
@@ -43,26 +44,27 @@ typedef struct {
     blocks *into;
     uint64_t chunk; /* the next header */
     uint64_t end;   /* the header that ends the heap */
-    uint64_t size;  /* what the last header read gives */
-    int code;       /* positive: why the walk stopped at `chunk` */
+    uint64_t size;  /* the result of the last header read */
+    int code;       /* positive: the reason why the walk stopped at `chunk` */
     bool done;
 } chunk_walk;
 
-/* Settle the state of the block before a header, which follows from that. */
+/* Decide the state of the block before a header by that header. */
 static int settle_before(chunk_walk *w, const uint8_t *data, uint64_t offset) {
     blocks *b = w->into;
     if (!b->pending || load(data + offset) & PREV_INUSE)
         return DONE;
-    /* Else in use, or free with a damaged end: headers cannot decide. */
+    /* Otherwise in use, or free with a damaged end: headers cannot decide. */
     if (offset >= WORD && load(data + offset - WORD) != size_of(b, b->count - 1) + WORD)
         return DIFFERS;
     is_free(b);
     return DONE;
 }
 
-/* Append what most headers from `at` on say: the block before is in use, and this one ends in the
- * table of the last block. The header at which another case begins, or words end, at `stop`. With
- * little to look at, and what changes in registers, this takes half of the time. */
+/* Append blocks for the usual case, from the header `at` on: the block before is in use, and
+ * this block ends in the same table as the last one. Stops at the header at which another case
+ * begins, or at `stop`. This loop has few conditions and keeps its variables in registers, which
+ * halves the time. */
 INLINE uint64_t walk_usual(blocks *b, const uint8_t *data, uint64_t first, uint64_t at, uint64_t stop, uint64_t end, uint64_t *fetched) {
     unsigned granule = b->granule_shift, shift = b->slot_shift;
     uint64_t number = b->last_start >> shift, table_end = ((number >> TABLE_BITS) + 1) << TABLE_BITS << shift;
@@ -105,16 +107,16 @@ INLINE uint64_t walk_usual(blocks *b, const uint8_t *data, uint64_t first, uint6
     return at;
 }
 
-/* Append the blocks whose size words are in the piece, up to the header at or behind `stop`. The
- * last one's state stays pending. */
+/* Append the blocks whose size words are in the piece, up to the first header at or after
+ * `stop`. The state of the last block stays pending. */
 static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
-    chunk_walk here = *given, *w = &here; /* another thread's may share a cache line */
+    chunk_walk here = *given, *w = &here; /* the original may share a cache line with a thread's */
     uint64_t first, at = w->chunk, end = w->end, count = piece_words(p, &first);
     const uint8_t *data = p->data + (first - p->address);
     blocks *b = w->into;
     uint64_t last = first + count * WORD < end ? first + count * WORD : end;
     uint64_t readable = stop < last ? stop : last;
-    /* prefetched up to here: else each header waits for the one before */
+    /* memory is prefetched up to here; otherwise each header would wait for the one before */
     uint64_t fetched = at + WORD - first;
     int code = DONE;
     while (!w->done && at < stop) {
@@ -128,7 +130,7 @@ static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
             code = wrong_size(b, at, w->size, end);
         }
         code = code ? code : settle_before(w, data, offset);
-        /* a damaged header says nothing of the block before it, which stays in use */
+        /* a damaged header does not show the state of the block before it, which stays in use */
         b->pending = false;
         w->done = !code && at == end;
         if (code || w->done)
@@ -151,7 +153,7 @@ static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
 
 #define LEAST_SHARE (UINT64_C(1) << 20) /* bytes that are worth a thread */
 #define SEARCHED (UINT64_C(64) << 10)   /* bytes in which a sound header is looked for */
-#define HOPS 32u                        /* sound headers in turn that convince */
+#define HOPS 32u                        /* consecutive plausible headers that are proof */
 
 typedef struct {
     const piece *p;
@@ -161,8 +163,8 @@ typedef struct {
     _Atomic unsigned next;
 } chunk_walks;
 
-/* The header to which those from `chunk` on lead, 0 if one is wrong. Even what only looks like a
- * header mostly leads to true ones. */
+/* Return the header that the headers from `chunk` on lead to; 0 if one of them is wrong. Even
+ * words that only look like a header usually lead to true headers. */
 static uint64_t led_to(const blocks *b, const piece *p, uint64_t chunk, uint64_t end) {
     uint64_t first, count = piece_words(p, &first);
     const uint8_t *data = p->data + (first - p->address);
@@ -178,7 +180,7 @@ static uint64_t led_to(const blocks *b, const piece *p, uint64_t chunk, uint64_t
     return chunk;
 }
 
-/* Divide the walk of a piece into parts; fewer where no sound header is found. */
+/* Divide the walk of a piece into parts. There are fewer parts if no plausible header is found. */
 static void divide(chunk_walks *parts, const chunk_walk *whole, uint64_t last) {
     const blocks *b = whole->into;
     uint64_t span = last - whole->chunk, granule = UINT64_C(1) << b->granule_shift;
@@ -206,7 +208,7 @@ static void walk_parts(void *context, unsigned thread) {
         walk_until(&parts->walks[part], parts->p, parts->starts[part + 1]);
 }
 
-/* Append what was found from the header on at which `w` has arrived. */
+/* Append the blocks of the next part, from the header at which `w` has arrived. */
 static void continue_with(chunk_walk *w, const chunk_walk *next, const piece *p, uint64_t header) {
     uint64_t first;
     blocks *b = w->into;
@@ -237,8 +239,8 @@ static void walk_together(chunk_walk *w, const piece *p) {
 }
 
 /* Append the blocks of the chunks from *chunk (updated) whose size words are in the piece, up to
- * `end`, the header that ends the heap. Positive: why the walk stopped at *chunk, of size *size; it
- * can go on after DIFFERS. */
+ * `end`, the header that ends the heap. A positive result is the reason why the walk stopped at
+ * *chunk, whose size is *size. The walk can be continued after DIFFERS. */
 API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end, uint64_t *size, bool *done) {
     uint64_t first, at = *chunk;
     bool pending = b->pending;
@@ -261,8 +263,9 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
     return w.code;
 }
 
-/* Plausible: in use after one in use (flags `normal`) or after a free chunk whose size is repeated;
- * or free in a thread's arena (without its flag). `previous`: its header, or NULL. */
+/* Whether a header is plausible: in use after a chunk in use (flags `normal`); in use after a
+ * free chunk that repeats its size; or free in a thread's arena (without that flag). `previous`:
+ * the header before, or NULL. */
 static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previous, uint64_t normal, bool *behind_free) {
     uint64_t head = load(at), flags = head & (2 * WORD - 1), size = head & ~(uint64_t)(2 * WORD - 1);
     *behind_free = false;
@@ -278,9 +281,9 @@ static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previou
     return flags == PREV_INUSE && size + WORD <= (uint64_t)(end - at) && !(load(at + size) & PREV_INUSE);
 }
 
-/* Follow the chunks from *chunk (updated) to `stop` while headers are plausible and in the piece.
- * *previous (updated; 0: none): the chunk before; *count grows by the headers visited; chunks free
- * by their headers go to `found`. */
+/* Follow the chunks from *chunk (updated) to `stop` while headers are plausible and in the
+ * piece. *previous (updated; 0: none) is the chunk before; *count grows by the number of
+ * headers; chunks that are free by their headers go to `found`. */
 API int fl_sound_chunks(const piece *p, uint64_t *chunk, uint64_t stop, uint64_t normal, uint64_t *previous, uint64_t *count, words *found) {
     uint64_t first, at = *chunk, length = piece_words(p, &first) * WORD, before = *previous;
     const uint8_t *data = p->data + (first - p->address), *end = data + length;

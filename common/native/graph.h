@@ -1,8 +1,11 @@
-/* Reference graph of the blocks in use. One array has all blocks' edges (target's index, whether
- * the last, whether interior), each block's in the order of its words. A block's kind and number of
- * edges share a byte. 28 of these bytes and the offset of their first edge fill half a cache line:
- * visiting a block costs one miss for this and one for its edges. Groups with a block of more edges
- * have explicit offsets (`wide`). */
+/* Reference graph of the blocks in use.
+ *
+ * One array has the edges of all blocks, each block's in the order of its words. An edge is the
+ * index of the target, and two bits: whether it is the block's last edge, and whether it is an
+ * interior reference. The kind and the number of edges of a block share a byte. 28 of these
+ * bytes and the offset of their first edge fill half a cache line: visiting a block costs one
+ * cache miss for this, and one for its edges. Groups that contain a block with more edges than
+ * fit have explicit offsets (`wide`). */
 #ifndef FINDLEAKS_GRAPH_H
 #define FINDLEAKS_GRAPH_H
 
@@ -12,7 +15,7 @@
 #define SOME_GROUPS 8192u /* groups that a thread goes through at a time */
 #define KIND_SHIFT 5
 #define COUNT_MASK 31u
-#define OFF_LIMITS 7u /* instead of a kind: not in use, never visited, edges to it ignored */
+#define OFF_LIMITS 7u /* not a kind: not in use, never visited, edges to it ignored */
 #define INTERIOR 1u /* bits of an edge; the index is above them */
 #define LAST 2u
 #define INDEX_SHIFT 2
@@ -27,15 +30,15 @@ typedef struct {
     uint32_t offsets[GROUP + 1];
 } wide;
 
-/* A recorded interior reference: its source and edge number (NONE and the target, for a root), and
- * its offset in the target (UINT32_MAX: that or more). */
+/* A recorded interior reference: its source and edge number (for a root: NONE and the target),
+ * and its offset in the target (UINT32_MAX: that or more). */
 typedef struct {
     uint32_t source, place, offset;
 } inner;
 
 typedef LIST(inner) inners;
 
-/* Words of blocks of one pattern that are no references: see is_excluded. */
+/* Words of blocks with one pattern that are no references: see is_excluded. */
 typedef struct exclusion {
     uint64_t words, links;
     uint64_t header; /* offset of the block's own links; UINT64_MAX: it has none */
@@ -45,7 +48,7 @@ typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
 typedef struct possible_heads possible_heads; /* see possible.h */
 
-/* Ring buffer of the first edges of blocks to visit; blocks without edges are not queued. */
+/* Ring buffer with the first edges of blocks to visit. Blocks without edges are not queued. */
 typedef struct {
     uint32_t *items;
     uint32_t mask, head, tail;
@@ -84,7 +87,7 @@ typedef struct graph {
     possible_heads *possible;
 } graph;
 
-int graph_settle(graph *g); /* finish: no more edges */
+int graph_settle(graph *g); /* end the construction: no more edges */
 int next_group(graph *g, uint32_t index);
 int heuristics_read_facts(graph *g, const piece *p);
 int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge);
@@ -101,13 +104,13 @@ void accept_interior(graph *g, const inner *item, uint32_t target);
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }
 
-/* The number of the block's type in a managed runtime; NONE. */
+/* Return the number of the block's type in a managed runtime; NONE if it has none. */
 INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? g->labels[index] : NONE; }
 
-/* Is the word `at` bytes into block `source`, which refers to `offset` in block `target`, no
- * reference? Bit i of a mask is word i of a block, bit 63 is all words from number 63 on. A link
- * counts as one only if it refers to where the target's own links are: a block may contain remains
- * of an object, and then what seems to be its link is data. */
+/* Whether the word `at` bytes into block `source`, which refers to `offset` in block `target`,
+ * is excluded as a reference. Bit i of a mask is word i of a block; bit 63 is all words from
+ * number 63 on. A word counts as a link only if it refers to the place of the target's links: a
+ * block may contain remains of an object, and then the word that looks like its link is data. */
 INLINE bool is_excluded(const uint8_t *patterns, const exclusion *exclusions, uint32_t source, uint64_t at, uint32_t target, uint64_t offset) {
     const exclusion *of = patterns && patterns[source] ? &exclusions[patterns[source]] : NULL;
     if (!of)
@@ -119,10 +122,10 @@ INLINE bool is_excluded(const uint8_t *patterns, const exclusion *exclusions, ui
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }
 INLINE bool is_used(const graph *g, uint32_t index) { return *node_of(g, index) >> KIND_SHIFT != OFF_LIMITS; }
 
-/* Eight bytes of a group, which another thread may be marking, byte by byte. C11 does not define
- * atomic accesses of different sizes to the same bytes; the processors that have eight-byte words
- * do. Callers use the base and the numbers of edges only, which no longer change by then: whichever
- * kinds of blocks the read sees, it gives the same result. */
+/* Return eight bytes of a group, while another thread may be marking single bytes of it. C11
+ * does not define atomic accesses of different sizes to the same bytes; processors with
+ * eight-byte words do. Callers use only the base and the numbers of edges, which no longer
+ * change by then: the result is the same whichever kinds the read sees. */
 INLINE uint64_t node_bytes(const uint8_t *at) {
     typedef uint64_t __attribute__((may_alias)) bytes;
     return __atomic_load_n((const bytes *)(const void *)at, __ATOMIC_RELAXED);

@@ -1,4 +1,4 @@
-/* Adds references to a classified graph, and starts marking anew. */
+/* Adds references to a classified graph, and restarts marking. */
 #include "visit.h"
 
 #include "lost.h"
@@ -12,7 +12,7 @@ typedef struct {
     uint64_t at, reference_count;
 } connecting;
 
-/* Copy a block's edges, the new ones last. */
+/* Copy a block's edges, and add the new ones at the end. */
 static void connect_block(graph *g, connecting *c, uint32_t index, uint32_t first, uint32_t count) {
     uint64_t begin = c->count;
     memcpy(c->edges + c->count, g->edges + first, count * sizeof *c->edges);
@@ -42,7 +42,7 @@ static int connect_all(graph *g, connecting *c) {
     return DONE;
 }
 
-/* Keep a bit for each block that is reachable now, and forget all kinds. */
+/* Keep one bit for each block that is reachable now, and clear all kinds. */
 static int forget_kinds(graph *g) {
     if (!(g->reached = calloc((size_t)g->count / 64 + 1, sizeof *g->reached)))
         return NO_MEMORY;
@@ -58,7 +58,7 @@ static int forget_kinds(graph *g) {
 }
 
 /* Add references (source << 32 | target, by source; source NONE: from a root) to a classified
- * graph. Blocks that were reachable stay so; the others are marked and classified anew. */
+ * graph. Reachable blocks stay reachable; the others are marked and classified again. */
 API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     if (g->edge_count + count > MAX_EDGES)
         return TOO_MANY_EDGES;

@@ -1,7 +1,7 @@
-/* Groups of lost blocks (definite ones, and heads of possible ones): by kind and label; those
- * without a label by kind, first word (where it identifies the type), size, cycle length, and
- * whether indirect blocks are counted under them. A cycle has the word and size of the block that
- * represents it. Or of all blocks in use of a known type. */
+/* Groups of lost blocks (definite ones, and heads of possible ones), or of all blocks in use
+ * with a known type. Blocks with a label are grouped by kind and label. Others are grouped by
+ * kind, first word (if it identifies the type), size, cycle length, and whether indirect blocks
+ * are counted under them. A cycle has the word and size of the block that represents it. */
 #include "lost.h"
 #include "possible.h"
 
@@ -32,7 +32,7 @@ typedef struct grouping {
     const range *types; /* the caller's */
     uint32_t type_count;
     bool typed; /* all blocks in use whose type is known, not the lost ones */
-    uint32_t next; /* blocks from here on are not counted yet */
+    uint32_t next; /* blocks from this index on are not counted yet */
     uint64_t fed;
     const piece *piece; /* that the blocks being counted start in */
     counted *threads;
@@ -92,7 +92,7 @@ static bool same_key(const group *one, const group *other) {
            (one->type_word == other->type_word && one->size == other->size && one->cycle == other->cycle && (one->most > 0) == (other->most > 0));
 }
 
-/* The group of this key, created if need be; NULL without memory. */
+/* Return the group with this key, created if necessary; NULL if out of memory. */
 static group *group_of(counted *c, const group *key) {
     if ((!c->places || c->items.count > c->place_mask / 2) && grow_table(c))
         return NULL;
@@ -119,7 +119,7 @@ static void add_example(group *to, uint64_t start) {
     to->examples[at] = start;
 }
 
-/* Make `to`, of one key, as wide as both. */
+/* Extend the ranges of `to` by those of `from`, which has the same key. */
 static void widen(group *to, const group *from) {
     to->size = from->size < to->size ? from->size : to->size;
     to->largest = from->largest > to->largest ? from->largest : to->largest;
@@ -200,7 +200,7 @@ static int join_groups(counted *to, const counted *from) {
     return DONE;
 }
 
-/* The next block that counts from `index` on, at most `end`. */
+/* Return the next block to count from `index` on; `end` if there is none. */
 INLINE uint32_t next_counted(const grouping *s, uint32_t index, uint32_t end) {
     const uint8_t *kinds = s->g->kinds, *states = s->g->b->states;
     if (s->typed) {
@@ -226,7 +226,7 @@ static void count_some(void *context, unsigned thread, uint64_t first, uint64_t 
     }
 }
 
-/* Count the blocks up to number `end`, of which those that start in the piece have contents. */
+/* Count the blocks up to number `end`. Blocks that start in the piece have readable contents. */
 static int count_up_to(grouping *s, uint32_t end, const piece *p) {
     s->piece = p;
     if (end > s->next) {
@@ -237,7 +237,8 @@ static int count_up_to(grouping *s, uint32_t end, const piece *p) {
     return s->failed;
 }
 
-/* Count the blocks that start in this piece, and those before in none. Pieces ascend. */
+/* Count the blocks that start in this piece, and those before it, which are in no piece. Pieces
+ * ascend. */
 API int fl_groups_feed(grouping *s, const piece *p) {
     if (p->address < s->fed)
         return DISORDER;
@@ -245,7 +246,7 @@ API int fl_groups_feed(grouping *s, const piece *p) {
     return count_up_to(s, block_at_or_after(s->g->b, s->fed), p);
 }
 
-/* Count the rest; the words of all groups, unordered. */
+/* Count the remaining blocks. Returns the words of all groups, unordered. */
 API int fl_groups_finish(grouping *s, words *found) {
     int failed = s->typed ? s->failed : count_up_to(s, s->g->count, NULL);
     for (unsigned thread = 1; thread < s->thread_count && !failed; thread++)

@@ -1,8 +1,8 @@
-/* memcheck's four interior-pointer heuristics (Valgrind 3.19, memcheck/mc_leakcheck.c) and three
- * for CPython, in one pass. Facts (what a block's first words say) and interior references are
- * collected while scanning, combined before marking, or at once where facts are complete. Facts are
- * kept until marking ends, for roots that are added meanwhile. memcheck knows the requested size;
- * the usable one exceeds it by less than SLACK. */
+/* memcheck's four heuristics for interior pointers (Valgrind 3.19, memcheck/mc_leakcheck.c) and
+ * three for CPython, in one pass. Facts (from the first words of blocks) and interior references
+ * are collected while scanning. They are combined before marking, or at once if the facts are
+ * complete. Facts are kept until marking ends, for roots that are added meanwhile. memcheck
+ * knows the requested size; the usable size exceeds it by less than SLACK. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static void second_word(heuristics *h, uint32_t index, uint64_t size, uint64_t c
         h->facts[index] |= STDSTRING;
 }
 
-/* A word in a block's HEAD: the type of an object is its second word; the byte before a
+/* Examine a word in a block's HEAD. The type of an object is its second word; the byte before a
  * dictionary's values is their offset in the block. */
 static void head_word(heuristics *h, uint32_t index, uint64_t offset, uint64_t value) {
     uint64_t end = offset + WORD, last = BIG ? value & 255 : value >> (8 * WORD - 8);
@@ -146,13 +146,13 @@ static bool has(const words *sorted, uint64_t item) {
     return at < sorted->count && sorted->items[at] == item;
 }
 
-/* Does an interior pointer at this offset count as a start reference? Words before an object belong
- * to it: the collector's header has references too. Two low bits may be marks. */
+/* Whether an interior pointer at this offset counts as a start reference. Words before an object
+ * belong to it: the collector's header contains references, too. The two low bits may be marks. */
 static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_t pointer) {
     unsigned facts = h->facts[index];
     if (!facts)
         return false;
-    /* 3.12 marks it by taking one off */
+    /* 3.12 marks the pointer by subtracting one */
     uint64_t object = offset & ~UINT64_C(3), values = offset % 8 == 7 ? offset + 1 : offset;
     return (facts & LENGTH64 && offset == 8) || (facts & (NEWARRAY | ITEMS_BEHIND) && offset == WORD) || (facts & STDSTRING && offset == 3 * WORD) ||
            (facts & MULTIPLE_INHERITANCE && has(&h->inner_vtables, pointer)) ||
@@ -160,7 +160,8 @@ static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_
            (values % 8 == 0 && values >= 8 && values <= 32 && facts & VALUES_AT(values));
 }
 
-/* Interior edge `place`: decided in *edge if the block's facts are complete, else later. */
+/* Handle the interior edge `place`: it is decided in *edge if the facts of the block are
+ * complete, else later. */
 int heuristics_edge(graph *g, uint64_t place, uint64_t start, uint64_t pointer, uint32_t *edge) {
     heuristics *h = g->heuristics;
     uint32_t index = *edge >> INDEX_SHIFT;
@@ -175,7 +176,8 @@ static bool settled(const graph *g, const pending *item) {
     return counts(g->heuristics, item->index, item->pointer - block_address(g->b, item->index), item->pointer);
 }
 
-/* Interior reference from a root: decided in *edge once the graph is settled, else then. */
+/* Handle an interior reference from a root: it is decided in *edge if the graph is settled, else
+ * later. */
 int heuristics_root(graph *g, uint64_t pointer, uint32_t *edge) {
     pending item = {0, pointer, *edge >> INDEX_SHIFT};
     if (!g->phase)

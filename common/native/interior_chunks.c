@@ -1,16 +1,17 @@
-/* Chunks of std::pmr::monotonic_buffer_resource, each linked to by what is at its end.
+/* Chunks of std::pmr::monotonic_buffer_resource, which are linked by the words at their end.
  *
- * libstdc++ (src/c++17/memory_resource.cc): a chunk ends with {size | log2 of the alignment, next
- * chunk's}; size is a multiple of 64 and includes these. Older: {two bytes, size, next}.
- * libc++ (src/memory_resource.cpp): it ends with {next chunk's, the chunk's start, the first unused
- * byte, alignment}. */
+ * libstdc++ (src/c++17/memory_resource.cc): a chunk ends with {size | log2 of the alignment,
+ * next chunk's end}; the size is a multiple of 64 and includes these words. Older versions: {two
+ * bytes, size, next}. libc++ (src/memory_resource.cpp): a chunk ends with {next chunk's end,
+ * start of the chunk, first unused byte, alignment}. */
 #include "interior_structures.h"
 
 #define LEAST_CHUNK 64u
 #define MOST_WORDS 4u
 #define LOW_BITS UINT64_C(63)
 
-/* Whether what ends at `end` may be the end of the chunk: all but what the allocator rounded up. */
+/* Whether `end` may be the end of the chunk: only bytes that the allocator added by rounding may
+ * follow. */
 static bool ends_chunk(const candidate *c, uint64_t end) {
     return end <= end_of(c) && end - c->start >= LEAST_CHUNK && (end_of(c) - end) * 2 <= c->size;
 }

@@ -1,5 +1,6 @@
-/* Values of Rust's Arc and Rc, behind their two counters: {strong, weak, value}. ArcInner, RcInner
- * (library/alloc/src/sync.rs, rc.rs) are repr(C); Arc::into_raw gives the value's address. */
+/* Values of Rust's Arc and Rc after their two counters: {strong, weak, value}. ArcInner and
+ * RcInner (library/alloc/src/sync.rs, rc.rs) are repr(C); Arc::into_raw returns the address of
+ * the value. */
 #include "interior_structures.h"
 
 #define MOST_COUNTED (1u << 16)

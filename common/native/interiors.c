@@ -1,6 +1,7 @@
-/* Interior references to otherwise unreachable blocks, counted by offset: they reveal a program's
- * own block headers. ../graph/conventions.py decides which offsets count as start references, which
- * makes blocks reachable. Marking followed both sorts: none becomes lost or found. */
+/* Interior references to otherwise unreachable blocks, counted by offset. They reveal block
+ * headers that the program adds. ../graph/conventions.py decides which offsets count as start
+ * references, which makes blocks reachable. Marking has followed both sorts of references, so no
+ * block becomes lost, and no lost block becomes reachable. */
 #include "graph.h"
 
 #include "threads.h"
@@ -30,7 +31,8 @@ static bool live(const graph *g, uint32_t source) {
     return source == NONE || g->kinds[source] == REACHABLE || g->kinds[source] == POSSIBLE;
 }
 
-/* The possible block that a live source's reference, if still interior, leads to; else NONE. */
+/* Return the possible block that a live source's reference leads to, if the reference is still
+ * interior; else NONE. */
 uint32_t interior_target(const graph *g, const inner *item) {
     if (item->offset == UINT32_MAX || !live(g, item->source))
         return NONE;
@@ -44,7 +46,7 @@ uint32_t interior_target(const graph *g, const inner *item) {
     return g->kinds[target] == POSSIBLE ? target : NONE;
 }
 
-/* Make a start reference of one to `target`. */
+/* Turn an interior reference to `target` into a start reference. */
 void accept_interior(graph *g, const inner *item, uint32_t target) {
     if (item->source != NONE)
         g->edges[item->place] &= ~INTERIOR;
@@ -52,8 +54,9 @@ void accept_interior(graph *g, const inner *item, uint32_t target) {
         set_bit(g->promoted, target);
 }
 
-/* Keys (block << 32 | offset) of references to possible blocks from number *at (updated), at most
- * `budget`: their number; *all: references recorded. After marking. */
+/* Return the number of keys (block << 32 | offset) of references to possible blocks, from number
+ * *at (updated) on, at most `budget`; *all: the number of recorded references. Call it after
+ * marking. */
 API uint64_t fl_interior_keys(const graph *g, uint64_t *at, uint64_t *all, uint64_t budget, uint64_t *keys) {
     uint64_t found = 0;
     *all = g->inners.count;
@@ -126,9 +129,9 @@ API counting *fl_interior_count_new(const graph *g) {
 }
 
 /* Count keys, which ascend without duplicates. A block counts once for each of its offsets and
- * once for offset 0, under its own size and under size 0; and once for LOW_BITS if a pointer
- * differs from its start in the low bits only (16-byte alignment leaves them to tags), which
- * the first key shows. */
+ * once for offset 0, under its own size and under size 0. It also counts once for LOW_BITS if a
+ * pointer differs from its start only in the low bits, which 16-byte alignment leaves free for
+ * tags; the first key shows this. */
 API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         uint32_t block = (uint32_t)(keys[at] >> 32);
@@ -144,7 +147,7 @@ API int fl_interior_count(counting *c, const uint64_t *keys, uint64_t count) {
     return DONE;
 }
 
-/* Size, offset and number of blocks of each row with at least `least` blocks, unordered. */
+/* Return size, offset and number of blocks for each row with at least `least` blocks, unordered. */
 API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     for (uint64_t at = 0; at <= c->mask; at++) {
         const row *one = &c->rows[at];
@@ -187,8 +190,8 @@ static void count_held(void *context, unsigned thread, uint64_t first, uint64_t 
     counts[h->size_count] += all;
 }
 
-/* counts[i]: reachable and possible blocks of sizes[i] (ascending); the last: of all sizes. Visits
- * at most `budget` from number *at (updated). */
+/* Set counts[i] to the number of reachable and possible blocks of sizes[i] (ascending); the last
+ * one counts all sizes. Visits at most `budget` blocks from number *at (updated) on. */
 API int fl_interior_held(const graph *g, const uint64_t *sizes, uint32_t size_count, uint64_t *counts, uint32_t *at, uint32_t budget) {
     unsigned threads = g->b->threads;
     holding h = {.g = g, .sizes = sizes, .size_count = size_count, .first = *at, .apart = (size_t)size_count + 1 + LINE};
@@ -224,7 +227,8 @@ static uint64_t rule_of(const graph *g, const uint64_t *rules, uint64_t count, u
     return any < count ? any : rule_at(rules, count, size_of(g->b, block), offset);
 }
 
-/* At most `budget` references from number *at (updated) become start references by the rules. */
+/* Turn references that the rules accept into start references: at most `budget` from number *at
+ * (updated) on. */
 API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint64_t *at, uint64_t budget) {
     if (!g->promoted && !(g->promoted = calloc((size_t)g->count / 64 + 1, sizeof *g->promoted)))
         return NO_MEMORY;
@@ -237,7 +241,8 @@ API int fl_interior_accept(graph *g, const uint64_t *rules, uint64_t count, uint
     return DONE;
 }
 
-/* After fl_promote, `sums`: blocks and bytes that each rule made reachable, each block once. */
+/* After fl_promote: set `sums` to the blocks and bytes that each rule made reachable, each block
+ * once. */
 API void fl_interior_effect(const graph *g, const uint64_t *keys, uint64_t key_count, const uint64_t *rules, uint64_t count, uint64_t *sums,
                             uint32_t *last) {
     for (uint64_t at = 0; at < key_count; at++) {

@@ -1,10 +1,10 @@
-/* Bytes of blocks in use by kind, inside given ranges: of all blocks, or of some; and the sizes of
- * the blocks of a kind. */
+/* Bytes of blocks in use by kind, inside given ranges: of all blocks, or of some blocks; and the
+ * sizes of the blocks of a kind. */
 #include "graph.h"
 #include "size_counts.h"
 
-/* The ranges are disjoint and ascend, so that a block's overlap starts with the first range that
- * ends behind the block's start. */
+/* Return the first range that ends after `address`. Ranges are disjoint and ascend, so a block's
+ * overlap begins with the first range that ends after the block's start. */
 static uint64_t first_behind(const range *ranges, uint64_t count, uint64_t address) {
     uint64_t low = 0, high = count;
     while (low < high) {
@@ -40,7 +40,7 @@ API void fl_kind_bytes(const graph *g, const range *ranges, uint64_t count, uint
     }
 }
 
-/* The same of the blocks with these indices, in any order. */
+/* The same for the blocks with these indices, in any order. */
 API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count, uint64_t *sums) {
     for (uint64_t at = 0; at < number; at++) {
         uint32_t index = indices[at];

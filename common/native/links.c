@@ -45,7 +45,7 @@ static int rehash(link_walk *w, uint64_t places) {
     return DONE;
 }
 
-/* Add a node (0: none); sets `trouble` if it was added before. */
+/* Add a node (0: none). Sets `trouble` if it was added before. */
 static int meet(link_walk *w, uint64_t node) {
     if (!node)
         return DONE;
@@ -69,7 +69,8 @@ API void fl_links_free(link_walk *w) {
     FREE_ALL(w->nodes.items, w->met, w);
 }
 
-/* A walk from these heads: at most `most` nodes, and `deepest` levels (0: any number). */
+/* Create a walk from these heads, with at most `most` nodes and `deepest` levels (0: any
+ * number). */
 API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_t *offsets, uint64_t links, uint64_t most, uint64_t deepest) {
     link_walk *w = calloc(1, sizeof *w);
     if (!w)
@@ -95,7 +96,7 @@ API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_
     return w;
 }
 
-/* Continue with the next link, run or level; false at the end. */
+/* Continue with the next link, run or level. Returns false at the end. */
 static bool next_pass(link_walk *w) {
     if (w->link < w->links)
         w->link++;
@@ -154,7 +155,7 @@ API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t
     return 0;
 }
 
-/* The nodes, to be freed with fl_free, and why the walk ended early, or SOUND. */
+/* Return the nodes, which the caller frees with fl_free, and why the walk ended early, or SOUND. */
 API uint64_t fl_links_done(link_walk *w, words *nodes) {
     *nodes = w->nodes;
     w->nodes = (words){NULL, 0, 0};

@@ -18,7 +18,7 @@ typedef struct {
     uint32_t flags;   /* REFERRED, LED */
 } component;
 
-/* The best labelled block of a component; rank 0: none. */
+/* The best labelled block of a component; rank 0: it has none. */
 typedef struct {
     uint32_t place, rank;
 } candidate;
@@ -55,7 +55,7 @@ struct lost {
     bool represented;    /* cycles have their representatives */
 };
 
-/* The first word of a block that starts in `p` (NULL: none), if it is in `types`; else 0. */
+/* Return the first word of a block that starts in `p` (NULL: none), if it is in `types`; else 0. */
 INLINE uint64_t type_word_at(const blocks *b, const piece *p, const range *types, uint32_t type_count, uint32_t index, uint64_t start) {
     if (!p || start < p->address || start - p->address >= p->length || start % WORD || p->length - (start - p->address) < WORD || size_of(b, index) < WORD)
         return 0;
@@ -63,13 +63,13 @@ INLINE uint64_t type_word_at(const blocks *b, const piece *p, const range *types
     return word && in_ranges(types, type_count, word) ? word : 0;
 }
 
-/* NONE if it is not lost. */
+/* Return the place of a block; NONE if it is not lost. */
 INLINE uint32_t place_of(const lost *l, uint32_t index) {
     uint64_t bits = l->bits[index >> 6], mask = UINT64_C(1) << (index & 63);
     return bits & mask ? l->ranks[index >> 6] + (uint32_t)__builtin_popcountll(bits & (mask - 1)) : NONE;
 }
 
-/* The cycle that this leader leads, if it has no labelled block; else NULL. */
+/* Return the cycle with this leader, if it has no labelled block; else NULL. */
 INLINE const cycle *cycle_of(const lost *l, uint32_t number) {
     uint32_t at = 0;
     BISECT(at, (uint32_t)l->cycles.count, middle, l->cycles.items[middle].leader < number)

@@ -1,11 +1,11 @@
-/* Marking: breadth first from the roots (visit.c); and what is asked of the marked graph. */
+/* Marking breadth first from the roots (visit.c), and queries of the marked graph. */
 #include "visit.h"
 
 #include "threads.h"
 
 #include <stdlib.h>
 
-/* Give the caller the kinds of blocks in some groups. Compilers vectorise the inner loop. */
+/* Write the kinds of blocks in some groups for the caller. Compilers vectorise the inner loop. */
 static void publish(void *context, unsigned thread, uint64_t group, uint64_t end) {
     const graph *g = context;
     (void)thread;
@@ -19,8 +19,8 @@ static void publish(void *context, unsigned thread, uint64_t group, uint64_t end
     }
 }
 
-/* Mark what start references reach from the roots so far; others may follow, and another call.
- * 1: more to do. */
+/* Mark the blocks that start references reach from the roots so far. More roots may follow, with
+ * another call. Returns 1 if work is left. */
 API int fl_mark_starts(graph *g, int64_t budget) {
     if (g->phase == 0) {
         g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors);
@@ -31,7 +31,7 @@ API int fl_mark_starts(graph *g, int64_t budget) {
     return g->phase == STARTS ? visit(g, budget, STARTS) : DONE;
 }
 
-/* Whether fl_mark_starts marked all blocks in use that the words refer to. */
+/* Whether fl_mark_starts marked all blocks in use that these words refer to. */
 API bool fl_holds(const graph *g, const uint64_t *values, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         uint32_t index = block_find(g->b, values[at]);
@@ -41,7 +41,7 @@ API bool fl_holds(const graph *g, const uint64_t *values, uint64_t count) {
     return true;
 }
 
-/* 1: more to do; 0: all reachable and possible blocks are marked. */
+/* Mark all reachable and possible blocks. Returns 1 if work is left. */
 API int fl_mark(graph *g, int64_t budget) {
     int more = fl_mark_starts(g, budget);
     if (!more && g->phase == STARTS) {
@@ -63,8 +63,8 @@ API int fl_mark(graph *g, int64_t budget) {
     return 0;
 }
 
-/* After fl_interior_accept or fl_structures_examine: possible blocks that start references now
- * reach. 1: more to do. */
+/* After fl_interior_accept or fl_structures_examine: mark possible blocks that start references
+ * now reach. Returns 1 if work is left. */
 API int fl_promote(graph *g, int64_t budget) {
     if (g->phase == MARKED) {
         if (!g->promoted)
@@ -88,7 +88,7 @@ API bool fl_rooted(const graph *g, uint32_t index) {
     return (bit(g->root_starts, index) || bit(g->root_interiors, index)) && is_used(g, index);
 }
 
-/* The place of `index` in ascending `found`, or its count. */
+/* Return the place of `index` in ascending `found`, or its count. */
 static uint64_t place_of(const words *found, uint32_t index) {
     uint64_t low = 0, high = found->count;
     while (low < high) {
@@ -101,8 +101,8 @@ static uint64_t place_of(const words *found, uint32_t index) {
     return low < found->count && found->items[low] == index ? low : found->count;
 }
 
-/* Blocks in use of `smallest` to `largest` bytes to which nothing refers, in any way, ascending.
- * None if more than `most` blocks of these sizes were not marked by fl_mark_starts. */
+/* Return blocks in use of `smallest` to `largest` bytes that no word refers to, ascending.
+ * Returns none if fl_mark_starts left more than `most` blocks of these sizes unmarked. */
 API int fl_unreferenced(const graph *g, uint64_t smallest, uint64_t largest, uint64_t most, words *found) {
     for (uint32_t index = 0; index < g->count; index++) {
         if (!is_used(g, index) || *node_of(g, index) >> KIND_SHIFT == REACHABLE || fl_rooted(g, index))
@@ -151,7 +151,7 @@ API int fl_references(const graph *g, uint32_t index, words *found) {
     return failed;
 }
 
-/* Blocks with an edge to `index`, ascending, each once. */
+/* Return the blocks with an edge to `index`, ascending, each once. */
 API int fl_referrers(const graph *g, uint32_t index, words *found) {
     int failed = DONE;
     for (uint32_t source = 0; source < g->count && is_used(g, index) && !failed; source++) {
@@ -164,7 +164,8 @@ API int fl_referrers(const graph *g, uint32_t index, words *found) {
     return failed;
 }
 
-/* A shortest path to `index` from a rooted block, breadth first in index order; last first. */
+/* Return a shortest path from a rooted block to `index`, the last block first. The search is
+ * breadth first, in the order of indices. */
 API int fl_path(const graph *g, uint32_t index, words *found) {
     uint32_t *parents = malloc(((size_t)g->count + 1) * sizeof *parents);
     queue q = {NULL, 0, 0, 0};
@@ -197,12 +198,12 @@ API int fl_path(const graph *g, uint32_t index, words *found) {
     return failed;
 }
 
-/* Of the blocks in use of each kind: totals[5]. */
+/* Write the number and bytes of blocks in use of each kind to totals[5]. */
 API void fl_kind_totals(const graph *g, block_total *totals) {
     add_up(g->b, 0, g->count, g->kinds, INDIRECT + 1, g->b->states, IN_USE, totals);
 }
 
-/* Whether so many blocks are of a kind, at least. */
+/* Whether at least so many blocks are of a kind. */
 API bool fl_has_kind(const graph *g, uint8_t kind, uint32_t number) {
     uint32_t found = 0;
     for (uint32_t index = 0; index < g->count && found < number; index++)

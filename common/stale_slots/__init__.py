@@ -1,9 +1,10 @@
-"""Slots of containers beyond their length: words that hold what was removed, and are no references.
+"""Stale slots: words of a container beyond its length, which contain removed elements and are no
+references.
 
-A container leaves the words of an element that it hands out as they are. They refer to the element
-until the slot is used again, and would hide its leak. Only containers that are proven are read: all
-that their structure implies is compared. What is not sure stays a reference: one that is left out
-by mistake would report a block in use as leaked.
+A container does not clear the words of an element that it removes. They refer to the element until
+the slot is used again, and would hide its leak. Only proven containers are read: everything that
+their structure implies is checked. An uncertain slot stays a reference, because a slot that is left
+out by mistake would report a block in use as leaked.
 
 `find_stale_slots` finds them. It costs little in a process without such containers."""
 
@@ -16,7 +17,7 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
-from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage
 from findleaks.stale_slots.languages import find_languages
 from findleaks.stale_slots.near_blocks import NearBlocks
 from findleaks.target.base import Range, Target
@@ -25,49 +26,52 @@ from findleaks.target.ranges import merge_ranges, nonzero_pieces
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
 
-MAX_RANGE = 1 << 22  # bytes of a range of root memory that are searched for heads of containers
-MAX_BYTES = 1 << 25  # of all
-MAX_POINTERS = 100_000  # pointers in it that are examined
-MAX_ASKED = 2_000  # words whose types are looked up, some 0.2 ms each
-MAX_SEQUENCES = 10_000  # vectors and deques that are judged
+# Most bytes of one range of root memory that are searched for heads of containers.
+MAX_RANGE = 1 << 22
+MAX_BYTES = 1 << 25  # most bytes of all such ranges
+MAX_POINTERS = 100_000  # most pointers in them that are examined
+MAX_ASKED = 2_000  # most words whose types are looked up, at about 0.2 ms each
+MAX_SEQUENCES = 10_000  # most vectors and deques that are checked
 
 
 def find_stale_slots(
     target: Target, engine: Engine, blocks: Blocks, roots: Sequence[Range], heaps: Sequence[Range], poll: Callable[[], None]
 ) -> list[Range]:
-    """The stale slots, sorted and disjoint. Channels are looked for everywhere; heads of vectors,
-    deques and Rust's BTreeMaps in root memory, `roots`, and in blocks near it. `heaps`: where
-    blocks are. `poll` raises Interrupted if the user asked to stop. Debug information is read only
-    where words look like a vector with stale slots."""
+    """Return the stale slots, sorted and disjoint.
+
+    Channels are looked for everywhere; heads of vectors, deques and Rust's BTreeMaps only in
+    `roots` (root memory) and in blocks near it. `heaps`: ranges that contain blocks. `poll` raises
+    Interrupted if the user asked to stop. Debug information is read only if words look like a
+    vector with stale slots."""
     if not len(blocks):
         return []
     memory = HeapMemory(target, engine, blocks, poll)
-    found = [*rust_channels.stale_slots(memory), *_Search(memory, roots, heaps).run()]
+    found = [*rust_channels.find_stale_messages(memory), *_HeadSearch(memory, roots, heaps).run()]
     size = memory.size
     return merge_ranges(Range(start + -start % size, end) for start, end in found)
 
 
-class _Search:
-    """Looks through root memory and near blocks for heads of containers."""
+class _HeadSearch:
+    """Searches root memory and blocks near it for heads of containers."""
 
     def __init__(self, memory: HeapMemory, roots: Sequence[Range], heaps: Sequence[Range]) -> None:
         self._memory, self._roots, self._heaps = memory, roots, heaps
         self._near = NearBlocks(memory)
-        self._pointers = sequences.Pointers()
+        self._pointers = sequences.SeenPointers()
         self._types = DeclaredTypes(memory, self._near.referrers)
         self._languages = find_languages(memory.target)
         self._questions = 0
-        self._left_out = False  # whether not all of it was searched
+        self._left_out = False  # whether part of the memory was not searched
 
     def run(self) -> Iterator[Range]:
-        """Bytes of stale slots."""
-        certain: list[Storage] = []
-        others: list[Storage] = []
-        double: list[Storage] = []
+        """Yield the stale slots, as ranges of bytes."""
+        certain: list[SequenceStorage] = []
+        others: list[SequenceStorage] = []
+        double: list[SequenceStorage] = []
         cpp, rust = self._languages
         for words, in_block in self._words():
             if rust or not in_block:
-                yield from rust_btrees.stale_slots(self._memory, words)
+                yield from rust_btrees.find_stale_entries(self._memory, words)
             if cpp or not in_block:
                 (others if in_block else certain).extend(vectors.find_vectors(self._memory, words, self._asked))
             if cpp:
@@ -80,12 +84,12 @@ class _Search:
         yield from self._unused(certain, others, double)
 
     def _asked(self, address: int) -> Iterable[tuple[int, Type]]:
-        """DeclaredTypes.around, for a limited number of words."""
+        """Call DeclaredTypes.around, for a limited number of words."""
         self._questions += 1
         return self._types.around(address) if self._questions <= MAX_ASKED else ()
 
-    def _words(self) -> Iterator[tuple[Words, bool]]:
-        """Words of root memory and of near blocks; and whether they are in a block."""
+    def _words(self) -> Iterator[tuple[HeapPointers, bool]]:
+        """Yield words of root memory and of blocks near it, and whether they are in a block."""
         walks = any(self._languages)
         for words in self._root_words():
             if walks:
@@ -96,29 +100,29 @@ class _Search:
             self._pointers.add(words)
             yield words, True
 
-    def _unused(self, certain: list[Storage], others: list[Storage], double: list[Storage]) -> Iterator[Range]:
-        """Unused parts of vectors in variables, of other vectors, and of deques."""
+    def _unused(self, certain: list[SequenceStorage], others: list[SequenceStorage], double: list[SequenceStorage]) -> Iterator[Range]:
+        """Yield unused parts of vectors in variables, of other vectors, and of deques."""
         memory = self._memory
-        others, double = (_with_pointers(memory, others), _with_pointers(memory, double))
+        others, double = (_select_with_pointers(memory, others), _select_with_pointers(memory, double))
         everywhere = [*self._heaps, *self._roots]
         if others:
             self._pointers.add_variables(memory, everywhere, [one.head for one in others])
             alone = [one for one in others if not sequences.has_other_user(self._pointers, self._near.referrers, one)]
             others = [] if self._left_out else alone
-        others = sequences.with_single_owners(memory, self._heaps, everywhere, [*others, *double])
+        others = sequences.select_single_owners(memory, self._heaps, everywhere, [*others, *double])
         for found in (*certain, *others):
             if not sequences.is_busy(memory, found):
                 yield from found.unused
 
-    def _root_words(self) -> Iterator[Words]:
-        """The words of root memory that point into the heaps, a piece at a time."""
+    def _root_words(self) -> Iterator[HeapPointers]:
+        """Yield the words of root memory that point into the heaps, one piece at a time."""
         memory = self._memory
         left, pointers = MAX_BYTES, MAX_POINTERS
         for start, end in self._roots:
             for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
                 memory.poll()
                 left -= len(piece.data)
-                words = Words(piece, *find_pointers(memory.engine, piece, memory.low, memory.high))
+                words = HeapPointers(piece, *find_pointers(memory.engine, piece, memory.low, memory.high))
                 pointers -= len(words.addresses)
                 if pointers < 0:
                     self._left_out = True
@@ -126,6 +130,6 @@ class _Search:
                 yield words
 
 
-def _with_pointers(memory: HeapMemory, found: Sequence[Storage]) -> list[Storage]:
-    """The sequences whose unused parts contain words that may point to blocks."""
+def _select_with_pointers(memory: HeapMemory, found: Sequence[SequenceStorage]) -> list[SequenceStorage]:
+    """Return the sequences whose unused parts contain words that may point to blocks."""
     return [one for one in found if any(map(memory.has_pointers, one.unused))]

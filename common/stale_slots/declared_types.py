@@ -1,8 +1,8 @@
-"""Types of words by debug information: of variables, and of blocks that typed words point to.
+"""Types of words by debug information: in variables, and in blocks that typed words point to.
 
-A block's type follows from the word that refers to it: a pointer's target, an element of a vector,
-a node of a map. It counts only if the block has the size that such a type needs: memory that was
-freed and reused for something else rarely has it."""
+The type of a block follows from the word that refers to it: a pointer's target, an element of a
+vector, a node of a map. It counts only if the block has the size that the type needs: memory that
+was freed and reused for something else rarely has that size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Members, Type
 
-MAX_DEPTH = 24  # blocks between a variable and a word whose type is asked
+MAX_DEPTH = 24  # most blocks between a variable and a word whose type is looked up
 
 _MEMBERS = {
     "vector": {"_M_impl", "__begin_"},
@@ -24,31 +24,34 @@ _MEMBERS = {
     "unique_ptr": {"_M_t"},
     "shared_ptr": {"_M_ptr"},
 }
-"""Members that types of the standard libraries have, and others of the same name have not: one of
-these of the type or its bases (libstdc++ of GCC 12, libc++ of LLVM 16, std of Rust 1.95)."""
+"""Members that identify types of the standard libraries.
+The type or one of its bases has one of these members; other types with the same name do not
+(libstdc++ of GCC 12, libc++ of LLVM 16, std of Rust 1.95)."""
 
 _NODES = {"map": 4, "multimap": 4, "set": 4, "multiset": 4, "list": 2, "forward_list": 1}
-"""Words of links at the beginning of a node of libstdc++ (GCC 12 bits/stl_tree.h, stl_list.h,
+"""Number of link words at the beginning of a node of libstdc++ (GCC 12 bits/stl_tree.h, stl_list.h,
 forward_list.h, hashtable_policy.h)."""
 _NODES.update((f"unordered_{name}", 1) for name in ("map", "multimap", "set", "multiset"))
 _MEMBERS.update((name, {"_M_impl"} if "list" in name else {"_M_h"} if name[0] == "u" else {"_M_t"}) for name in _NODES)
 
 _PAIRS = {"map": "_M_t", "multimap": "_M_t", "unordered_map": "_M_h", "unordered_multimap": "_M_h"}
-"""The name of a member, by container. The second template argument of this member's type is the
-pair of key and value."""
+"""Name of a member, by container.
+The second template argument of the member's type is the pair of key and value."""
 
 
 def standard_name(part: Type) -> str:
-    """The name of a container or smart pointer of a standard library without its arguments, like
-    "vector"; "" for all other types."""
+    """Return the name of a container or smart pointer of a standard library without its arguments,
+    such as "vector"; "" for other types."""
     name = part.name.split("<")[0]
     return name if name in _MEMBERS and "<" in part.name and part.member_names() & _MEMBERS[name] else ""
 
 
 class BlockType(NamedTuple):
-    """What a block holds: from byte `begin` on one value of `type`, or an array of them
-    (`repeated`). `links`: what is before refers to blocks of the same kind. `buckets`: it has
-    nothing but references to such blocks."""
+    """The content of a block: from byte `begin` on, a value of `type`, or an array of them if
+    `repeated`.
+
+    `links`: the words before `begin` refer to blocks of the same kind. `buckets`: the block
+    contains only references to such blocks."""
 
     type: Type
     begin: int = 0
@@ -58,8 +61,10 @@ class BlockType(NamedTuple):
 
 
 class DeclaredTypes:
-    """Types of words of memory. `referrers` has the address of a word that refers to a block, by
-    the block's start: of blocks whose words are asked for."""
+    """Types of words in memory.
+
+    `referrers` maps the start of a block to the address of a word that refers to it, for blocks
+    whose words are looked up."""
 
     def __init__(self, memory: HeapMemory, referrers: Mapping[int, int]) -> None:
         self._memory, self._referrers = memory, referrers
@@ -67,8 +72,9 @@ class DeclaredTypes:
         self._blocks: dict[int, Optional[BlockType]] = {}
 
     def around(self, address: int) -> Iterator[tuple[int, Type]]:
-        """(start, type) of all that is declared to contain the word at `address`, from a whole
-        variable or block's content to the smallest part. Nothing if its type is not known."""
+        """Yield (start, type) of everything declared to contain the word at `address`.
+        The whole variable or the block's content comes first, the smallest part last. Nothing if
+        the type is unknown."""
         yield from self._around(address, 0)
 
     def _around(self, address: int, depth: int) -> Iterator[tuple[int, Type]]:
@@ -98,32 +104,34 @@ class DeclaredTypes:
             yield address - inner, part
 
     def _of_block(self, start: int, size: int, depth: int) -> Optional[BlockType]:
-        """What the block holds by the declaration of the word that refers to it."""
+        """Return the content of the block, by the declaration of the word that refers to it."""
         if start not in self._blocks:
-            self._blocks[start] = None  # for a cycle of links
+            self._blocks[start] = None  # ends the recursion in a cycle of links
             word = self._referrers.get(start)
             found = self._referred(word, depth) if word is not None and depth < MAX_DEPTH else None
             self._blocks[start] = found if found is not None and self._fits(found, size) else None
         return self._blocks[start]
 
     def _fits(self, found: BlockType, size: int) -> bool:
-        """Whether a block of `size` usable bytes may have been requested for this."""
+        """Whether a block of `size` usable bytes can be the result of a request for this
+        content."""
         each = found.type.size
         if found.buckets:
             return True
         if found.repeated:
             return 0 < each <= size
-        # Three words may be behind: a node of an unordered container keeps the hash there.
+        # Up to three words may follow: a node of an unordered container has its hash there.
         return each > 0 and wastes_little(size, found.begin + each, self._memory.size)
 
     def _referred(self, word: int, depth: int) -> Optional[BlockType]:
-        """What a block holds that the word at `word` refers to."""
+        """Return the content of the block that the word at `word` refers to."""
         holder = self._memory.blocks.lookup(word)
         above = self._of_block(holder[1], holder[2], depth + 1) if holder is not None else None
         if holder is not None and above is not None and (above.buckets or (above.links and word - holder[1] < above.begin)):
             return above._replace(buckets=False)
         parts = list(self._around(word, depth + 1))
-        # A container's own pointers are to nodes without a value: its declaration comes first.
+        # A container's own pointers refer to nodes without a value, so its declaration is tried
+        # first.
         for begin, part in reversed(parts):
             name = standard_name(part)
             if name:
@@ -132,7 +140,7 @@ class DeclaredTypes:
         return BlockType(target) if target is not None and target.name and target.size else None
 
     def _contained(self, part: Type, name: str, offset: int) -> Optional[BlockType]:
-        """What a block holds that a container or smart pointer refers to at `offset`."""
+        """Return the content of a block that a container or smart pointer refers to at `offset`."""
         size, element = self._memory.size, part.element()
         if element is None:
             return None
@@ -141,13 +149,13 @@ class DeclaredTypes:
         if name == "unique_ptr" or (name == "shared_ptr" and offset == 0):
             return BlockType(element)
         if name == "shared_ptr":
-            # make_shared puts the object behind a vtable's address and two counters of 32 bits.
+            # make_shared places the object after a vtable pointer and two 32-bit counters.
             return BlockType(element, begin=size + 8)
         value = self._pair(part, name) or element
         # An unordered container begins with the address of its buckets.
         return BlockType(value, begin=_NODES[name] * size, links=True, buckets=name.startswith("unordered") and offset == 0)
 
     def _pair(self, part: Type, name: str) -> Optional[Type]:
-        """The pair of key and value of a map; None for other containers."""
+        """Return the pair of key and value of a map; None for other containers."""
         found = part.member(_PAIRS[name]) if name in _PAIRS else None
         return found[1].element(1) if found is not None else None

@@ -1,45 +1,45 @@
 """Slots of std::deque outside its elements, at both ends.
 
 libstdc++ (GCC 12 bits/stl_deque.h, _Deque_impl_data and _Deque_iterator): a deque is {map, size of
-the map, start, finish}, an iterator {current, first, last, node}. The map is an array of pointers
-to chunks of 512 bytes, or of one element if that is larger. `current` of `start` is the first
-element, that of `finish` is behind the last. The map's words before the first chunk and behind the
-last one refer to chunks that were freed.
+the map, start, finish}; an iterator is {current, first, last, node}. The map is an array of
+pointers to chunks of 512 bytes, or of one element if that is larger. `current` of `start` is the
+first element; `current` of `finish` is after the last. Words of the map before the first chunk and
+after the last one refer to freed chunks.
 
-Ten words in a row and the map's words prove a deque; no debug information is needed. libc++'s deque
-does not have the size of an element in its head, so that it is not read."""
+Ten adjacent words and the words of the map prove a deque, so no debug information is needed. The
+head of libc++'s deque does not contain the size of an element, so that deque is not read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Optional
 
-from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words, wastes_little
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage, wastes_little
 from findleaks.target.base import Range
 
 HEAD = 10  # words
-POINTERS = HEAD - 1  # of these, words that point into the heaps
-CHUNK = 512  # bytes of a chunk, at least
-LEAST_MAP = 8  # chunks that the smallest map can hold
-MAX_MAP = 1 << 20  # chunks that the largest map can hold
+POINTERS = HEAD - 1  # words of a head that point into the heaps
+CHUNK = 512  # fewest bytes of a chunk
+LEAST_MAP = 8  # chunks in the smallest map
+MAX_MAP = 1 << 20  # chunks in the largest map
 
 
-def find_deques(memory: HeapMemory, words: Words) -> Iterator[Storage]:
-    """Deques with heads among these words. Their first block is the map.
+def find_deques(memory: HeapMemory, words: HeapPointers) -> Iterator[SequenceStorage]:
+    """Yield deques with heads among these words. Their first block is the map.
 
-    The head of a deque that was destroyed may still look sound if another one has its blocks now:
-    the caller has to make sure that no other word refers to the map."""
+    The head of a destroyed deque may still look intact if another deque now has its blocks: the
+    caller must check that no other word refers to the map."""
     _, addresses, values = words
     for at in range(len(addresses) - POINTERS + 1):
-        # All but the second of the ten words are pointers.
+        # All of the ten words but the second are pointers.
         if addresses[at + POINTERS - 1] - addresses[at] == POINTERS * memory.size and addresses[at + 1] - addresses[at] == 2 * memory.size:
-            found = _at_head(memory, addresses[at], values[at])
+            found = _read_deque(memory, addresses[at], values[at])
             if found is not None:
                 yield found
 
 
-def _at_head(memory: HeapMemory, head: int, table: int) -> Optional[Storage]:
-    """The deque at `head` with its map at `table`; None if there is none."""
+def _read_deque(memory: HeapMemory, head: int, table: int) -> Optional[SequenceStorage]:
+    """Return the deque at `head` with its map at `table`; None if there is none."""
     size = memory.size
     words, block = memory.words(head, HEAD), memory.block_at(table)
     if words is None or block is None or words[0] != table:
@@ -57,7 +57,7 @@ def _at_head(memory: HeapMemory, head: int, table: int) -> Optional[Storage]:
         and first_end <= current_end < last_end
         and (node < node_end or current <= current_end)
     )
-    chunks = _chunks(memory, table, capacity) if sound else None
+    chunks = _read_map(memory, table, capacity) if sound else None
     if chunks is None:
         return None
     used = chunks[(node - table) // size : (node_end - table) // size + 1]
@@ -65,11 +65,11 @@ def _at_head(memory: HeapMemory, head: int, table: int) -> Optional[Storage]:
         return None
     blocks = [Range(table, table + capacity * size), *(Range(one, one + chunk) for one in used)]
     unused = [Range(table, node), Range(node_end + size, table + capacity * size), Range(first, current), Range(current_end, last_end)]
-    return Storage(Range(head, head + HEAD * size), blocks, unused)
+    return SequenceStorage(Range(head, head + HEAD * size), blocks, unused)
 
 
-def _chunks(memory: HeapMemory, table: int, capacity: int) -> Optional[tuple[int, ...]]:
-    """The map's words."""
+def _read_map(memory: HeapMemory, table: int, capacity: int) -> Optional[tuple[int, ...]]:
+    """Return the words of the map; None if it cannot be one."""
     memory.poll()
     return memory.words(table, capacity)
 

@@ -1,31 +1,33 @@
-"""Whether a process has code of C++ or Rust. Others need no search for containers of these."""
+"""Detection of C++ and Rust code. Processes without it are not searched for containers of these
+languages."""
 
 from __future__ import annotations
 
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
-MAX_SEARCHED = 1 << 26  # bytes of constants that are searched in all, some 100 ms
-PIECE = 1 << 20  # bytes that are searched at a time
-LONGEST = 16  # bytes of what is searched for, at most
+MAX_SEARCHED = 1 << 26  # most bytes of constants that are searched in total: about 100 ms
+PIECE = 1 << 20  # bytes searched at a time
+LONGEST = 16  # most bytes of a searched text
 
 _CPP = b"N10__cxxabiv1"
-"""In the names of C++'s classes of run-time type information, which are in the C++ library, shared
-or linked statically."""
+"""Text in the names of C++'s classes of run-time type information.
+These are in the C++ library, which may be shared or linked statically."""
 
 _RUST = b"/rustc/", b"library/std/src"
-"""In paths of Rust's standard library, which its messages of panics have."""
+"""Text in paths of Rust's standard library, which its panic messages contain."""
 
 
 class Languages(NamedTuple):
-    """Which languages' standard libraries are in the process."""
+    """The languages whose standard libraries are in the process."""
 
     cpp: bool
     rust: bool
 
 
 def find_languages(target: Target) -> Languages:
-    """The languages that the constants of mapped files show: what is readable only."""
+    """Return the languages that constants of mapped files show. Only read-only memory is
+    searched."""
     cpp = rust = False
     left = MAX_SEARCHED
     for region in target.regions():

@@ -1,7 +1,7 @@
-"""Words of blocks near the roots, in which containers' heads are looked for.
+"""Words of blocks near the roots, which are searched for heads of containers.
 
-A program's long-lived containers are mostly a few references away from a variable or a stack. So
-blocks are visited in the order of their distance, up to a limit that costs some 30 ms."""
+A program's long-lived containers are usually a few references away from a variable or a stack.
+Blocks are therefore visited by distance, up to a limit that costs about 30 ms."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from collections import deque
 from collections.abc import Iterator
 
 from findleaks.allocators.bulk import find_pointers
-from findleaks.stale_slots.heap_memory import HeapMemory, Words
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers
 from findleaks.target.base import Piece
 
-MAX_BLOCKS = 3_000  # that are visited
-MAX_BLOCK = 1 << 12  # bytes of a block that are read: what is behind is an array or a buffer
-FEW_WORDS = 64  # of a block: a loop over so many is faster than calls of the engine
+MAX_BLOCKS = 3_000  # most blocks that are visited
+MAX_BLOCK = 1 << 12  # most bytes of a block that are read: the rest is an array or a buffer
+FEW_WORDS = 64  # words of a block: for so few, a loop is faster than calls of the engine
 POLL = 256  # blocks between two polls for an interrupt
 
 
 class NearBlocks:
-    """Blocks by their distance from the roots. `referrers` has, for the start of each block that
-    was met, the address of the word that it was met by."""
+    """Blocks by their distance from the roots.
+    `referrers` maps the start of a visited block to the address of the word that refers to it."""
 
     def __init__(self, memory: HeapMemory) -> None:
         self._memory = memory
-        self._waiting: deque[tuple[int, int]] = deque()  # starts and sizes
+        self._waiting: deque[tuple[int, int]] = deque()  # starts and sizes of blocks to visit
         self.referrers: dict[int, int] = {}
 
-    def add(self, words: Words) -> None:
-        """Note the blocks that these words refer to, up to the limit."""
+    def add(self, words: HeapPointers) -> None:
+        """Add the blocks that these words refer to, up to the limit."""
         lookup, referrers = self._memory.block_at, self.referrers
         for address, value in zip(words.addresses, words.values):
             if len(referrers) >= MAX_BLOCKS:
@@ -40,8 +40,9 @@ class NearBlocks:
                     referrers[value] = address
                     self._waiting.append(block)
 
-    def visit(self) -> Iterator[Words]:
-        """The words of all blocks within the limit that were noted or are met from these."""
+    def visit(self) -> Iterator[HeapPointers]:
+        """Yield the words of all added blocks, and of the blocks that these refer to, up to the
+        limit."""
         memory, visited = self._memory, 0
         while self._waiting:
             start, size = self._waiting.popleft()
@@ -54,11 +55,11 @@ class NearBlocks:
                 self.add(words)
                 yield words
 
-    def _pointing(self, piece: Piece) -> Words:
-        """The words of a block that point into the heaps."""
+    def _pointing(self, piece: Piece) -> HeapPointers:
+        """Return the words of a block that point into the heaps."""
         memory = self._memory
         low, high, size = memory.low, memory.high, memory.size
         if len(piece.data) > FEW_WORDS * size:
-            return Words(piece, *find_pointers(memory.engine, piece, low, high))
+            return HeapPointers(piece, *find_pointers(memory.engine, piece, low, high))
         found = [(at, value) for at, value in enumerate(memory.arch.unpack(bytes(piece.data))) if low <= value < high]
-        return Words(piece, array("Q", [piece.address + at * size for at, _ in found]), [value for _, value in found])
+        return HeapPointers(piece, array("Q", [piece.address + at * size for at, _ in found]), [value for _, value in found])

@@ -1,9 +1,9 @@
-"""Slots of Rust's Vecs behind their last element, and of VecDeques outside their elements.
+"""Slots of Rust's Vec after the last element, and of VecDeque outside its elements.
 
 Sources: std 1.95 library/alloc/src/vec/mod.rs, raw_vec/mod.rs, collections/vec_deque/mod.rs. A Vec
-is {buffer, length}, a VecDeque {buffer, first element, length}; a buffer has a pointer and a
-capacity. rustc orders fields as it likes, and any structure with a pointer and two numbers may look
-the same. So only debug information makes sure, which also has the offsets."""
+is {buffer, length}; a VecDeque is {buffer, first element, length}; a buffer is a pointer and a
+capacity. rustc may reorder fields, and any structure with a pointer and two numbers may look the
+same. Only debug information, which contains the offsets, identifies them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.stale_slots.declared_types import standard_name
-from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, Storage, Words, wastes_little
+from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, HeapPointers, SequenceStorage, wastes_little
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 from findleaks.value_classes import NamedTuple
@@ -19,13 +19,13 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
 
-NEIGHBOURS = 3  # words on each side of the pointer, of which one is the capacity
+NEIGHBOURS = 3  # words on each side of the pointer that may be the capacity
 
 Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
-class _Head(NamedTuple):
-    """A head's fields: the storage, in elements of `each` bytes."""
+class _VectorHead(NamedTuple):
+    """The fields of a head. The storage is counted in elements of `each` bytes."""
 
     start: int
     capacity: int
@@ -34,12 +34,12 @@ class _Head(NamedTuple):
     each: int
 
 
-def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[Storage]:
-    """Vecs and VecDeques with heads among these words. `around` gives what is declared to contain a
-    word (DeclaredTypes.around).
+def find_vectors(memory: HeapMemory, words: HeapPointers, around: Around) -> Iterator[SequenceStorage]:
+    """Yield Vecs and VecDeques with heads among these words.
+    `around` yields the declarations that contain a word (DeclaredTypes.around).
 
-    An iterator that takes elements out (drain, retain) sets the length first, and owns the rest:
-    the caller has to make sure that no other word refers to the head or to the storage."""
+    An iterator that removes elements (drain, retain) sets the length first, and owns the rest: the
+    caller must check that no other word refers to the head or to the storage."""
     for address, value in zip(words.addresses, words.values):
         if not _may_be_buffer(memory, address, value):
             continue
@@ -49,7 +49,7 @@ def find_vectors(memory: HeapMemory, words: Words, around: Around) -> Iterator[S
             head = _read_head(memory, start, part, name) if name in ("Vec", "VecDeque") else None
             if head is not None and head.start == value:
                 whole = Range(head.start, head.start + head.capacity * head.each)
-                yield Storage(Range(start, start + part.size), [whole], _unused(head))
+                yield SequenceStorage(Range(start, start + part.size), [whole], _find_unused(head))
 
 
 def _may_be_buffer(memory: HeapMemory, address: int, value: int) -> bool:
@@ -61,24 +61,26 @@ def _may_be_buffer(memory: HeapMemory, address: int, value: int) -> bool:
     return any(0 < number <= block.size for number in near)
 
 
-def _read_head(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[_Head]:
-    """The fields of a Vec or VecDeque at `start`; None unless they fit each other and the block."""
+def _read_head(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[_VectorHead]:
+    """Return the fields of a Vec or VecDeque at `start`; None unless they fit each other and the
+    block."""
     element = part.element()
-    buffer, length = part.member("buf"), _number(memory, start, part, "len")
-    first = _number(memory, start, part, "head") if name == "VecDeque" else 0
+    buffer, length = part.member("buf"), _read_number(memory, start, part, "len")
+    first = _read_number(memory, start, part, "head") if name == "VecDeque" else 0
     if element is None or element.size <= 0 or buffer is None or length is None or first is None:
         return None
-    fields = _buffer(memory, start + buffer[0], buffer[1])
+    fields = _read_buffer(memory, start + buffer[0], buffer[1])
     block = memory.block_at(fields[0]) if fields is not None else None
     if fields is None or block is None:
         return None
-    found = _Head(fields[0], fields[1], first, length, element.size)
+    found = _VectorHead(fields[0], fields[1], first, length, element.size)
     fits = wastes_little(block.size, found.capacity * found.each, memory.size)
     return found if fits and length <= found.capacity and (first < found.capacity or first == 0) else None
 
 
-def _buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, int]]:
-    """The pointer and the capacity of a RawVec; since 1.83 they are in its member `inner`."""
+def _read_buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, int]]:
+    """Return the pointer and the capacity of a RawVec; since 1.83 they are in its member
+    `inner`."""
     inner = part.member("inner")
     if inner is not None:
         start, part = start + inner[0], inner[1]
@@ -89,13 +91,14 @@ def _buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, i
     return (words[0], words[1]) if words[0] is not None and words[1] is not None else None
 
 
-def _number(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[int]:
+def _read_number(memory: HeapMemory, start: int, part: Type, name: str) -> Optional[int]:
     found = part.member(name)
     return memory.word(start + found[0]) if found is not None and found[1].size == memory.size else None
 
 
-def _unused(head: _Head) -> list[Range]:
-    """The parts of the storage without elements. A VecDeque may continue at the start."""
+def _find_unused(head: _VectorHead) -> list[Range]:
+    """Return the parts of the storage without elements. The elements of a VecDeque may continue at
+    its start."""
     behind = head.first + head.length
     spans = [Range(head.first, min(behind, head.capacity)), Range(0, max(behind - head.capacity, 0))]
     free = subtract([Range(0, head.capacity)], [span for span in spans if span.end > span.start])

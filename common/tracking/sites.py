@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.arg_types import SizeRange
-from findleaks.audit.holders import Holders
+from findleaks.audit.owner_tree import OwnerTree
 from findleaks.engine.dominators import SHARED, node_root
 from findleaks.engine.terms import Kind, State
 from findleaks.injection.stub.stack_names import StackNames
@@ -187,7 +187,7 @@ def add_tallies(into: TrackedSite, other: TrackedSite) -> None:
     into.records += other.records
 
 
-def name_holders(session: Session, found: Sequence[TrackedSite], holders: Holders) -> None:
+def name_holders(session: Session, found: Sequence[TrackedSite], holders: OwnerTree) -> None:
     """Find the roots that hold the held blocks of these sites."""
     roots: dict[int, str] = {}
     for site in found:
@@ -198,7 +198,7 @@ def name_holders(session: Session, found: Sequence[TrackedSite], holders: Holder
         site.holders = [(label, count) for label, count in counts.most_common() if label][:MAX_HOLDERS]
 
 
-def _holder(index: int, holders: Holders, roots: dict[int, str]) -> str:
+def _holder(index: int, holders: OwnerTree, roots: dict[int, str]) -> str:
     """Return the label of the only root that leads to a block; "" if there is none."""
     passed: list[int] = []
     node: Optional[int] = index

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from findleaks.answers.verdict import assess_memory
-from findleaks.audit.diagnostics import result_warnings, target_warnings, trusted
+from findleaks.audit.diagnostics import is_trusted, result_warnings, target_warnings
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.formatting import printable
@@ -98,7 +98,7 @@ def _of_session(source: Source, session: Session) -> Row:
     warnings = [*target_warnings(session), *result_warnings(session), *accounting.warnings]
     return Row(
         source.core,
-        OK if trusted(session) and not target.lacks else PARTIAL,
+        OK if is_trusted(session) and not target.lacks else PARTIAL,
         program=printable(name),
         build_id=build_id,
         signal=_signal(target.signal),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.block_type import object_type
+from findleaks.audit.block_type import find_object_type
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number
@@ -70,7 +70,7 @@ class Shapes:
 
     def of(self, start: int, size: int, ring: bool, leads: bool) -> Shape:
         """The shape of the lost block at `start`. `leads`: other lost blocks hang from it."""
-        managed = object_type(self._session, self._blocks.find(start))
+        managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return Shape(managed, True, ring, ())
         name = stable_name(self._types.of_block(start, size))
@@ -140,7 +140,7 @@ class Shapes:
 
     def _child(self, start: int, size: int) -> str:
         """What a lost block is that another points to: its type, "text", or its size."""
-        managed = object_type(self._session, self._blocks.find(start))
+        managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return managed
         words = self._memory.words(start, 1) if size >= self._memory.size else None

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.leak_groups import hint_of, lost_groups
+from findleaks.audit.leak_groups import find_hint, group_leaked_blocks
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind
 from findleaks.session import Session
@@ -38,7 +38,7 @@ _Key = tuple[int, int, bool]
 def leak_sums(session: Session, program: str) -> list[LeakSum]:
     """The definite leaks of a core by signature, most bytes first."""
     graph = session.graph()
-    groups = [group for group in lost_groups(session, graph) if group.kind == Kind.DEFINITE]
+    groups = [group for group in group_leaked_blocks(session, graph) if group.kind == Kind.DEFINITE]
     sums: dict[str, LeakSum] = {}
     for size, cluster in varying(clusters(list(_leaders(session, graph, groups))), SIZES):
         one = _summed(session, program, size, cluster)
@@ -122,7 +122,7 @@ def _summed(session: Session, program: str, size: int, cluster: Cluster) -> Leak
     return LeakSum(
         signature=signature_of(program, cluster.label, size, cluster.words),
         what=described(cluster.label, size, cluster.ring, cluster.words),
-        hint=hint_of(session, first, known.size(known.find(first))) if not cluster.label or cluster.label.startswith(TEXT_LABEL) else "",
+        hint=find_hint(session, first, known.size(known.find(first))) if not cluster.label or cluster.label.startswith(TEXT_LABEL) else "",
         leaks=leaks,
         blocks=blocks,
         bytes=held,

@@ -48,8 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def measure(core: str) -> dict[str, Any]:
     """Each part once: the same calls that the command makes."""
-    from findleaks.audit.pages import areas, trimmable
-    from findleaks.audit.residency import residency
+    from findleaks.audit.pages import predict_released_bytes, read_areas
+    from findleaks.audit.residency import read_residency
     from findleaks.report.heapmap.cells import Picture
     from findleaks.report.heapmap.html import render_html
     from findleaks.session import Session
@@ -65,9 +65,9 @@ def measure(core: str) -> dict[str, Any]:
         figures[name] = {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}
         return made
 
-    known = part("residency", lambda: residency(session))
-    found = part("pages", lambda: areas(session, known))
-    part("malloc_trim", lambda: [trimmable(session, one, known) for one in session.directory.allocators])
+    known = part("residency", lambda: read_residency(session))
+    found = part("pages", lambda: read_areas(session, known))
+    part("malloc_trim", lambda: [predict_released_bytes(session, one, known) for one in session.directory.allocators])
     text = part("page", lambda: render_html(session, Picture("bench", found, known, session.target.arch.page)))
     figures["html"] = len(text)
     figures["blocks"] = blocks

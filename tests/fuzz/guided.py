@@ -182,7 +182,7 @@ def rows(data: bytes) -> None:
 
 def side_file(data: bytes) -> None:
     with _file(data) as path:
-        residency.read(path, Resident({BIAS: bytes(8192)}))
+        residency.read_residency_file(path, Resident({BIAS: bytes(8192)}))
 
 
 def names(data: bytes) -> None:
@@ -208,7 +208,7 @@ READERS: Mapping[str, Reader] = {
     "residency": Reader(side_file, (FindleaksError,), lambda folder: [_side_file(folder)]),
     "note": Reader(lambda data: snapshot_note.decode_note(memoryview(data), 4096), (snapshot_note.Damaged,), lambda folder: [bytes(200)]),
     "suppressions": Reader(
-        lambda data: suppressions.parse(data.decode("utf-8", "replace"), "file"),
+        lambda data: suppressions.parse_rules(data.decode("utf-8", "replace"), "file"),
         (FindleaksError,),
         lambda folder: [b"leak:*x*\ntype:std::*\nsize:16-4k\n# c\n"],
     ),
@@ -267,7 +267,7 @@ class Resident(fake.FakeTarget):
 
 
 def _side_file(folder: Path) -> bytes:
-    residency.save(Session(Resident({BIAS: bytes(8192)})), str(folder / "one.residency"))
+    residency.save_residency(Session(Resident({BIAS: bytes(8192)})), str(folder / "one.residency"))
     return (folder / "one.residency").read_bytes()
 
 

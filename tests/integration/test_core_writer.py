@@ -117,7 +117,7 @@ def excluded(answer: Any, at: int) -> Any:
         for finding in one.get("findings", ()):
             if finding.get("evidence", {}).get("trusted"):
                 finding["evidence"]["trusted"] = False
-                finding["text"] += " Memory is missing or corrupt: what is called leaked may be referenced from there."
+                finding["text"] += " Memory is missing or corrupt: these blocks may be referenced from there."
     return made
 
 

@@ -19,7 +19,7 @@ from cores import Running
 Ask = Callable[..., str]
 STOPS = {gdb: ["break grown", "run"], lldb: ["breakpoint set -n grown", "run"]}
 GO_ON = "continue"
-HELD = r"held by g_sessions \(grows, data\): linked list, {:,} → {:,} nodes"
+HELD = r"retained by g_sessions \(grows, data\): linked list, {:,} → {:,} nodes"
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
     assert "--every needs a process that runs" in output and "--count needs --every" in output
     assert "/nowhere/at/all/x: the snapshot cannot be written: no such file or directory" in output
     assert len(re.findall(r"names of\s+snapshots\s+taken\s+there\s+before", output)) == 1
-    assert "What grew between snapshots" in output and "Keep what the commands say" in output
+    assert "Growth between snapshots" in output and "Save the results of the commands" in output
     assert "Traceback" not in output
 
 

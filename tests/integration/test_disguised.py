@@ -77,7 +77,7 @@ def test_block_by_block(program: Path, tmp_path: Path, kind: str) -> None:
 def test_tags_in_low_bits(program: Path, tmp_path: Path) -> None:
     """Pointers with tags from 0 to 15 refer to places inside the blocks: it is one convention."""
     said, text = check(program, tmp_path, "low")
-    assert said["conventions"] == [] and "are held by pointers with tags in their low bits" in " ".join(text.split())
+    assert said["conventions"] == [] and "are referenced by pointers with tags in the low bits" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("kind", mark_matrix_except(NOISE, "none", "noise-random"))

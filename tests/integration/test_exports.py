@@ -150,7 +150,7 @@ def test_retained_trees_add_up(core: Path, tmp_path: Path) -> None:
         held[stack[0]] += values[1]
     expected = {root["name"]: root["retained_bytes"] for root in answer["roots"]}
     if answer["shared"]["retained_bytes"]:
-        expected["held by several roots"] = answer["shared"]["retained_bytes"]
+        expected["retained by several roots"] = answer["shared"]["retained_bytes"]
     assert held == expected and sum(held.values()) == answer["total"]["bytes"]
     assert any(len(stack) > 2 for stack in samples)
     one = max(expected, key=lambda name: expected[name])

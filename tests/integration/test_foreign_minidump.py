@@ -60,7 +60,7 @@ def test_every_block_of_a_core_as_a_minidump(tmp_path: Path, flags: int, machine
     assert verdict.perfect, str(verdict)
     assert verdict.compared > 4000
     (warning,) = (one for one in warnings if "not on this machine" not in one)
-    assert warning == "the vector registers beyond 128 bits are not known: blocks that only they point to count as lost"
+    assert warning == "the vector registers beyond 128 bits are unknown: blocks that only these registers refer to are reported as leaked"
 
 
 @pytest.mark.matrix

@@ -38,7 +38,7 @@ def test_one_map_of_two_runs_of_a_cpp_program(map_program: Path, tmp_path: Path,
         after, last = nodes(two.round(FIRST + MORE)), two.core("two", 1)
     answer, text = compared(first, last)
     headline = text.splitlines()[0]
-    assert f"held by g_registry (growth, data) → Registry.sessions: std::map, {before:,} → {after:,} nodes" in " ".join(text.split())
+    assert f"retained by g_registry (growth, data) → Registry.sessions: std::map, {before:,} → {after:,} nodes" in " ".join(text.split())
     assert headline.startswith("several processes of growth (build-id ")
     row = answer["grown"][0]
     assert (row["what"], row["name"], row["delta"] > 20_000 * 40) == ("root", "g_registry (growth, data)", True)
@@ -102,7 +102,7 @@ def test_a_dictionary_of_a_python_module(tmp_path: Path) -> None:
     row = answer["grown"][0]
     assert row["name"].startswith("__main__.sessions (")
     assert row["counts"][1] - row["counts"][0] == pytest.approx(5 * MORE, rel=0.1)  # an object, its attributes, a list, a text, a key
-    assert "held by __main__.sessions (" in " ".join(text.split()).partition(" BEFORE ")[0]
+    assert "retained by __main__.sessions (" in " ".join(text.split()).partition(" BEFORE ")[0]
     (objects,) = answer["objects"]
     assert objects["runtime"] == "CPython"
     counts = {one["name"]: one["counts"] for one in objects["types"]}
@@ -130,7 +130,7 @@ def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
     assert objects["counts"][1] - objects["counts"][0] == 3 * MORE  # the session, its Hash, its note
     native = row["delta"] - (objects["bytes"][1] - objects["bytes"][0])
     assert MORE * 120 < native < MORE * 200  # each text is of some 130 characters
-    assert f"held by Store::SESSIONS (Ruby variable): Array, {FIRST:,} → {FIRST + MORE:,} elements" in " ".join(text.split())
+    assert f"retained by Store::SESSIONS (Ruby variable): Array, {FIRST:,} → {FIRST + MORE:,} elements" in " ".join(text.split())
     assert " of Ruby's heap in 6,001 → 66,001 objects." in " ".join(text.split())
     heap = next(row for row in answer["grown"] if row["name"].startswith("Ruby heap pages"))
     assert abs(heap["delta"]) < MORE * 40, "the objects are the variable's"

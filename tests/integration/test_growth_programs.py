@@ -64,7 +64,7 @@ def test_jvm_whose_threads_come_and_go(tmp_path: Path) -> None:
     assert row["name"].endswith(": kept")
     assert row["delta"] > answer["total"]["delta"] / 2 > 1 << 20
     assert ": free and not returned, " in first_line(text)
-    assert "  1. No leak: the allocator keeps free memory, + " in text
+    assert "  1. Not a leak: the allocator keeps free memory, + " in text
     assert not any(row["what"] == "lost" and row["delta"] > 64 << 10 for row in answer["grown"])
 
 
@@ -114,4 +114,4 @@ def test_redis_whose_keys_are_never_deleted_grows(tmp_path: Path) -> None:
     assert (row["what"], row["trend"]) == ("root", "growing")
     assert row["delta"] > 4 * 4000 * 100
     assert "still growing at the end" in first_line(text)
-    assert "held by server (" in first_line(text)
+    assert "retained by server (" in first_line(text)

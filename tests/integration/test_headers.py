@@ -50,7 +50,7 @@ def test_block_by_block(program: Path, tmp_path: Path, header: str) -> None:
     total = {"blocks": len(held), "bytes": sum(r.usable for r in held)}
     assert said["held"] == total
     assert said["conventions"] == [{"offset": int(header), "sizes": None, "heuristic": None, **total}]
-    assert f"403 blocks ({total['bytes'] / 1024:.0f} KiB) carry a header of {header} B of the program's own" in findleaks("find", core)
+    assert f"403 blocks ({total['bytes'] / 1024:.0f} KiB) have a header of {header} B that the program added" in findleaks("find", core)
 
 
 def test_the_twin_and_memcheck_s_rules(program: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from stepping import Stepped
 from truth import PROGRAMS
 
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.audit.diagnostics import trusted
+from findleaks.audit.diagnostics import is_trusted
 from findleaks.commands import verify
 from findleaks.engine.terms import Kind
 from findleaks.session import Session
@@ -50,7 +50,7 @@ def wrong(session: Session) -> list[str]:
     graph = session.graph()
     lost = {kind.name: graph.totals(kind).blocks for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE)}
     found = [f"{count} {name}" for name, count in lost.items() if count]
-    if not trusted(session):
+    if not is_trusted(session):
         found += ["not trusted", *(problem.what for problem in session.directory.problems)]
     result = verify.verify.run(session, argparse.Namespace(allocator=None, limit=10))
     if result.status:
@@ -181,7 +181,7 @@ def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
         session = stepped.session()
         said = [problem for problem in session.directory.problems if "AAAAAAAA" in problem.what]
         assert len(said) == 1 and said[0].corrupt and session.directory.half_changed
-        assert not trusted(session)
+        assert not is_trusted(session)
         session.close()
 
 

@@ -92,7 +92,7 @@ def test_each_reference_has_a_name(running: cores.Running, own_core: Path, pictu
 def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) -> None:
     """And how much was read; only where blocks are reported as leaked that it may refer to."""
     unreadable = [{"what": "io_uring descriptor", "count": 1}] if rings(running) else []
-    sentence = "the process has 1 io_uring descriptor: pointers that the kernel keeps there cannot be read; "
+    sentence = "the process has 1 io_uring descriptor: the pointers that the kernel stores for them cannot be read; "
     for where in (["--pid", str(running.pid)], [str(own_core)]):
         for command in ("find", "verdict"):
             found = json.loads(ran(command, "--json", *where).stdout)

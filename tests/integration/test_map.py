@@ -117,7 +117,7 @@ def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tu
     core, _ = kernel_core
     side = saved[1]
     refused = findleaks("map", "--residency", str(side), str(core))
-    assert "is of process" in refused and "not used" in refused and len(refused.strip().splitlines()) == 1
+    assert "belongs to process" in refused and "but the target is process" in refused and len(refused.strip().splitlines()) == 1
     (tmp_path / "core").symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
     answer = mapped(str(tmp_path / "core"))  # found beside the core, it is left out and named, and the core's own holes serve
@@ -189,7 +189,7 @@ def test_bad_words(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
     assert "cannot be written" in findleaks("map", core, "-o", str(tmp_path / "no" / "map.svg"))
     assert "nothing to save" in findleaks("map", str(_whole(core, tmp_path)), "--save-residency", str(tmp_path / "x"))
     (tmp_path / "text").write_text("hello\n")
-    assert "no file of residency" in findleaks("map", core, "--residency", str(tmp_path / "text"))
+    assert "not a residency file" in findleaks("map", core, "--residency", str(tmp_path / "text"))
 
 
 def _whole(core: str, folder: Path) -> Path:

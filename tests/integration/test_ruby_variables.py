@@ -107,7 +107,7 @@ def test_the_one_that_grows_is_named_first(moments: dict[str, Moment], name: str
     (objects,) = [part for part in row["inside"] if part["what"] == "objects"]
     assert objects["counts"][1] - objects["counts"][0] == MORE
     headline = " ".join(text.split()).partition(" BEFORE ")[0]
-    assert f"held by {name} (Ruby variable): {what}, {before:,} → {after:,} {unit}" in headline
+    assert f"retained by {name} (Ruby variable): {what}, {before:,} → {after:,} {unit}" in headline
     # glibc may keep what the collector freed.
     others = [other["name"] for other in answer["grown"][1:] if other["delta"] > row["delta"] / 4]
     assert [other for other in others if "glibc" not in other] == []

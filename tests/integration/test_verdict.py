@@ -23,7 +23,7 @@ from verdicts import anonymous, build, finding, given_back, near, reported, resi
 
 from cores import Running
 from findleaks import commands
-from findleaks.audit.residency import save
+from findleaks.audit.residency import save_residency
 from findleaks.session import Session
 from findleaks.target.copied import attach
 
@@ -323,7 +323,7 @@ def test_gcore_does_not_tell_what_was_resident(program: Path, tmp_path: Path) ->
     with running(program, tmp_path / "run", (LOST, KEPT, 0)) as run:
         live = verdict("--pid", str(run.pid))
         with attach(run.pid) as target:
-            save(Session(target), str(side))
+            save_residency(Session(target), str(side))
         core = str(run.gcore())
     found = verdict(core)
     assert (found["resident"], found["residency"]) == (None, "unknown")

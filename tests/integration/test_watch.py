@@ -20,7 +20,7 @@ from cores import Running
 EVERY = 2.0
 MAX_SECONDS = 1.0
 """From a key to the end: far less than to the next moment."""
-TABLE = r"held by g_sessions \(grows, data\): linked list, 4,000 → 8,000 nodes"
+TABLE = r"retained by g_sessions \(grows, data\): linked list, 4,000 → 8,000 nodes"
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_tables_follow_one_another_in_a_pipe(running: Running) -> None:
         assert "the first comparison follows in 0.2 s" in started.line() + started.line()
         started.until("nothing grows")
         go_on(running)
-        assert "linked list, 4,000 → 8,000 nodes" in started.until("held by g_sessions")
+        assert "linked list, 4,000 → 8,000 nodes" in started.until("retained by g_sessions")
         started.interrupt()
         out, errors, status = started.ended()
     assert (errors, status) == ("", 0)

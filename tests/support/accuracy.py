@@ -45,7 +45,7 @@ def check(
             verdict = evidence.explain(verdict, records, blocks, core or running.kernel_core(), own_files(program))
     assert verdict.perfect, str(verdict)
     # Its own mappings are the only thing about which findleaks may have doubts.
-    assert [warning for warning in warnings if "belongs to no known allocator" not in warning] == []
+    assert [warning for warning in warnings if "is unattributed" not in warning] == []
     if core is not None:
         if as_compared.perfect:
             assert truth.compare_leaders(records, core)[:5] == []

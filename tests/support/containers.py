@@ -10,8 +10,8 @@ from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
 from findleaks.audit.containers import Container
-from findleaks.audit.containers.reader import Reader
-from findleaks.audit.containers.recognise import found_in
+from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.containers.recognise import find_containers
 from findleaks.engine.contract import Engine
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
@@ -62,9 +62,9 @@ class Building:
 
     def found(self, start: int, count: int, engine: Engine | None = None) -> list[Container]:
         """The containers in the owner of `count` words at `start`."""
-        reader = Reader(self.session(engine))
+        reader = ContainerReader(self.session(engine))
         words = {start + 8 * n: self.get(start + 8 * n) for n in range(count)}
-        return found_in(reader, {address: value for address, value in words.items() if reader.place(value) is not None})
+        return find_containers(reader, {address: value for address, value in words.items() if reader.place(value) is not None})
 
     def map(self, head: int, count: int, size: int = 56, seed: int = 1) -> list[int]:
         """libstdc++'s std::map of `count` nodes with its object at `head`, as a red-black tree that is balanced; its nodes in order."""

@@ -107,7 +107,7 @@ def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] 
         if verdict.held:
             file = next(file for file in programs[name].files if file.name.startswith("truth") or file.name.startswith("musl"))
             verdict = evidence.explain(verdict, records, blocks, made.core, own_files(file))
-        doubts = [one for one in warnings if "not on this machine" not in one and "belongs to no known allocator" not in one]
+        doubts = [one for one in warnings if "not on this machine" not in one and "is unattributed" not in one]
         if not verdict.perfect or doubts:
             sentences.append(f"{name}: {verdict}, {doubts}")
     assert not sentences, "\n".join(sentences)

@@ -275,7 +275,7 @@ def _watched(asked: Asked, commands: Sequence[Sequence[str]]) -> str:
 
     cli._open = opened_once  # type: ignore[assignment]
     triage.examined = examined  # type: ignore[assignment]
-    debugger_session.unexpected = unexpected
+    debugger_session.describe_internal_error = unexpected
     for words in commands:
         line = asked.line(words)
         made = [Path(word) for before, word in zip(line, line[1:]) if before == "-o" and word != str(asked.page)]

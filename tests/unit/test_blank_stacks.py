@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fake import FakeTarget, thread
 
-from findleaks.audit.diagnostics import STACK_LOOK, blank_stacks
+from findleaks.audit.diagnostics import STACK_LOOK, find_blank_stacks
 
 ONE, TWO, THREE = 0x10000, 0x40000, 0x800000
 
@@ -15,9 +15,9 @@ def test_stacks_of_zeros_are_named() -> None:
         {ONE: full, TWO: bytes(0x1000)},
         threads=[thread(1, sp=ONE + 0x400), thread(2, sp=TWO + 0x400), thread(3, sp=THREE), thread(4, sp=ONE + 0xF00)],
     )
-    assert blank_stacks(target) == [2, 4]  # of 3 nothing is there, which is reported elsewhere
+    assert find_blank_stacks(target) == [2, 4]  # of 3 nothing is there, which is reported elsewhere
 
 
 def test_only_so_much_is_looked_at() -> None:
     target = FakeTarget({ONE: bytes(STACK_LOOK + 0x1000) + b"\1"}, threads=[thread(1, sp=ONE)])
-    assert blank_stacks(target) == [1]
+    assert find_blank_stacks(target) == [1]

@@ -302,10 +302,10 @@ def test_classes_that_are_not_what_the_heaps_hold_are_reported() -> None:
     made = Counting(HEAP, HEAP + 0x100000, blocks_of(HEAP, CACHES), wrong, ARENAS)
     warnings = run_json(opened(made))["warnings"]
     assert warnings[0] == (
-        "counting 3.1 counts 33 blocks in use (45,728 bytes), its heaps hold 32 (45,696 bytes): the size classes are off by as much"
+        "counting 3.1: the size classes have 33 blocks in use (45,728 bytes), the heaps 32 (45,696 bytes): one of the two is wrong"
     )
-    assert warnings[1] == "counting 3.1: in use are 45,696 bytes by arena, and 45,728 by size class"
-    assert run(opened(made))[1].splitlines()[-1].startswith("warning: counting 3.1: in use are")
+    assert warnings[1] == "counting 3.1: the arenas have 45,696 bytes in use, the size classes 45,728"
+    assert run(opened(made))[1].splitlines()[-1].startswith("warning: counting 3.1: the arenas have")
 
 
 def test_what_comes_next_can_be_typed() -> None:

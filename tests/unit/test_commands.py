@@ -13,7 +13,7 @@ from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
 from findleaks import session as sessions
-from findleaks.arg_types import SizeRange, size_range, size_word
+from findleaks.arg_types import SizeRange, parse_size, parse_size_range
 from findleaks.audit.address_info import Describer
 from findleaks.audit.block_rows import BlockRows
 from findleaks.block_types import Types
@@ -292,7 +292,7 @@ def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch)
         target = FakeTarget({HEAP: bytes(heap), DATA: words(8, _0=HEAP)})
         made = session(target, [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 0x700), Listed(HEAP + 0x800, 16)])])
         monkeypatch.setattr(target, "read", lambda *_: pytest.fail("a whole block was read"))
-        monkeypatch.setattr("findleaks.audit.address_info.hint_of", lambda *_: "")
+        monkeypatch.setattr("findleaks.audit.address_info.find_hint", lambda *_: "")
         monkeypatch.setattr(Types, "of_block", lambda *_: "")
         step = run_json(made, "path", hex(HEAP + 0x800))["path"][1]
         assert (step["address"], step["interior"]) == (hex(HEAP + (0x100 if interior else at)), interior)
@@ -361,12 +361,12 @@ def test_gdb_style_options(made: Session) -> None:
 
 
 def test_sizes() -> None:
-    assert (size_word("64k"), size_word("1.5MiB"), size_word("0x10")) == (65536, 1572864, 16)
-    assert (size_word("08"), size_word("010k")) == (8, 10 << 10)
-    assert size_range("16-64") == SizeRange(16, 64)
-    assert size_range("48") == SizeRange(48, 48)
-    assert size_range("4k-").low == 4096
-    assert size_range("-64") == SizeRange(0, 64)
+    assert (parse_size("64k"), parse_size("1.5MiB"), parse_size("0x10")) == (65536, 1572864, 16)
+    assert (parse_size("08"), parse_size("010k")) == (8, 10 << 10)
+    assert parse_size_range("16-64") == SizeRange(16, 64)
+    assert parse_size_range("48") == SizeRange(48, 48)
+    assert parse_size_range("4k-").low == 4096
+    assert parse_size_range("-64") == SizeRange(0, 64)
 
 
 @pytest.mark.parametrize(

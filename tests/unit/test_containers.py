@@ -70,7 +70,7 @@ def test_a_map_that_says_a_wrong_count(engine: Engine) -> None:
     made.put(OWNER + 40, 1 << 60)
     found = only(made, engine)
     assert found.length == 50
-    assert found.problem == f"it says that it has {1 << 60:,} nodes, but 50 hang in it"
+    assert found.problem == f"its header counts {1 << 60:,} nodes, but 50 are linked"
 
 
 def test_a_node_with_a_wrong_parent_is_left_out_with_what_hangs_from_it(engine: Engine) -> None:
@@ -149,7 +149,7 @@ def test_an_unordered_map_with_a_wrong_count(engine: Engine) -> None:
     made = Building()
     made.unordered(OWNER, 5)
     made.put(OWNER + 24, 6)
-    assert only(made, engine).problem == "it says that it has 6 elements, but 5 are in it"
+    assert only(made, engine).problem == "its header counts 6 elements, but 5 are linked"
 
 
 @pytest.mark.parametrize("link", [0, 8, 24, 40])
@@ -195,7 +195,7 @@ def test_a_ring_whose_way_back_is_broken(engine: Engine) -> None:
     made = Building()
     nodes = made.ring(OWNER, 9, 32, 0)
     made.put(nodes[4] + 8, nodes[7])
-    assert only(made, engine).problem == f"node {nodes[4]:#x} has {nodes[7]:#x} as the one before it, which is {nodes[3]:#x}"
+    assert only(made, engine).problem == f"the back link of node {nodes[4]:#x} is {nodes[7]:#x} instead of {nodes[3]:#x}"
 
 
 def test_a_ring_that_is_cut(engine: Engine) -> None:
@@ -265,11 +265,11 @@ def test_chains_that_run_into_each_other_or_themselves(engine: Engine) -> None:
     made.put(OWNER, table)
     made.put(chains[1][-1] + 8, chains[2][5])
     found = only(made, engine, 1)
-    assert (found.what, found.length, found.problem) == ("hash table", 40, "chains run into each other")
+    assert (found.what, found.length, found.problem) == ("hash table", 40, "two chains share nodes")
     made.put(chains[1][-1] + 8, chains[1][2])
     found = only(made, engine, 1)
     assert found.length == 40
-    assert found.problem.startswith("a chain runs into itself: more than")
+    assert found.problem.startswith("a chain forms a cycle: more than")
 
 
 def test_a_table_as_large_as_its_nodes(engine: Engine) -> None:

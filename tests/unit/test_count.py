@@ -14,7 +14,7 @@ from findleaks.commands.count import breakpoint_host, wanted
 from findleaks.commands.count_text import CountResult
 from findleaks.counting.counter import Counter, StackCount, Table
 from findleaks.errors import TargetError, UsageError
-from findleaks.gdb_subprocess import without_pid
+from findleaks.gdb_subprocess import drop_pid_option
 from findleaks.injection.stub.unwind_cache import UnwindCache
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.target.arch import AARCH64, X86_64, Arch
@@ -171,9 +171,9 @@ def test_wanted() -> None:
 
 
 def test_words_for_gdb() -> None:
-    assert without_pid(["f", "--pid", "12", "--for", "1"]) == ["f", "--for", "1"]
-    assert without_pid(["--pid=12", "f"]) == ["f"]
-    assert without_pid(["f", "-pid", "12"]) == ["f"]
+    assert drop_pid_option(["f", "--pid", "12", "--for", "1"]) == ["f", "--for", "1"]
+    assert drop_pid_option(["--pid=12", "f"]) == ["f"]
+    assert drop_pid_option(["f", "-pid", "12"]) == ["f"]
 
 
 def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findleaks import commands
-from findleaks.audit.owner import Owner, Sort
+from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.commands import Command, Invocation
-from findleaks.debugger_session import unexpected
+from findleaks.debugger_session import describe_internal_error
 from findleaks.errors import FindleaksError
 from findleaks.escaping import Markup, json_line, visible
 from findleaks.formatting import printable, table, wrapped
@@ -126,7 +126,7 @@ def test_only_marks_of_our_own_have_colours() -> None:
 
 def test_errors_and_progress() -> None:
     assert str(FindleaksError(f"{NAME}: gone")) == f"{SHOWN}: gone"
-    assert "\x1b" not in str(FindleaksError(unexpected("findleaks", ["find"], ValueError(NAME))))
+    assert "\x1b" not in str(FindleaksError(describe_internal_error("findleaks", ["find"], ValueError(NAME))))
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -144,15 +144,15 @@ def test_errors_and_progress() -> None:
     "name", ["cache", "a b", "std::map<int, Foo>::empty()", "x; reboot", "main thread's stack", "x'; reboot; '", "a\\x1b"]
 )
 def test_a_root_is_suggested_by_its_name(name: str) -> None:
-    owner = Owner(Sort.VARIABLE, name, ranges=[Range(0x5000, 0x5008)])
+    owner = Owner(OwnerSort.VARIABLE, name, ranges=[Range(0x5000, 0x5008)])
     assert owner.word == name
     assert shlex.split(shell_quoted(name)) == shlex.split(for_debugger(shell_quoted(name))) == [name]
 
 
 @pytest.mark.parametrize("name", ["x`reboot`", "$_shell(reboot)", "(exit(1))", "&x", "*x", "--lost", ""])
 def test_a_root_whose_name_would_do_something_is_suggested_by_its_address(name: str) -> None:
-    assert Owner(Sort.VARIABLE, name, ranges=[Range(0x5000, 0x5008)]).word == "0x5000"
-    assert Owner(Sort.REGISTERS, name, words=[(1, 2)]).word == ""
+    assert Owner(OwnerSort.VARIABLE, name, ranges=[Range(0x5000, 0x5008)]).word == "0x5000"
+    assert Owner(OwnerSort.REGISTERS, name, words=[(1, 2)]).word == ""
 
 
 def test_a_carriage_return_in_a_name_makes_no_mapping() -> None:

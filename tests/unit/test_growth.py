@@ -52,11 +52,11 @@ def test_the_innermost_part_that_explains_it_is_named() -> None:
         return [root("g_shop", size + 2), *parts, container("g_shop", "Shop.cart → Cart.items", size, nodes), root("g_other", 7)]
 
     found = growth(moment(3, 1000), moment(9, 3000))
-    assert labels(found) == ["held by g_shop → Shop.cart → Cart.items: std::map, 1,000 → 3,000 nodes"]
+    assert labels(found) == ["retained by g_shop → Shop.cart → Cart.items: std::map, 1,000 → 3,000 nodes"]
     assert (found.rows[0].series.delta, found.rows[0].per_hour and found.rows[0].per_hour.slope) == (6 * MIB, 6 * MIB)
     assert headline(found) == (
         "shop (build-id 01234567…): + 6.0 MiB resident in 60 min; what grew most: + 6.0 MiB, + 6.0 MiB an hour, "
-        "held by g_shop → Shop.cart → Cart.items: std::map, 1,000 → 3,000 nodes"
+        "retained by g_shop → Shop.cart → Cart.items: std::map, 1,000 → 3,000 nodes"
     )
 
 
@@ -72,9 +72,9 @@ def test_a_root_of_which_two_fields_grow_is_divided() -> None:
 
     found = growth(moment(1, 1, 2), moment(5, 3, 2.25))
     assert labels(found) == [
-        "held by g_shop → Shop.carts: std::map, 100 → 500 nodes",
-        "held by g_shop → Shop.names → +0x8, 0 → 2 blocks",
-        "held by g_shop, the rest, 2 blocks",
+        "retained by g_shop → Shop.carts: std::map, 100 → 500 nodes",
+        "retained by g_shop → Shop.names → +0x8, 0 → 2 blocks",
+        "retained by g_shop, the rest, 2 blocks",
     ]
     assert [row.series.delta for row in found.rows] == [4 * MIB, 2 * MIB, MIB // 4]
     assert sum(row.series.delta for row in found.rows) == found.total.series.delta
@@ -85,16 +85,16 @@ def test_a_field_that_was_not_listed_is_unknown_and_not_nothing() -> None:
     """`roots` lists the fields of the largest roots only."""
     small = [root("g_shop", 3)]
     found = growth(small, [root("g_shop", 4), field("g_shop", "Shop.carts", 3.5)])
-    assert labels(found) == ["held by g_shop, 3 → 4 blocks"]  # the field may have had 3 MiB before
+    assert labels(found) == ["retained by g_shop, 3 → 4 blocks"]  # the field may have had 3 MiB before
     (series,) = [one for key, one in found.series.items() if key[0] == "field"]
     assert (series.bytes, series.delta) == ([None, int(3.5 * MIB)], 0)
     found = growth(small, [root("g_shop", 40), field("g_shop", "Shop.carts", 39), container("g_shop", "Shop.carts", 39, 500)])
-    assert labels(found) == ["held by g_shop → Shop.carts: std::map, 500 nodes"]  # it had 3 MiB at most
+    assert labels(found) == ["retained by g_shop → Shop.carts: std::map, 500 nodes"]  # it had 3 MiB at most
 
 
 def test_a_field_of_a_root_that_was_not_there_was_nothing() -> None:
     found = growth([root("g_other", 1)], [root("g_other", 1), root("g_shop", 4), field("g_shop", "Shop.carts", 4, 9)])
-    assert labels(found) == ["held by g_shop → Shop.carts, 0 → 9 blocks"]
+    assert labels(found) == ["retained by g_shop → Shop.carts, 0 → 9 blocks"]
 
 
 def handles(count: int, size: float) -> Figure:
@@ -109,7 +109,7 @@ def test_handles_are_named_rather_than_what_holds_their_blocks() -> None:
     found = growth(moment(1, 1), moment(9, 1.5))
     assert labels(found) == ["V8's handle-scope blocks (isolate 1), 1,000 → 9,000 handles"]
     found = growth(moment(1, 1), moment(9, 7))
-    assert labels(found) == ["V8's handle-scope blocks (isolate 1), 1,000 → 9,000 handles", "held by several roots, the rest"]
+    assert labels(found) == ["V8's handle-scope blocks (isolate 1), 1,000 → 9,000 handles", "retained by several roots, the rest"]
     assert [row.series.delta for row in found.rows if row.trend is not Trend.FLAT] == [8 * MIB, 6 * MIB]
 
 
@@ -135,7 +135,7 @@ def test_native_memory_of_a_runtimes_types() -> None:
 def test_lost_from_nothing() -> None:
     found = growth([root("g", 5)], [root("g", 5), Figure("lost", "64 B", 40_000, 40_000 * 64, "definite", '"GET /"')])
     assert labels(found) == ['leaked: 64 B, e.g. "GET /", 0 → 40,000 blocks']
-    assert "  1. Lost, and growing: nothing refers to it, + 2.4 MiB an hour: leaked" in "\n".join(lines(found))
+    assert "  1. Leaked, and growing: nothing refers to it, + 2.4 MiB an hour: leaked" in "\n".join(lines(found))
 
 
 def kept(values: Sequence[float], growing: Optional[Sequence[float]] = None) -> Growth:
@@ -150,7 +150,7 @@ def test_free_memory_that_is_kept_is_no_leak() -> None:
     assert labels(found) == ["glibc 2.36: free and not returned, 3 arenas"]
     assert headline(found).endswith("an hour, glibc 2.36: free and not returned, 3 arenas; still growing at the end")
     said = "\n".join(lines(found))
-    assert "  1. No leak: the allocator keeps free memory, + 10 MiB an hour (Theil–Sen; + 10 MiB to + 10 MiB)" in said
+    assert "  1. Not a leak: the allocator keeps free memory, + 10 MiB an hour (Theil–Sen; + 10 MiB to + 10 MiB)" in said
 
 
 def test_nothing_grows() -> None:
@@ -173,9 +173,9 @@ def test_a_saw_tooth() -> None:
 
 def test_growth_is_named_before_a_larger_saw_tooth() -> None:
     found = kept([1, 40, 70, 1, 40, 70, 1, 40, 70], growing=[1 + at for at in range(9)])
-    assert "what grew most: + 8.0 MiB, + 1.0 MiB an hour, held by g, 1 → 9 blocks; still growing at the end" in headline(found)
+    assert "what grew most: + 8.0 MiB, + 1.0 MiB an hour, retained by g, 1 → 9 blocks; still growing at the end" in headline(found)
     trends = {label(row): row.trend for row in found.rows}
-    assert trends == {"held by g, 1 → 9 blocks": Trend.GROWING, "glibc 2.36: free and not returned, 3 arenas": Trend.SAWTOOTH}
+    assert trends == {"retained by g, 1 → 9 blocks": Trend.GROWING, "glibc 2.36: free and not returned, 3 arenas": Trend.SAWTOOTH}
 
 
 def test_pages_of_files_are_named_after_what_is_held() -> None:
@@ -185,9 +185,9 @@ def test_pages_of_files_are_named_after_what_is_held() -> None:
         return [root("g_shop", held), Figure("share", "files", 3, int(files * MIB), "", "files")]
 
     found = growth(moment(1, 2), moment(3, 5))
-    assert "; what grew most: + 2.0 MiB, + 2.0 MiB an hour, held by g_shop" in headline(found)
+    assert "; what grew most: + 2.0 MiB, + 2.0 MiB an hour, retained by g_shop" in headline(found)
     first, second = (line for line in lines(found) if line.startswith(("  1. ", "  2. ")))
-    assert first.startswith("  1. Held, and growing, ")
+    assert first.startswith("  1. In use, and growing, ")
     assert second.startswith("  2. More pages of files are in memory (the kernel drops them when memory is short), ")
     assert "; what grew most: + 30 MiB, + 30 MiB an hour, files mapped, 3 files" in headline(growth(moment(1, 2), moment(3, 32)))
 
@@ -267,7 +267,7 @@ def test_several_processes_have_no_rates() -> None:
         said = " ".join("\n".join(text(found, found.rows, 10, 200, Invocation(), False)).split())
         assert said.startswith(
             f"several processes of shop (build-id 01234567…), not one ({why}): + 10 MiB resident from the first to the last; "
-            "what differs most: + 10 MiB, held by cache, 10 → 20 blocks "
+            "what differs most: + 10 MiB, retained by cache, 10 → 20 blocks "
         )
         assert " an hour" not in said and "AN HOUR" not in said and "grow" not in said.lower()
     one = {"pid": 7, "started": 100, "image": "aa"}

@@ -10,7 +10,7 @@ from fake import FakeTarget
 from heaps import ListAllocator, Listed, session
 from jvmimage import HEAP, HEAP_SIZE, OBJECTS, Image
 
-from findleaks.audit.references import references_to
+from findleaks.audit.references import find_references
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Kind
 from findleaks.runtimes.base import Runtime
@@ -113,7 +113,7 @@ def test_what_dead_parts_refer_to() -> None:
         target.write(at, block.to_bytes(8, "little"))
     made = session(target, [ListAllocator(OBJECTS + 0x8000, OBJECTS + 0x8100, [Listed(block, 0x40)])])
     assert made.graph().kind(0) == Kind.DEFINITE
-    assert [(one.address, one.live) for one in references_to(made, block, block + 1)] == [(HEAP + 0x4000, False), (HEAP + 0x20000, False)]
+    assert [(one.address, one.live) for one in find_references(made, block, block + 1)] == [(HEAP + 0x4000, False), (HEAP + 0x20000, False)]
     (found,) = made.runtimes
     assert found.describe(HEAP + 0x4000) == "Java heap of the JVM, in eden above its top: dead"
     assert found.describe(HEAP + 0xA000) == "Java heap of the JVM, in to space, which is empty: dead"

@@ -41,17 +41,17 @@ class Fake(Runtime):
     ],
 )
 def test_package_of_a_type(name: str, package: str) -> None:
-    assert audit.package(name) == package
+    assert audit.package_of_type(name) == package
 
 
 def test_types_of_a_package_are_summed() -> None:
     session = cast("Any", SimpleNamespace(report_progress=lambda *_: None))
-    (found,) = audit.runtime_holdings(session, [Fake()], native=False, group=audit.package)
+    (found,) = audit.list_runtime_holdings(session, [Fake()], native=False, group=audit.package_of_type)
     assert [(row.type, row.reported, row.native) for row in found.types] == [
         (Type("str", 9, 500), None, None),
         (Type("PG", 5, 200, {"tracked": 3, "weak": 1}), 1024, None),
     ]
-    (apart,) = audit.runtime_holdings(session, [Fake()], native=False)
+    (apart,) = audit.list_runtime_holdings(session, [Fake()], native=False)
     assert [row.type.name for row in apart.types] == ["str", "PG::Result", "PG::Tuple"]
     assert [row.reported for row in apart.types] == [None, 1000, 24]
 
@@ -67,7 +67,7 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
         owning=3,
         owned=[(2, [7]), (4, [8])],
     )
-    found = audit._grouped(before, audit.package)
+    found = audit._group_holders(before, audit.package_of_type)
     assert found is not None
     # PG's types that free what they wrap come first, with Zlib's; PG::Error does not, and is counted apart until the sums are made.
     assert (found.names, found.owning) == (["PG", "Zlib", "PG", "str"], 2)
@@ -75,8 +75,8 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
     assert found.blocks == array("I", [0, 3, IGNORED, 1])
     assert found.owned == [(0, [7]), (3, [8])]
     assert (found.addresses, found.sizes) == (before.addresses, before.sizes)
-    assert audit._grouped(before, str) is before
-    assert audit._grouped(None, audit.package) is None
+    assert audit._group_holders(before, str) is before
+    assert audit._group_holders(None, audit.package_of_type) is None
 
 
 @pytest.mark.parametrize(

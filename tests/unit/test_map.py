@@ -16,6 +16,8 @@ import pytest
 from fake import FakeTarget
 from heaps import ListAllocator, Listed, session
 
+from findleaks.audit.pages import read_areas
+from findleaks.audit.residency import read_residency
 from findleaks.commands import Invocation
 from findleaks.commands.map import map as command
 from findleaks.engine.pages import PageState
@@ -95,14 +97,12 @@ def test_text() -> None:
 
 def test_in_use_means_one_thing_in_every_picture() -> None:
     """Bytes of blocks, by one function; whole pages are counted by state, and the text says so."""
-    from findleaks.audit.pages import areas
-    from findleaks.audit.residency import residency
     from findleaks.report.heapmap.html import render_html
     from findleaks.report.heapmap.layout import place_picture
 
     session = made(graphs.native)
-    known = residency(session)
-    picture = Picture("a fake", areas(session, known), known, PAGE)
+    known = read_residency(session)
+    picture = Picture("a fake", read_areas(session, known), known, PAGE)
     said = format_sums(picture.areas[0])
     assert said == "32 KiB mapped, 20 KiB resident, 10 KiB in use"
     text = " ".join(" ".join(render_lines(picture, 80, Style(), 0)).split())
@@ -119,11 +119,11 @@ def test_in_use_means_one_thing_in_every_picture() -> None:
 
 def test_terminal_styles() -> None:
     kept = made(graphs.native)
-    from findleaks.audit.pages import areas
-    from findleaks.audit.residency import residency
+    from findleaks.audit.pages import read_areas
+    from findleaks.audit.residency import read_residency
 
-    known = residency(kept)
-    picture = Picture("a fake", areas(kept, known), known, PAGE)
+    known = read_residency(kept)
+    picture = Picture("a fake", read_areas(kept, known), known, PAGE)
     plain = list(render_lines(picture, 80, Style(plain=True), 0))
     assert all(line.isascii() for line in plain) and any("#+_cmo.." in line for line in plain)
     coloured = "\n".join(render_lines(picture, 80, Style(colour=True), 0))

@@ -12,8 +12,8 @@ from elfcore import Load, Task
 from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
-from findleaks.audit.diagnostics import result_warnings, trusted
-from findleaks.audit.missing_memory import MANY, SMALL, missing_memory
+from findleaks.audit.diagnostics import is_trusted, result_warnings
+from findleaks.audit.missing_memory import MANY, SMALL, find_missing_memory
 from findleaks.engine.load import load
 from findleaks.target.base import Range
 from findleaks.target.core import open_core
@@ -36,10 +36,10 @@ def process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = T
 
 def missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, int]]:
     made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])], load(target.arch, pure=engine == "pure"))
-    assert missing_memory(made) == (), "before anything is marked"
+    assert find_missing_memory(made) == (), "before anything is marked"
     _ = made.graph()
-    found = [(one.start, one.end, one.words) for one in missing_memory(made)]
-    assert trusted(made) == (not found)
+    found = [(one.start, one.end, one.words) for one in find_missing_memory(made)]
+    assert is_trusted(made) == (not found)
     assert len([text for text in result_warnings(made) if "pointers in it are not seen" in text]) == len(found)
     return found
 
@@ -104,7 +104,7 @@ def test_guards_and_beginnings_of_reservations() -> None:
 def test_memory_of_a_live_process_that_cannot_be_read() -> None:
     target = FakeTarget({HEAP: bytes(PAGE)}, absent=[Range(DATA, DATA + PAGE)], names={DATA: "/secretmem (deleted)"}, live=True)
     made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])])
-    assert not trusted(made)
+    assert not is_trusted(made)
     assert "4.0 KiB of writable memory cannot be read (/secretmem (deleted)): pointers in it are not seen" in result_warnings(made)
 
 

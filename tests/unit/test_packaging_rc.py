@@ -44,7 +44,7 @@ def test_gdb_gets_our_line_before_the_users(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("front", "what"), [("gdb", "no gdb on the PATH"), ("lldb", "no lldb on the PATH, nor lldb-14 to")])
+@pytest.mark.parametrize(("front", "what"), [("gdb", "gdb is not on the PATH"), ("lldb", "neither lldb nor lldb-14 to")])
 def test_no_debugger_is_one_clear_line(
     front: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,13 +60,13 @@ def test_a_debugger_that_cannot_start_is_one_clear_line(tmp_path: Path, monkeypa
     (tmp_path / "gdb").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FindleaksError, match="gdb does not start: No such file"):
-        rc.start("gdb", [])
+        rc.start_debugger("gdb", [])
 
 
 def test_init_prints_both_lines_with_a_comment_each() -> None:
     out = io.StringIO()
     assert rc.print_init(out) == 0
     lines = [line for line in out.getvalue().splitlines() if line and not line.startswith("#")]
-    assert lines == [f"source {rc.loader('gdb')}", f"command script import {rc.loader('lldb')}"]
-    assert Path(rc.loader("gdb")).is_file()
-    assert Path(rc.loader("lldb")).is_file()
+    assert lines == [f"source {rc.loader_path('gdb')}", f"command script import {rc.loader_path('lldb')}"]
+    assert Path(rc.loader_path("gdb")).is_file()
+    assert Path(rc.loader_path("lldb")).is_file()

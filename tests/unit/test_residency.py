@@ -19,7 +19,7 @@ from fake import FakeTarget
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findleaks.audit.residency import read, residency, save
+from findleaks.audit.residency import read_residency, read_residency_file, save_residency
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -127,8 +127,8 @@ def some_presence(rng: random.Random) -> Presence:
 def test_side_file_says_the_same(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     pages = some_presence(random.Random(seed))
     file = tmp_path_factory.mktemp("side") / "file"
-    saved = save(Session(fake(pages)), str(file))
-    again = read(str(file), fake())
+    saved = save_residency(Session(fake(pages)), str(file))
+    again = read_residency_file(str(file), fake())
     assert again.source == "side file" and again.saved.endswith("Z")
     for one in (saved, again):
         assert (one.known.words, one.resident.words, one.swapped.words) == (pages.known.words, pages.resident.words, pages.swapped.words)
@@ -136,16 +136,16 @@ def test_side_file_says_the_same(seed: int, tmp_path_factory: pytest.TempPathFac
 
 
 def written(tmp_path: Path) -> Path:
-    save(Session(fake(some_presence(random.Random(5)))), str(tmp_path / "side"))
+    save_residency(Session(fake(some_presence(random.Random(5)))), str(tmp_path / "side"))
     return tmp_path / "side"
 
 
 def test_side_file_of_others_is_refused(tmp_path: Path) -> None:
     file = str(written(tmp_path))
-    with pytest.raises(FindleaksError, match="is of process 4711, not of 12: not used"):
-        read(file, fake(pid=12))
-    with pytest.raises(FindleaksError, match="of another process that had the id 4711"):
-        read(file, fake(vector={3: 0x1040, 25: 0x7FFE00000000}))
+    with pytest.raises(FindleaksError, match="belongs to process 4711, but the target is process 12"):
+        read_residency_file(file, fake(pid=12))
+    with pytest.raises(FindleaksError, match="belongs to another process that had pid 4711"):
+        read_residency_file(file, fake(vector={3: 0x1040, 25: 0x7FFE00000000}))
 
 
 def _head(file: Path, **changes: object) -> None:
@@ -173,7 +173,7 @@ def test_damaged_first_line(changes: dict[str, object], tmp_path: Path) -> None:
     file = written(tmp_path)
     _head(file, **changes)
     with pytest.raises(FindleaksError) as error:
-        read(str(file), fake())
+        read_residency_file(str(file), fake())
     assert "\x1b" not in str(error.value) and "\n" not in str(error.value) and str(file) in str(error.value)
 
 
@@ -189,7 +189,7 @@ def test_damaged_anywhere(seed: int, tmp_path_factory: pytest.TempPathFactory) -
             data[rng.randrange(len(data))] = rng.randrange(256)
     file.write_bytes(data)
     try:
-        found = read(str(file), fake())
+        found = read_residency_file(str(file), fake())
     except FindleaksError:
         return
     for runs in (found.known, found.resident, found.swapped):
@@ -202,23 +202,23 @@ def test_ranges_that_do_not_ascend(tmp_path: Path) -> None:
     for words in ([1, 1, 0, 5], [1, 0], [1 << 63, 1 << 63]):
         head = {**json.loads(line), "known": len(words) // 2, "resident": 0, "swapped": 0}
         file.write_bytes(json.dumps(head).encode() + b"\n" + zlib.compress(array("Q", words).tobytes()))
-        with pytest.raises(FindleaksError, match="do not ascend"):
-            read(str(file), fake())
+        with pytest.raises(FindleaksError, match="are not ascending"):
+            read_residency_file(str(file), fake())
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     file = written(tmp_path)
     line, _ = file.read_bytes().split(b"\n", 1)
     file.write_bytes(line + b"\n" + zlib.compress(bytes(100 << 20)))
-    with pytest.raises(FindleaksError, match="cut off"):
-        read(str(file), fake())
+    with pytest.raises(FindleaksError, match="truncated"):
+        read_residency_file(str(file), fake())
 
 
 def test_what_is_known() -> None:
     known, resident = Runs.of([(0x1000, 0x5000)]), Runs.of([(0x2000, 0x3000), (0x4000, 0x9000)])
     made = Presence("pagemap", known, resident, Runs.of([(0x3000, 0x4000)]))
     assert (made.bytes(0x1000, 0x5000), made.bytes(0x4000, 0x6000), made.bytes(5, 5)) == (0x2000, None, 0)
-    assert made and not residency(Session(fake()))
+    assert made and not read_residency(Session(fake()))
 
 
 def test_interrupted() -> None:
@@ -231,7 +231,7 @@ def test_interrupted() -> None:
     target.presence = looking  # type: ignore[method-assign, assignment]
     target._left = 0
     with pytest.raises(Interrupted):
-        residency(Session(target))
+        read_residency(Session(target))
 
 
 @given(seed=st.integers(0, 2**32 - 1))

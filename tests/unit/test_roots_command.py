@@ -107,7 +107,7 @@ def test_many_blocks_alike_that_two_roots_hold(engine: Callable[[], Engine]) -> 
     assert shared["retained_blocks"] == 3 * 120
     assert shared["sizes"] == [{"size": 4088, "blocks": 120, "retained_blocks": 360, "retained_bytes": 120 * (4088 + 24 + 40)}]
     _, text = run(session, "roots")
-    assert "held by several roots: 120 blocks of 4.0 KiB hold 487 KiB" in " ".join(text.split())
+    assert "retained by several roots: 120 blocks of 4.0 KiB retain 487 KiB" in " ".join(text.split())
     assert f"next: leaks path {min(arenas):#x}" in text
 
 
@@ -131,7 +131,7 @@ def test_one_root_one_block(process: tuple[Building, Session]) -> None:
     assert (lost["holder"], lost["retained_blocks"]) == (None, 0)
     assert reported(session, hex(DATA + 0x104))["roots"] == [row]
     _, text = run(session, "roots", hex(owner))
-    assert "held by g_map (prog, data)" in text
+    assert "retained by g_map (prog, data)" in text
 
 
 def test_lost(process: tuple[Building, Session]) -> None:

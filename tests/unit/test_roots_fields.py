@@ -121,7 +121,8 @@ def test_fields_that_are_alike(engine: Engine) -> None:
     assert (alike[0]["retained_blocks"], alike[0]["retained_bytes"]) == (100, 20 * (88 + 4 * 136))
     assert [(size["size"], size["blocks"]) for size in alike[0]["sizes"]] == [(136, 80), (88, 20)]
     assert sorted(field["retained_blocks"] for field in row["children"]) == [1, 1, 11, 100]
-    assert "20 fields like g_objects+0x8: each holds 5 blocks, such as block of 88 B, and 4 blocks of 136 B below it" in text(made, engine)
+    expected = "20 fields like g_objects+0x8: each retains 5 blocks, such as block of 88 B, and 4 blocks of 136 B below it"
+    assert expected in text(made, engine)
 
 
 def test_all_fields_one_by_one(engine: Engine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import schemas
@@ -14,7 +14,9 @@ from jsonschema import Draft202012Validator, ValidationError
 from findleaks.escaping import json_line
 from findleaks.results.addresses import Block
 from findleaks.results.record import Record, json_fields
+from findleaks.results.share_sort import ShareSort
 from findleaks.results.sites import StackFrame
+from findleaks.results.verdict import ShareWord
 
 FILE = ROOT / "common" / "results" / "findleaks-1.schema.json"
 SAMPLE = str(ROOT / "cores" / "sample.core.gz")
@@ -92,3 +94,8 @@ def test_results_are_frozen() -> None:
     classes = below(Record) - {Record}
     assert len(classes) > 50
     assert all(one.__dataclass_params__.frozen for one in classes)  # type: ignore[attr-defined]
+
+
+def test_sorts_of_shares_are_those_of_the_schema() -> None:
+    """The enumeration and the words of the JSON schema are the same, in the same order."""
+    assert [one.value for one in ShareSort] == list(get_args(ShareWord))

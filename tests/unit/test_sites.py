@@ -9,7 +9,7 @@ import fake
 import pytest
 
 from findleaks.allocators.sites import Site, Sites, SourceFrame, estimate_represented, make_recording
-from findleaks.audit.cache_sites import class_sites
+from findleaks.audit.cache_sites import count_class_sites
 from findleaks.engine.load import load
 from findleaks.engine.terms import State, Totals
 from findleaks.target.arch import X86_64
@@ -61,7 +61,7 @@ def test_a_block_of_two_recorders_is_counted_once() -> None:
     directory = SimpleNamespace(blocks=blocks, owner=lambda address: SimpleNamespace(allocator=allocator))
     session: Any = SimpleNamespace(directory=directory, sites=both(), report_progress=lambda phase, part: None)
     holding: Any = SimpleNamespace(allocator=allocator, caches=())
-    found = class_sites(session, [holding])
+    found = count_class_sites(session, [holding])
     assert {one.site: (one.size, one.live, one.estimated) for one in found} == {
         1: (48, Totals(1, 48), Totals(40, 40 * 48)),
         3: (48, Totals(1, 48), None),

@@ -13,7 +13,7 @@ from containers import DATA, Building
 from fake import thread
 
 from findleaks.stale_slots import deques, sequences
-from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words, wastes_little
+from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage, wastes_little
 from findleaks.stale_slots.near_blocks import MAX_BLOCKS, NearBlocks
 from findleaks.target.base import Piece, Range
 
@@ -33,7 +33,7 @@ def deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
     return [table, *chunks]
 
 
-def looked_at(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[HeapMemory, list[Storage]]:
+def looked_at(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[HeapMemory, list[SequenceStorage]]:
     """The memory, and deques with heads in [start, start + size), the same by both engines."""
     found = []
     for engine in (graphs.native(), graphs.pure()):
@@ -44,15 +44,15 @@ def looked_at(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[H
     return found[0]
 
 
-def owned(memory: HeapMemory, found: list[Storage]) -> list[Storage]:
+def owned(memory: HeapMemory, found: list[SequenceStorage]) -> list[SequenceStorage]:
     heaps = [Range(memory.low, memory.high)]
-    return sequences.with_single_owners(memory, heaps, [*heaps, Range(DATA, DATA + 4096)], found)
+    return sequences.select_single_owners(memory, heaps, [*heaps, Range(DATA, DATA + 4096)], found)
 
 
-def words(memory: HeapMemory, start: int, size: int) -> Words:
+def words(memory: HeapMemory, start: int, size: int) -> HeapPointers:
     data = memory.read(start, size)
     pairs = [(start + 8 * at, word) for at, word in enumerate(memory.arch.unpack(data)) if memory.low <= word < memory.high]
-    return Words(Piece(start, memoryview(data)), array("Q", [one for one, _ in pairs]), [word for _, word in pairs])
+    return HeapPointers(Piece(start, memoryview(data)), array("Q", [one for one, _ in pairs]), [word for _, word in pairs])
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (5, 60), (63, 63), (0, 63)])
@@ -119,10 +119,10 @@ def test_who_else_uses_a_vector() -> None:
     storage, head = made.block(160), made.block(24)
     made.put(head, 20, storage, 5)
     made.put(DATA, head)
-    found = Storage(Range(head, head + 24), [Range(storage, storage + 160)], [Range(storage + 40, storage + 160)])
+    found = SequenceStorage(Range(head, head + 24), [Range(storage, storage + 160)], [Range(storage + 40, storage + 160)])
 
     def other_user() -> bool:
-        pointers = sequences.Pointers()
+        pointers = sequences.SeenPointers()
         for start, size in ((DATA, 4096), (head, 24)):
             pointers.add(words(looked_at(made)[0], start, size))
         return sequences.has_other_user(pointers, {head: DATA}, found)

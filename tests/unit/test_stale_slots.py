@@ -12,7 +12,7 @@ from fake import thread
 
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.session import Session
-from findleaks.stale_slots.heap_memory import request_sizes
+from findleaks.stale_slots.heap_memory import list_element_sizes
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import cut_out
 
@@ -162,9 +162,9 @@ def test_any_damage_is_survived(seed: int) -> None:
 
 
 def test_sizes_of_requests() -> None:
-    assert list(request_sizes(504 - 8, 31, 8))[:1] == [16]
-    assert 40 in request_sizes(4096, 100, 8)  # jemalloc's class for 4,000 bytes
-    assert list(request_sizes(7, 31, 8)) == []
+    assert list(list_element_sizes(504 - 8, 31, 8))[:1] == [16]
+    assert 40 in list_element_sizes(4096, 100, 8)  # jemalloc's class for 4,000 bytes
+    assert list(list_element_sizes(7, 31, 8)) == []
 
 
 def test_parts_around_holes() -> None:

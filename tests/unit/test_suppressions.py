@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from findleaks.audit.suppressions import contains, load, parse
+from findleaks.audit.suppressions import load_suppressions, matches_pattern, parse_rules
 from findleaks.errors import UsageError
 from findleaks.wildcards import matches
 
 
 def rule(text: str, type_: str = "", size: int = 48, hint: str = "", module: str = "", site: str = "") -> bool:
-    return parse(text, "rules").match(type_, size, hint, module, site) is not None
+    return parse_rules(text, "rules").match(type_, size, hint, module, site) is not None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_strings_match_with_or_without_their_quotes() -> None:
 def test_uses_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "known"
     path.write_text("\ufeff# what we know\n\n  leak:Foo  \r\ntype:Bar\nsize:4096-\n", encoding="utf-8")
-    rules = load(str(path))
+    rules = load_suppressions(str(path))
     assert [str(r) for r in rules.rules] == ["leak:Foo", "type:Bar", "size:4096-"]
     assert [r.line for r in rules.rules] == [3, 4, 5]
     for type_ in ("Foo", "aFoo", "Foo[2]", "Baz"):
@@ -92,23 +92,23 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "known"
     path.write_text(f"# fine\nleak:ok\n{line}\n")
     with pytest.raises(UsageError) as caught:
-        load(str(path))
+        load_suppressions(str(path))
     assert str(caught.value).startswith(f"{path}:3: ")
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no-such-file: cannot read the suppressions: No such file"):
-        load(str(tmp_path / "no-such-file"))
-    with pytest.raises(UsageError, match="Is a directory"):
-        load(str(tmp_path))
+    with pytest.raises(UsageError, match="no-such-file: cannot read suppressions: no such file"):
+        load_suppressions(str(tmp_path / "no-such-file"))
+    with pytest.raises(UsageError, match="is a directory"):
+        load_suppressions(str(tmp_path))
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "known"
     path.write_bytes(b"\xff\xfe\0leak")
     with pytest.raises(UsageError, match=":1: "):
-        load(str(path))
+        load_suppressions(str(path))
 
 
 def test_globs() -> None:
@@ -117,12 +117,12 @@ def test_globs() -> None:
     assert matches("[a]", "[a]") and not matches("[a]", "a")
     assert matches("f[abi:cxx11]*", "f[abi:cxx11](int)") and not matches("f[abi:cxx11]", "fa") and matches("[!a]]?", "[!a]]x")
     assert matches("a*\\n$", "a\n\\n$") and not matches("A", "a")
-    assert contains("?", "a?b") and not contains("?", "ab")
-    assert contains("*", "") and contains("^$", "") and not contains("^$", "x")
+    assert matches_pattern("?", "a?b") and not matches_pattern("?", "ab")
+    assert matches_pattern("*", "") and matches_pattern("^$", "") and not matches_pattern("^$", "x")
 
 
 def test_many_stars_take_no_time() -> None:
     began = time.process_time()
     assert not matches("*a" * 30 + "b", "a" * 200)
-    assert not contains("a*" * 30 + "b", "a" * 200)
+    assert not matches_pattern("a*" * 30 + "b", "a" * 200)
     assert time.process_time() - began < 1

@@ -14,8 +14,8 @@ from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
 from findleaks.allocators.base import Blocks, Spare
-from findleaks.audit.accounting import account
-from findleaks.audit.residency import residency
+from findleaks.audit.accounting import account_memory
+from findleaks.audit.residency import read_residency
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
@@ -288,7 +288,7 @@ def test_memory_of_nobody() -> None:
     assert sorts(found) == ["unread-memory", "no-blocks"]
     assert found["findings"][0]["next"][0] == f"whatis {big:#x}"
     assert found["findings"][0]["bytes"] == found["findings"][0]["resident_bytes"] == 8 * MIB
-    assert run(alone)[1].startswith("100 % of the writable memory (8.0 MiB of 8.0 MiB) is not read by findleaks")
+    assert run(alone)[1].startswith("findleaks does not read 100 % of the writable memory (8.0 MiB of 8.0 MiB)")
 
 
 def unread(words: dict[str, Any]) -> list[tuple[Optional[str], int]]:
@@ -363,7 +363,7 @@ def test_a_runtime_without_malloc_has_an_answer(monkeypatch: pytest.MonkeyPatch)
     assert status == 0
     found = json.loads(words)
     assert sorts(found) == ["unread-memory", "no-blocks"]
-    assert found["findings"][1]["text"].endswith("the only heap that is known is that of Lisp.")
+    assert found["findings"][1]["text"].endswith("the only known heap is that of Lisp.")
     out = io.StringIO()
     assert commands.execute(lambda: alone, ["find"], out, width=200) == 0
     assert commands.execute(lambda: alone, ["find", "--fail-over", "0"], out, width=200) == 2
@@ -411,5 +411,5 @@ def test_runs_of_residency_are_clipped_to_the_heap() -> None:
     target.pages = pages([(HEAP, HEAP + 4 * PAGE)], [(HEAP, HEAP + 4 * PAGE)])
     inner = Keeper(HEAP + PAGE, HEAP + 2 * PAGE, [Listed(HEAP + PAGE, PAGE)])
     session_ = session(target, [inner])
-    found = account(session_, residency(session_))
+    found = account_memory(session_, read_residency(session_))
     assert {share.sort: share.bytes for share in found.shares if share.bytes} == {"in-use": PAGE, "unknown": 3 * PAGE}

@@ -13,7 +13,7 @@ from ptmalloc import SIZE, Image
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import build_directory
 from findleaks.allocators.glibc import layout
-from findleaks.audit.corruption import Explainer, first_each
+from findleaks.audit.corruption import Explainer, select_first_problems
 from findleaks.commands.verify import verify
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.session import Session
@@ -35,7 +35,7 @@ def problems(target: fake.FakeTarget) -> list[Problem]:
     directory = build_directory(target, PureEngine(target.arch))
     (glibc,) = directory.allocators
     found = [problem for problem in glibc.verify(directory.blocks) if problem is not None]
-    return first_each([*glibc.problems, *found])
+    return select_first_problems([*glibc.problems, *found])
 
 
 def image(minor: int) -> tuple[Image, fake.FakeTarget]:

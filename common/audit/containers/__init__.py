@@ -1,9 +1,11 @@
-"""Containers recognised by their structure alone, without symbols and debug information.
+"""Containers recognised by structure alone, without symbols or debug information.
 
-`found_in` finds which words of an owner (a block, a global variable) are the head of a tree, list,
-hash table or vector. It walks each container whole: lengths are exact, damage has an address.
+`recognise.py` finds which words of an owner (a block, a global variable) are the head of a tree,
+list, hash table or vector. It walks each container completely: lengths are exact, and damage is
+reported with its address.
 
-A *place* is what a word points to: mostly a block's start; in intrusive lists, a link in a node."""
+A *place* is the target of a word: usually the start of a block; in intrusive lists, a link inside a
+node."""
 
 from __future__ import annotations
 
@@ -19,24 +21,25 @@ LEAST = 3  # fewest nodes of a list or table: two blocks may point to each other
 
 @dataclass
 class Container:
-    """A container."""
+    """A recognised container: its head in the owner, its nodes, and its tables."""
 
-    what: str  # kind as rows show it ("std::map or set")
-    start: int  # [start, end): the owner's words that are its head
+    what: str  # kind, as rows show it ("std::map or set")
+    start: int  # [start, end): the words of the owner that form its head
     end: int
-    length: int  # elements as walked
-    unit: str = "nodes"  # an element, in the plural
-    recorded: Optional[int] = None  # number of elements by its own header
-    nodes: array[int] = field(default_factory=lambda: array("Q"), repr=False)  # addresses
-    tables: Sequence[int] = ()  # its blocks beside nodes: buckets, a vector's array
-    bytes: int = 0  # of a vector's elements
-    heads: int = 0  # of a hash table: chains
-    link: int = 0  # of a hash table: offset of the next node's pointer in a node
-    problem: str = ""  # "" or what is damaged, with the address
+    length: int  # number of elements found by walking
+    unit: str = "nodes"  # name of the elements, in the plural
+    recorded: Optional[int] = None  # number of elements by the container's own header
+    # Addresses of the nodes.
+    nodes: array[int] = field(default_factory=lambda: array("Q"), repr=False)
+    tables: Sequence[int] = ()  # other blocks of the container: buckets, the array of a vector
+    bytes: int = 0  # for a vector: bytes of the elements
+    heads: int = 0  # for a hash table: number of chains
+    link: int = 0  # for a hash table: offset of the next node's pointer in a node
+    problem: str = ""  # the damage, with its address; "" if there is none
     words: list[Range] = field(default_factory=list)
-    """Other words of the owner that lead into it, such as a list's tail."""
+    """Other words of the owner that point to its nodes, such as the tail of a list."""
 
     @property
     def spans(self) -> list[Range]:
-        """All words of the owner that belong to it."""
+        """All words of the owner that belong to the container."""
         return sorted([Range(self.start, self.end), *self.words])

@@ -1,32 +1,34 @@
-"""Containers that keep their elements in arrays: std::vector, std::deque, arrays of pointers."""
+"""Containers with their elements in arrays: std::vector, std::deque, arrays of pointers."""
 
 from __future__ import annotations
 
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.hashes import buckets_in
-from findleaks.audit.containers.reader import Buckets, Place, Reader
+from findleaks.audit.containers.hashes import read_buckets
+from findleaks.audit.containers.reader import BlockPlace, ContainerReader, PointerBuckets
 
 SLACK = 3
-"""Most words by which a block exceeds the request (glibc's smallest chunk, alignment); other
+"""Most words by which a block exceeds the request (smallest chunk of glibc, alignment). Other
 allocators round up by an eighth."""
 
 
-SURE = 16  # a block of this many pointers and nothing else is an array, whatever they point to
+SURE = 16  # a block of this many pointers and nothing else is an array, whatever they refer to
 COUNTERS = ("std::make_shared<", "counters of std::shared_ptr<")  # types of shared_ptr's blocks
-SAMPLE = 64  # elements examined to find their type
+SAMPLE = 64  # elements examined to determine their type
 
 
 def _fits(used: int, size: int, word: int) -> bool:
-    """Whether a block of `size` usable bytes may be for a request of `used` bytes."""
+    """Whether a block of `size` usable bytes can be the result of a request for `used` bytes."""
     return used <= size <= max(used + SLACK * word, used * 5 // 4 + 2 * word)
 
 
-def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Container]:
-    """std::vector with its head {begin, end, end of storage} at `address` (GCC 12
-    bits/stl_vector.h, _Vector_impl_data; libc++ has the same). Counts elements that are pointers or
-    vectors, else bytes; `plain`: bytes, without a look at the elements."""
+def recognise_vector(reader: ContainerReader, address: int, plain: bool = False) -> Optional[Container]:
+    """Recognise a std::vector with its head {begin, end, end of storage} at `address`.
+    Source: GCC 12 bits/stl_vector.h, _Vector_impl_data; libc++ has the same layout.
+
+    Elements that are pointers or vectors are counted; otherwise the length is in bytes. `plain`:
+    count bytes, without a look at the elements."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None:
@@ -43,8 +45,8 @@ def vector(reader: Reader, address: int, plain: bool = False) -> Optional[Contai
     return made
 
 
-def _vector(reader: Reader, address: int, table: Place, begin: int, end: int) -> Optional[Container]:
-    """A vector, by what its elements are."""
+def _vector(reader: ContainerReader, address: int, table: BlockPlace, begin: int, end: int) -> Optional[Container]:
+    """Return a vector, classified by its elements."""
     size = reader.size
     if _are_shared(reader, begin, end):
         count = (end - begin) // (2 * size)
@@ -55,12 +57,12 @@ def _vector(reader: Reader, address: int, table: Place, begin: int, end: int) ->
     return _elements(reader, "std::vector", address, address + 3 * size, table, end)
 
 
-def _is_vector_or_empty(reader: Reader, address: int) -> bool:
-    return reader.words(address, 3) == (0, 0, 0) or vector(reader, address, plain=True) is not None
+def _is_vector_or_empty(reader: ContainerReader, address: int) -> bool:
+    return reader.words(address, 3) == (0, 0, 0) or recognise_vector(reader, address, plain=True) is not None
 
 
-def _count_vectors(reader: Reader, start: int, last: int) -> int:
-    """Number of vector heads in [start, last); 0 if a sample shows anything else there."""
+def _count_vectors(reader: ContainerReader, start: int, last: int) -> int:
+    """Count the vector heads in [start, last); 0 if a sample contains anything else."""
     each = 3 * reader.size
     count, odd = divmod(last - start, each)
     if odd or count < LEAST:
@@ -69,10 +71,11 @@ def _count_vectors(reader: Reader, start: int, last: int) -> int:
     return count if all(_is_vector_or_empty(reader, start + number * each) for number in sample) else 0
 
 
-def _are_shared(reader: Reader, start: int, last: int) -> bool:
-    """Whether the elements in [start, last) are std::shared_ptr or weak_ptr, by a sample:
-    {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has the same), null or
-    with counters that are a block of their own or in front of the object."""
+def _are_shared(reader: ContainerReader, start: int, last: int) -> bool:
+    """Whether the elements in [start, last) are std::shared_ptr or std::weak_ptr, by a sample.
+    An element is {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has
+    the same layout). It is null, or its counters are a block, or they precede the object in one
+    block."""
     count, odd = divmod(last - start, 2 * reader.size)
     if odd or count < LEAST:
         return False
@@ -93,29 +96,30 @@ def _are_shared(reader: Reader, start: int, last: int) -> bool:
     return seen > 0
 
 
-def _holds_vector(reader: Reader, table: Place) -> bool:
-    """Whether a vector's head is in the block, which makes it a structure."""
+def _holds_vector(reader: ContainerReader, table: BlockPlace) -> bool:
+    """Whether a vector's head is in the block: then the block is a structure."""
     words = reader.words(table.start, min(table.size // reader.size, SAMPLE)) or ()
     begins = (number for number, word in enumerate(words[:-2]) if reader.low <= word < reader.high)
-    return any(vector(reader, table.start + number * reader.size, plain=True) is not None for number in begins)
+    return any(recognise_vector(reader, table.start + number * reader.size, plain=True) is not None for number in begins)
 
 
-def pointers(reader: Reader, address: int, table: Place) -> Optional[Container]:
-    """The block that starts where the word at `address` points, if it is only an array of pointers.
+def recognise_pointers(reader: ContainerReader, address: int, table: BlockPlace) -> Optional[Container]:
+    """Recognise an array of pointers in the block that the word at `address` points to.
     A few pointers to blocks of different sizes are more likely a structure."""
     if table.offset or _holds_vector(reader, table):
         return None
     return _elements(reader, "array", address, address + reader.size, table, table.start + table.size)
 
 
-def _all_alike(reader: Reader, found: Buckets) -> bool:
+def _all_alike(reader: ContainerReader, found: PointerBuckets) -> bool:
     first = found.sample[0]
-    return first is not None and all(reader.alike_or_same(first, place) for place in found.sample)
+    return first is not None and all(reader.is_alike_or_same(first, place) for place in found.sample)
 
 
-def _elements(reader: Reader, what: str, start: int, end: int, table: Place, last: int) -> Optional[Container]:
-    """A container with `table` up to `last`: of pointers if all non-zero words point to blocks."""
-    found = buckets_in(reader, table.start, last)
+def _elements(reader: ContainerReader, what: str, start: int, end: int, table: BlockPlace, last: int) -> Optional[Container]:
+    """Return a container with `table` up to `last`; elements are pointers if all non-zero words
+    point to blocks."""
+    found = read_buckets(reader, table.start, last)
     if len(found.heads) >= LEAST and not found.mixed and (what != "array" or len(found.heads) >= SURE or _all_alike(reader, found)):
         return Container(f"{what} of pointers", start, end, len(found.heads), "pointers", tables=(table.start,))
     if what == "array":
@@ -123,10 +127,10 @@ def _elements(reader: Reader, what: str, start: int, end: int, table: Place, las
     return Container(what, start, end, last - table.start, "bytes", tables=(table.start,))
 
 
-def deque(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s std::deque at `address`: {map, map size, start, finish}, where an iterator is
-    {current, first, last, node} (GCC 12 bits/stl_deque.h, _Deque_impl_data). Chunks have 512 bytes,
-    or one element if that is larger."""
+def recognise_deque(reader: ContainerReader, address: int) -> Optional[Container]:
+    """Recognise libstdc++'s std::deque at `address`.
+    The head is {map, map size, start, finish}; an iterator is {current, first, last, node} (GCC 12
+    bits/stl_deque.h, _Deque_impl_data). A chunk has 512 bytes, or one element if that is larger."""
     size = reader.size
     words = reader.words(address, 10)
     if words is None:

@@ -1,7 +1,7 @@
 """Linked lists: singly or doubly linked, circular, intrusive; the link may be anywhere in a node.
 
-Links are found by trial: a word of the first node that points to the same offset of a block of the
-same size, from which the same link leads on."""
+Links are found by trial. A link is a word of the first node that points to the same offset of
+another block of the same size, from which the same link leads on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from array import array
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.reader import SLICE, Place, Reader
+from findleaks.audit.containers.reader import SLICE, BlockPlace, ContainerReader
 from findleaks.target.base import Range
 
 SURE = 32  # nodes: a list this long with an invalid end is damaged; a shorter one may be chance
-WORDS = 64  # most words of a node tried as links
+WORDS = 64  # most words of a node that are tried as links
 SAMPLE = 8  # nodes followed for each such word
 
 
-def ring(reader: Reader, address: int) -> Optional[Container]:
-    """A circular list with head {next, previous}: std::list (GCC 12 bits/stl_list.h,
-    _List_node_base, _List_node_header: a node count follows), Linux's list_head, BSD's CIRCLEQ."""
+def recognise_ring(reader: ContainerReader, address: int) -> Optional[Container]:
+    """Recognise a circular list with the head {next, previous} at `address`.
+    It is a std::list (GCC 12 bits/stl_list.h, _List_node_base, _List_node_header: a node count
+    follows), Linux's list_head, or BSD's CIRCLEQ."""
     size = reader.size
     head = reader.words(address, 3) or reader.words(address, 2)
     if head is None:
@@ -29,7 +30,7 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
         return None
     if reader.word(first + size) != address or reader.word(last) != address:
         return None
-    nodes, problem = follow_to(reader, first, 0, address)
+    nodes, problem = follow_links(reader, first, 0, address)
     if not problem:
         problem = _check_back_links(reader, nodes, address, size)
     counted = len(head) > 2 and head[2] == len(nodes)
@@ -38,85 +39,90 @@ def ring(reader: Reader, address: int) -> Optional[Container]:
     return Container(what, address, address + (3 if counted else 2) * size, len(nodes), recorded=recorded, nodes=nodes, problem=problem)
 
 
-def follow_to(reader: Reader, first: int, offset: int, end: int) -> tuple[array[int], str]:
-    """Places from `first` on, linked at `offset`, up to `end`, a node in the owner itself (0:
-    none); and "" or what is wrong."""
-    nodes, problem = reader.follow(first, offset, reader.most + 1)
+def follow_links(reader: ContainerReader, first: int, offset: int, end: int) -> tuple[array[int], str]:
+    """Follow the links at `offset` from `first` to `end`, a node inside the owner (0: none).
+    Returns the places of the nodes, and the damage or ""."""
+    nodes, problem = reader.follow_list(first, offset, reader.most + 1)
     if end and end in nodes:
         return nodes[: nodes.index(end)], ""
     if end and nodes and reader.word(nodes[-1] + offset) == end:
         return nodes, ""
     if end and not problem:
-        problem = "it ends before it comes back to its head"
+        problem = "it ends before it returns to its head"
     return nodes, problem
 
 
-def _check_back_links(reader: Reader, nodes: array[int], before: int, offset: int) -> str:
-    """The first node whose link back, at `offset`, is not to the node before it, or "" """
+def _check_back_links(reader: ContainerReader, nodes: array[int], before: int, offset: int) -> str:
+    """Return the damage at the first node whose back link (at `offset`) is not the node before it,
+    or ""."""
     for first in range(0, len(nodes), SLICE):
-        reader.progress()
+        reader.report_progress()
         some = nodes[first : first + SLICE]
         (backs,), _ = reader.columns(some, offset, 1)
         expected = array("Q", [before])
         expected.extend(some[:-1])
         if backs != expected:
             bad = next(n for n, (a, b) in enumerate(zip(backs, expected)) if a != b)
-            return f"node {some[bad]:#x} has {backs[bad]:#x} as the one before it, which is {expected[bad]:#x}"
+            return f"the back link of node {some[bad]:#x} is {backs[bad]:#x} instead of {expected[bad]:#x}"
         before = some[-1]
     return ""
 
 
-def chain(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """The list that begins with pointer `value` at `address`; None if its block is no list node."""
-    offset = link_of(reader, place, value)
+def recognise_list(reader: ContainerReader, address: int, place: BlockPlace, value: int) -> Optional[Container]:
+    """Recognise the list that begins with the pointer `value` at `address`; None if its block is no
+    list node."""
+    offset = find_link(reader, place, value)
     if offset is None:
         return None
-    nodes, problem = reader.follow(value, offset, reader.most + 1)
+    nodes, problem = reader.follow_list(value, offset, reader.most + 1)
     if len(nodes) < LEAST:
         return None
     size = reader.size
     circular = problem and (reader.word(nodes[-1] + offset) == value)
-    outside = _end_outside(reader, nodes, offset) if problem and not circular else False
+    outside = _ends_outside_blocks(reader, nodes, offset) if problem and not circular else False
     if problem and not circular and not outside and len(nodes) < SURE:
         return None
-    double = back_of(reader, place, nodes, offset) is not None
+    double = find_back_link(reader, place, nodes, offset) is not None
     what = ("circular " if circular else "") + ("doubly linked list" if double else "linked list")
     return Container(what, address, address + size, len(nodes), nodes=nodes, problem="" if circular or outside else problem)
 
 
-def _end_outside(reader: Reader, nodes: array[int], offset: int) -> bool:
+def _ends_outside_blocks(reader: ContainerReader, nodes: array[int], offset: int) -> bool:
     """Whether the list ends at a mapped address in no block: a sentinel, or a head elsewhere."""
     end = reader.word(nodes[-1] + offset)
     return end is not None and reader.word(end) is not None and reader.blocks.find(end) < 0
 
 
-def link_of(reader: Reader, place: Place, value: int) -> Optional[int]:
-    """Offset from `value` of the next link: the word that leads to most nodes of a sample."""
+def find_link(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[int]:
+    """Return the offset, from `value`, of the next link: the word that leads to the most nodes of a
+    sample."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
-    links = (n * size for n, word in enumerate(words) if word and word != value and reader.alike(place, reader.place(word)))
+    links = (n * size for n, word in enumerate(words) if word and word != value and reader.is_alike(place, reader.place(word)))
     lengths = {offset: _sample_length(reader, place, value, offset) for offset in links}
     return max((offset for offset in lengths if lengths[offset] >= LEAST), key=lambda offset: lengths[offset], default=None)
 
 
-def _sample_length(reader: Reader, place: Place, value: int, offset: int) -> int:
-    """List length from `value`, SAMPLE at most; 0 if the link leads to no node and no end."""
+def _sample_length(reader: ContainerReader, place: BlockPlace, value: int, offset: int) -> int:
+    """Return the length of the list from `value`, at most SAMPLE.
+    0 if the link leads to something that is neither a node nor an end."""
     seen = {value}
     node = value
     while len(seen) < SAMPLE:
         after = reader.word(node + offset)
         if not after or after in seen:
             break
-        if not reader.alike(place, reader.place(after)):
+        if not reader.is_alike(place, reader.place(after)):
             return len(seen) if reader.place(after) is None else 0
         seen.add(after)
         node = after
     return len(seen)
 
 
-def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optional[int]:
-    """Offset of the link to a node's predecessor; None if the first few nodes have none."""
+def find_back_link(reader: ContainerReader, place: BlockPlace, nodes: array[int], link: int) -> Optional[int]:
+    """Return the offset of the link to a node's predecessor; None if the first few nodes have
+    none."""
     size = reader.size
     for offset in range(0, min(place.size - place.offset, WORDS * size), size):
         if offset != link and all(reader.word(after + offset) == node for node, after in zip(nodes[: SAMPLE - 1], nodes[1:SAMPLE])):
@@ -124,8 +130,9 @@ def back_of(reader: Reader, place: Place, nodes: array[int], link: int) -> Optio
     return None
 
 
-def claimed(reader: Reader, container: Container, pointers: dict[int, int]) -> list[Range]:
-    """The owner's other pointers (address -> value) to nodes of a list: its tail, a cursor."""
-    inside, size = reader.among(container.nodes, set(pointers.values())), reader.size
+def find_other_pointers(reader: ContainerReader, container: Container, pointers: dict[int, int]) -> list[Range]:
+    """Return the owner's other pointers (address -> value) to nodes of a list: its tail, or a
+    cursor."""
+    inside, size = reader.select_nodes(container.nodes, set(pointers.values())), reader.size
     spans = (Range(at, at + size) for at, value in pointers.items() if value in inside and not container.start <= at < container.end)
     return sorted(spans)

@@ -1,38 +1,39 @@
 """Search trees whose nodes point to their parents: std::map, set, multimap and multiset.
 
-libstdc++ (GCC 12 bits/stl_tree.h, _Rb_tree_node_base, _Rb_tree_header): nodes are {colour, parent,
-left, right, value}. The owner holds {compare (8 bytes, mostly unused), header: colour (red), root,
-leftmost, rightmost, node count}; the root's parent is the header.
+libstdc++ (GCC 12 bits/stl_tree.h, _Rb_tree_node_base, _Rb_tree_header): a node is {colour, parent,
+left, right, value}. The owner contains {compare (8 bytes, usually unused), header: colour (red),
+root, leftmost, rightmost, node count}; the root's parent is the header.
 
-libc++ (LLVM 16 __tree): nodes are {left, right, parent, black, value}. The owner holds {leftmost,
-end node: root, size}; the root's parent is the end node.
+libc++ (LLVM 16 __tree): a node is {left, right, parent, black, value}. The owner contains
+{leftmost, end node: root, size}; the root's parent is the end node.
 
-The header also points to the leftmost and rightmost nodes, and each node to its parent. So no node
-dominates another, and the owner's words alone retain the tree."""
+The header also points to the leftmost and rightmost nodes, and each node points to its parent.
+Therefore no node dominates another, and only the owner's words retain the tree."""
 
 from __future__ import annotations
 
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
-from findleaks.audit.containers.reader import Place, Reader
+from findleaks.audit.containers.reader import BlockPlace, ContainerReader
 from findleaks.engine.trees import TreeLayout
 
 RED, BLACK = 0, 1
 
 DEEPEST = 200
-"""Most levels of a binary tree: one of a billion nodes inserted at random has some 130. What is
-deeper is a list with side branches."""
+"""Most levels of a binary tree.
+A tree of a billion nodes inserted at random has about 130; a deeper one is a list with side
+branches."""
 
-SAMPLE = 32  # nodes of a tree examined to find the words that lead to children
-
-
-GNU = TreeLayout(2, 3, 1, 0, 4, 4)  # an enum; the padding after it may hold anything
-LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # a bool
+SAMPLE = 32  # nodes examined to find the words that point to children
 
 
-def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
-    """libstdc++'s tree whose header has its pointer to the root at `address`."""
+GNU = TreeLayout(2, 3, 1, 0, 4, 4)  # colour is an enum; the padding after it may have any value
+LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # colour is a bool
+
+
+def recognise_gnu_tree(reader: ContainerReader, address: int) -> Optional[Container]:
+    """Recognise libstdc++'s tree whose header has its pointer to the root at `address`."""
     size = reader.size
     header = address - size
     words = reader.words(header, 5)
@@ -41,68 +42,74 @@ def gnu_tree(reader: Reader, address: int) -> Optional[Container]:
     _, root, leftmost, rightmost, count = words
     if not count:
         return None
-    if not (_points(reader, root, size, header) and _is_black(reader, root, GNU)):
+    if not (_points_to(reader, root, size, header) and _is_black(reader, root, GNU)):
         return None
-    if not (_points(reader, leftmost, GNU.left * size, 0) and _points(reader, rightmost, GNU.right * size, 0)):
+    if not (_points_to(reader, leftmost, GNU.left * size, 0) and _points_to(reader, rightmost, GNU.right * size, 0)):
         return None
-    nodes, problem = reader.tree(root, header, GNU, count)
+    nodes, problem = reader.walk_tree(root, header, GNU, count)
     compare = header - size  # std::less or another empty class is before the header
     made = Container("std::map or set", compare, header + 5 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
-    return _ends_checked(made, leftmost, rightmost)
+    return _check_ends(made, leftmost, rightmost)
 
 
-def llvm_tree(reader: Reader, address: int) -> Optional[Container]:
-    """libc++'s tree with its head, which begins with the leftmost node's pointer, at `address`."""
+def recognise_llvm_tree(reader: ContainerReader, address: int) -> Optional[Container]:
+    """Recognise libc++'s tree whose head begins at `address` with the pointer to the leftmost
+    node."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None or words[0] == address + size:
         return None
     leftmost, root, count = words
-    if not (_points(reader, root, LLVM.parent * size, address + size) and _is_black(reader, root, LLVM)):
+    if not (_points_to(reader, root, LLVM.parent * size, address + size) and _is_black(reader, root, LLVM)):
         return None
-    if not _points(reader, leftmost, LLVM.left * size, 0):
+    if not _points_to(reader, leftmost, LLVM.left * size, 0):
         return None
-    nodes, problem = reader.tree(root, address + size, LLVM, count)
+    nodes, problem = reader.walk_tree(root, address + size, LLVM, count)
     made = Container("std::map or set", address, address + 3 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
-    return _ends_checked(made, leftmost, leftmost)
+    return _check_ends(made, leftmost, leftmost)
 
 
-def _points(reader: Reader, node: int, offset: int, to: int) -> bool:
+def _points_to(reader: ContainerReader, node: int, offset: int, to: int) -> bool:
     """Whether `node` is in a block in use, and its word at `offset` is `to`."""
     return node % reader.size == 0 and reader.place(node) is not None and reader.word(node + offset) == to
 
 
-def _is_black(reader: Reader, node: int, layout: TreeLayout) -> bool:
+def _is_black(reader: ContainerReader, node: int, layout: TreeLayout) -> bool:
     colour = reader.word(node + layout.colour * reader.size)
     return colour is not None and reader.arch.leading(colour, layout.colour_bytes) == BLACK
 
 
-def _ends_checked(made: Container, leftmost: int, rightmost: int) -> Container:
-    """Set `problem` unless the tree holds the ends that its header names, and its node count."""
+def _check_ends(made: Container, leftmost: int, rightmost: int) -> Container:
+    """Set `problem` unless the tree contains the ends that its header names, and as many nodes as
+    it counts."""
     if not made.problem and made.recorded != made.length:
-        made.problem = f"it says that it has {made.recorded:,} nodes, but {made.length:,} hang in it"
+        made.problem = f"its header counts {made.recorded:,} nodes, but {made.length:,} are linked"
     for end in (leftmost, rightmost):
         if not made.problem and end not in made.nodes:
-            made.problem = f"its end {end:#x} does not hang in it"
+            made.problem = f"its end {end:#x} is not linked"
     return made
 
 
-def plain_tree(reader: Reader, address: int, place: Place, value: int) -> Optional[Container]:
-    """A tree of nodes with two children and any other content, as C programs make (tsearch, GTree),
-    whose root `value` at `address` points to. The children are the first two words that lead from
+def recognise_plain_tree(reader: ContainerReader, address: int, place: BlockPlace, value: int) -> Optional[Container]:
+    """Recognise a tree of nodes with two children and any other content, as C programs build
+    (tsearch, GTree).
+    `value` at `address` points to the root. The children are the first two words that lead from
     node to node, and never to the same node twice."""
-    pair = _children_of(reader, place, value)
+    pair = _find_children(reader, place, value)
     if pair is None:
         return None
-    nodes = reader.linked([value], pair, reader.most, DEEPEST)
+    nodes = reader.walk_links([value], pair, reader.most, DEEPEST)
     if nodes is None or len(nodes) < 2 * LEAST:
         return None
     return Container("binary tree", address, address + reader.size, len(nodes), nodes=nodes)
 
 
-def _children_of(reader: Reader, place: Place, value: int) -> Optional[tuple[int, int]]:
-    """Offsets of the two words that, in a sample of nodes from `value` on, are 0 or point to nodes
-    alike, and are both set in at least one."""
+def _find_children(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[tuple[int, int]]:
+    """Return the offsets of the two child pointers; None if there are none.
+    In a sample of nodes from `value` on, both words are 0 or point to similar nodes, and in at
+    least one node both are set."""
+    # Words that ever point elsewhere are dropped from `columns`. Example: in nodes {key, left,
+    # right}, the key points to no node, so the words 1 and 2 remain.
     size = reader.size
     count = min((place.size - place.offset) // size, 16)
     sample, columns = [value], list(range(count))
@@ -111,7 +118,7 @@ def _children_of(reader: Reader, place: Place, value: int) -> Optional[tuple[int
         words = reader.words(node, count)
         if words is None:
             return None
-        columns = [n for n in columns if not words[n] or (words[n] not in seen and reader.alike(place, reader.place(words[n])))]
+        columns = [n for n in columns if not words[n] or (words[n] not in seen and reader.is_alike(place, reader.place(words[n])))]
         if len(columns) < 2:
             return None
         used = [n for n in columns if words[n]][:2]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.audit.corruption import Damage, Explainer, first_each
+from findleaks.audit.corruption import Damage, Explainer, select_first_problems
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, find_exception, is_terminating
 from findleaks.session import Session
@@ -102,7 +102,7 @@ def _damages(session: Session) -> list[Damage]:
             if problem is not None:
                 problems.append(problem)
         left, _ = session.directory.separate_half_changed(problems, session.inside)
-        corrupt = [problem for problem in first_each([*allocator.problems, *left]) if problem.corrupt]
+        corrupt = [problem for problem in select_first_problems([*allocator.problems, *left]) if problem.corrupt]
         if corrupt and not found:
             found.append(Explainer(session).explain(allocator.name, corrupt.pop(0)))
         found += [Damage(problem, allocator.name) for problem in corrupt]

@@ -1,7 +1,7 @@
 """Bytes and resident bytes of the blocks in use, by memcheck's kinds.
 
-All findings about blocks in use take their figures from here, so that each block counts in one of
-them: REACHABLE blocks are held, DEFINITE and INDIRECT ones leaked, POSSIBLE ones possibly."""
+All findings about blocks in use get their figures here, so that each block counts in one of them:
+REACHABLE blocks are in use, DEFINITE and INDIRECT ones leaked, POSSIBLE ones possibly leaked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import compress
 from typing import NamedTuple, Optional
 
-from findleaks.audit.accounting import PURE_STEP, STEP, clipped
+from findleaks.audit.accounting import PURE_STEP, STEP, clip_runs
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
@@ -24,7 +24,7 @@ MEMBERS = 1 << 20  # blocks for one call of the engine
 
 
 class Figures(NamedTuple):
-    """`resident`: None where residency is not known."""
+    """Number of blocks, their bytes, and their resident bytes (None if residency is unknown)."""
 
     blocks: int
     bytes: int
@@ -32,32 +32,34 @@ class Figures(NamedTuple):
 
     @property
     def amount(self) -> str:
-        """ "449 MiB (66 MiB of it resident)"; only the first where both are the same."""
-        return amount_words(self.bytes, self.resident)
+        """Both sizes: "449 MiB (66 MiB of it resident)"; only the first if they look the same."""
+        return format_amount(self.bytes, self.resident)
 
 
-def amount_words(held: int, resident: Optional[int]) -> str:
-    """See Figures.amount."""
+def format_amount(held: int, resident: Optional[int]) -> str:
+    """Return the text of Figures.amount for `held` bytes, of which `resident` are resident."""
     if resident is None or size(resident) == size(held):
         return size(held)
     return f"{size(held)} ({size(resident)} of it resident)"
 
 
 class BlockFigures:
-    """Figures of a session's latest graph. `known`: residency is known."""
+    """Figures of the blocks in a session's latest graph. `known`: residency is known."""
 
     def __init__(self, session: Session, known: bool) -> None:
         self._session, self._graph = session, session.graph()
         self._known = known and session.presence is not None
 
     def of(self, *kinds: Kind) -> Figures:
-        """All blocks of these kinds."""
+        """Return the figures of all blocks of these kinds."""
         totals = Totals.sum_of(map(self._graph.totals, kinds))
         resident = sum(self._resident[kind] for kind in kinds) if self._known else None
         return Figures(totals.blocks, totals.bytes, resident)
 
     def of_blocks(self, members: Iterable[array[int]], *kinds: Kind) -> Figures:
-        """Those of these blocks (indices, "I", in parts) that are of these kinds."""
+        """Return the figures of those of the blocks `members` that are of these kinds.
+
+        `members`: indices ("I"), in parts."""
         count, held, resident = 0, 0, 0
         everything = array("Q", [0, self._session.target.arch.mask])
         for part in members:
@@ -69,7 +71,8 @@ class BlockFigures:
         return Figures(count, held, resident if self._known else None)
 
     def most_common_size(self, kind: Kind) -> tuple[int, int]:
-        """The usable size that has most bytes among the blocks of a kind, and their number."""
+        """Return the usable size with the most bytes among the blocks of a kind, and the number of
+        these blocks."""
         return _most_bytes(self._graph.sizes(kind))
 
     def _number(self, part: Iterable[int], kinds: Collection[int]) -> int:
@@ -83,21 +86,21 @@ class BlockFigures:
         for start, end in self._heaps:
             for low in range(start, end, step):
                 self._session.report_progress("counting what is resident", 0.0)
-                part = self._graph.bytes_by_kind(clipped(self._runs, low, min(end, low + step)))
+                part = self._graph.bytes_by_kind(clip_runs(self._runs, low, min(end, low + step)))
                 sums = [one + other for one, other in zip(sums, part)]
         return sums
 
     @cached_property
     def _present(self) -> array[int]:
-        """Starts and ends of what is resident of the heaps, ascending."""
+        """Starts and ends of the resident parts of heaps, ascending ("Q")."""
         found: array[int] = array("Q")
         for start, end in self._heaps:
-            found += clipped(self._runs, start, end)
+            found += clip_runs(self._runs, start, end)
         return found
 
     @property
     def _runs(self) -> Runs:
-        """What is resident; nothing where that is not known."""
+        """Resident ranges; none if residency is unknown."""
         pages = self._session.presence
         return pages.resident if pages is not None else Runs.of(())
 
@@ -107,7 +110,7 @@ class BlockFigures:
         return merge_ranges(self._session.heap_ranges())
 
     def leaked_by_type(self, types: array[int]) -> dict[int, Totals]:
-        """Leaked blocks by what `types` ("I") has for each block."""
+        """Sum the leaked blocks by type. `types`: a number for each block ("I")."""
         if not self.of(*LEAKED).blocks:
             return {}
         blocks, found = self._session.directory.blocks, dict[int, Totals]()

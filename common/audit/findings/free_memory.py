@@ -1,5 +1,5 @@
-"""Findings about free memory not returned to the kernel: by allocators, in thread caches, and by
-managed runtimes."""
+"""Findings about free memory that was not returned to the kernel: in allocators, in thread caches,
+and in managed runtimes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 
-def unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
-    """Allocators with much free memory, why it stays, and what returns it."""
+def find_unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
+    """Yield a finding for each allocator with much free memory: why it was not returned, and what
+    returns it."""
     for store in accounting.stores:
         if not is_significant(store.kept, accounting):
             continue
@@ -25,27 +26,27 @@ def unreturned_memory(session: Session, accounting: Accounting, measure: Callabl
         facts.update({"causes": list(one.sorts), **one.evidence})
         title = f"Not a leak: {name} has {size(store.kept)} of free memory that it has not returned to the kernel."
         if not accounting.known:
-            title = f"Not a leak: {name} has {size(store.kept)} of free memory; how much of it is resident is not known."
+            title = f"Not a leak: {name} has {size(store.kept)} of free memory. It is unknown how much of it is resident."
         elif one.returns is not None and call:
             title += f" {call} would return {size(one.returns)}."
         commands = ("map", "caches --by-arena --sort free --limit 10")
-        tries = _by_runtime(session, call, tuple(map(allocator.rename_settings, one.tries)))
-        yield Finding("kept", store.kept, title, sentence(one.cause), tries, commands, facts, store.kept if accounting.known else None)
+        tries = _prefer_runtime_commands(session, call, tuple(map(allocator.rename_settings, one.tries)))
+        yield Finding("kept", store.kept, title, to_sentence(one.cause), tries, commands, facts, store.kept if accounting.known else None)
 
 
-def _by_runtime(session: Session, call: str, tries: tuple[str, ...]) -> tuple[str, ...]:
-    """What to try, with the runtime's own way to make the call instead of the call itself."""
+def _prefer_runtime_commands(session: Session, call: str, tries: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the remedies. If a runtime has a command that makes the call, it replaces the call."""
     ways = [way for way in (runtime.release_command(call) for runtime in session.runtimes) if way] if call else []
     return tuple(f"{ways[0]}, which calls {call}" if ways and words.startswith(call) else words for words in tries)
 
 
-def sentence(text: str) -> str:
-    """`text` with a capital letter and a full stop, "" if it is empty."""
+def to_sentence(text: str) -> str:
+    """Return `text` with a capital letter and a full stop; "" if it is empty."""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def cached_memory(accounting: Accounting) -> Iterator[Finding]:
-    """Allocators with many freed blocks in thread caches."""
+def find_cached_memory(accounting: Accounting) -> Iterator[Finding]:
+    """Yield a finding for each allocator with many free blocks in thread caches."""
     for store in accounting.stores:
         if is_significant(store.cached, accounting):
             name = store.allocator.name
@@ -57,8 +58,9 @@ def cached_memory(accounting: Accounting) -> Iterator[Finding]:
             yield Finding("thread-caches", store.cached, title, "", (setting,) if setting else (), commands, facts, resident)
 
 
-def freed_by_runtimes(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Resident bytes of managed heaps that their runtime freed and did not return to the kernel."""
+def find_memory_freed_by_runtimes(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield a finding for each managed heap with much memory that the runtime freed, but did not
+    return to the kernel."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             freed = [one for one in part.parts if one.freed and not part.inside]
@@ -67,8 +69,8 @@ def freed_by_runtimes(session: Session, accounting: Accounting) -> Iterator[Find
             held = sum(end - start if there is None else there for there, (start, end) in zip(present, ranges))
             if is_significant(held, accounting):
                 whose = printable(f"{runtime.name} {part.name}")
-                title = f"Not a leak: {size(held)} of {whose} belong to no object: they were freed and not returned to the kernel."
-                cause = f"These are {printable(freed[0].detail)} in no space any more; the runtime's own figures leave them out."
+                title = f"Not a leak: the runtime freed {size(held)} of {whose}, but did not return this memory to the kernel."
+                cause = f"These are {printable(freed[0].detail)} that belong to no space. The runtime's statistics do not include them."
                 facts: dict[str, object] = {"runtime": runtime.name, "mapped_bytes": sum(one.bytes for one in freed)}
                 resident = held if accounting.known else None
                 yield Finding("freed-by-runtime", held, title, cause, (), ("runtime",), facts, resident)

@@ -5,73 +5,81 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.audit.conventions import sentences
-from findleaks.audit.diagnostics import trusted
-from findleaks.audit.disguises import sentences as disguise_sentences
+from findleaks.audit.conventions import describe_conventions
+from findleaks.audit.diagnostics import is_trusted
+from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
-from findleaks.audit.interior_heads import largest_head
-from findleaks.audit.leak_groups import Leak, lost, merge, track_words, what
+from findleaks.audit.interior_heads import find_largest_head
+from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, suggest_track
 from findleaks.audit.reference_evidence import (
-    counting_runtime,
+    describe_missing_decrement,
+    explain_uncollected_garbage,
+    find_counting_runtime,
     is_garbage,
-    largest_uncollected,
-    missing_decrement,
-    reference_evidence,
-    uncollected_blocks,
-    why_uncollected,
+    list_largest_uncollected,
+    list_uncollected_blocks,
+    summarise_reference_evidence,
 )
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.site_groups import group_leaks_by_site
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.formatting import blocks, number, printable, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
-LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding; also PART of all
-LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding; also PART of those in use
-WORTH = 1 << 20  # fewest bytes held by the program's conventions that are mentioned
+LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding, and PART of all in use
+LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding, and PART of all in use
+WORTH = 1 << 20  # fewest bytes reachable by interior pointers only that a finding mentions
 
 NEXT_TO_NOTHING = 64 << 10
-"""Fewer leaked bytes, with 1,000 times as many of writable memory, are called healthy, though they
-are shown."""
+"""A process with fewer leaked bytes, and 1,000 times as many bytes in use, is healthy; the
+leaks are
+shown all the same."""
 
-UNREAD = 10  # percent of memory that is not read from which on "nothing leaked" is of the rest
+UNREAD = 10  # percent of unread memory from which on "nothing leaked" is limited to the rest
 
 
-def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bool) -> Finding:
-    """Definite leaks with the blocks that only they hold; 0 bytes if next to nothing leaked. Its
-    title has the possible leaks, too, unless another finding reports them."""
+def find_leaked_memory(session: Session, figures: BlockFigures, possible_reported: bool) -> Finding:
+    """Return the finding about definite leaks and the blocks that only they refer to.
+
+    It has 0 bytes if next to nothing leaked. Its title includes possible leaks, unless another
+    finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
         what = some([printable(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
-        title = "No block of a known allocator was found: nothing can be said of leaks."
+        title = "No block of a known allocator was found: leaks cannot be determined."
         if what:
-            title = f"No block of an allocator of native code was found: the only heap that is known is that of {what}."
+            title = f"No block of an allocator of native code was found: the only known heap is that of {what}."
         return Finding("no-blocks", 0, title, resident=0)
-    graph, doubtful, leaks = session.graph(), figures.of(Kind.POSSIBLE), _without_garbage(session, figures)
+    graph, doubtful, leaks = session.graph(), figures.of(Kind.POSSIBLE), _exclude_garbage(session, figures)
     facts: dict[str, object] = {
         "blocks": leaks.blocks,
         "leaks": graph.totals(Kind.DEFINITE).blocks,
         "possible_blocks": doubtful.blocks,
         "possible_bytes": doubtful.bytes,
-        "trusted": trusted(session),
+        "trusted": is_trusted(session),
     }
     maybe = f", {number(doubtful.blocks)} possible ({size(doubtful.bytes)})" if doubtful.blocks and not possible_reported else ""
     if not leaks.blocks:
-        title = f"{_nothing(session, bool(facts['trusted']))}{maybe}."
-        return Finding("nothing-lost", 0, title, _by_convention(session), facts=facts, commands=("find",) if maybe else (), resident=0)
-    cause, commands = _largest(session, leaks.bytes, facts)
-    if leaks.bytes < NEXT_TO_NOTHING and leaks.bytes * 1000 < _compared(session):
+        title = f"{_describe_nothing(session, bool(facts['trusted']))}{maybe}."
+        return Finding(
+            "nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=("find",) if maybe else (), resident=0
+        )
+    cause, commands = _describe_largest(session, leaks.bytes, facts)
+    if leaks.bytes < NEXT_TO_NOTHING and leaks.bytes * 1000 < _comparison_bytes(session):
         title = f"Next to nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
         facts["bytes"] = leaks.bytes
-        return Finding("next-to-nothing-lost", 0, title, _by_convention(session), facts=facts, commands=tuple(commands[:1]), resident=0)
-    doubt = "" if facts["trusted"] else " Memory is missing or corrupt: what is called leaked may be referenced from there."
-    cause = " ".join(filter(None, (cause, *_evidence(session), _disguised(session))))
+        return Finding(
+            "next-to-nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=tuple(commands[:1]), resident=0
+        )
+    doubt = "" if facts["trusted"] else " Memory is missing or corrupt: these blocks may be referenced from there."
+    cause = " ".join(filter(None, (cause, *_describe_evidence(session), _describe_disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     return Finding("lost", leaks.bytes, title, cause, (), tuple(commands), facts, leaks.resident)
 
 
-def _without_garbage(session: Session, figures: BlockFigures) -> Figures:
-    """Figures of leaked blocks, without what a collector has not freed yet."""
+def _exclude_garbage(session: Session, figures: BlockFigures) -> Figures:
+    """Return the figures of leaked blocks, without garbage that a collector has not freed yet."""
     leaks, garbage = figures.of(*LEAKED), _garbage(session, figures)
     resident = None if leaks.resident is None or garbage.resident is None else leaks.resident - garbage.resident
     return Figures(leaks.blocks - garbage.blocks, leaks.bytes - garbage.bytes, resident)
@@ -79,22 +87,22 @@ def _without_garbage(session: Session, figures: BlockFigures) -> Figures:
 
 def _garbage(session: Session, figures: BlockFigures) -> Figures:
     counts = session.reference_counts
-    return figures.of_blocks([uncollected_blocks(counts)] if counts is not None else [], *LEAKED)
+    return figures.of_blocks([list_uncollected_blocks(counts)] if counts is not None else [], *LEAKED)
 
 
-def uncollected(session: Session, figures: BlockFigures) -> Iterator[Finding]:
-    """One finding, if a collector has not freed much garbage."""
+def find_uncollected_garbage(session: Session, figures: BlockFigures) -> Iterator[Finding]:
+    """Yield one finding, if a collector has left much garbage."""
     counts, garbage = session.reference_counts, _garbage(session, figures)
     if counts is None or garbage.bytes < LEAST_GARBAGE or garbage.bytes < PART * session.directory.blocks.totals(State.IN_USE).bytes:
         return
-    runtime = counting_runtime(session)
+    runtime = find_counting_runtime(session)
     if runtime is None:
         return
-    why = why_uncollected(runtime.automatic_collection)
-    top = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in largest_uncollected(counts)])
+    why = explain_uncollected_garbage(runtime.automatic_collection)
+    top = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in list_largest_uncollected(counts)])
     title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} is in cycles that Python's collector has not freed: {top}."
     remedies = ("call gc.collect(), or gc.enable()",) if runtime.automatic_collection is False else ("call gc.collect()",)
-    evidence = reference_evidence(session)
+    evidence = summarise_reference_evidence(session)
     facts: dict[str, object] = {"blocks": garbage.blocks, "reference_counts": evidence.to_json() if evidence is not None else None}
     yield Finding(
         "uncollected-garbage",
@@ -108,16 +116,16 @@ def uncollected(session: Session, figures: BlockFigures) -> Iterator[Finding]:
     )
 
 
-def _evidence(session: Session) -> Iterator[str]:
+def _describe_evidence(session: Session) -> Iterator[str]:
     counts = session.reference_counts
-    words = missing_decrement(counts) if counts is not None else ""
+    words = describe_missing_decrement(counts) if counts is not None else ""
     if words:
         yield f"{words}."
 
 
-def _nothing(session: Session, sure: bool) -> str:
-    """ "Nothing leaked: 0 blocks definitely lost", of what could be read."""
-    unread = unread_memory(session)
+def _describe_nothing(session: Session, sure: bool) -> str:
+    """Return "Nothing leaked: 0 blocks definitely lost", limited to the memory that was read."""
+    unread = find_unread_memory(session)
     if not sure:
         return "Nothing leaked in what could be read"
     if unread.inside is not None and unread.is_inside:
@@ -127,60 +135,69 @@ def _nothing(session: Session, sure: bool) -> str:
     return "Nothing leaked: 0 blocks definitely lost"
 
 
-def _compared(session: Session) -> int:
-    """Bytes that few leaked bytes are compared with: blocks in use, or LEAST and more of writable
-    memory, of which malloc may have little in a process with a managed heap."""
-    writable = unread_memory(session).total
+def _comparison_bytes(session: Session) -> int:
+    """Return the bytes that the leaked bytes are compared with: those in use, or of writable
+    memory.
+
+    In a process with a managed heap, malloc's blocks may be a small part of the writable memory."""
+    writable = find_unread_memory(session).total
     return max(session.directory.blocks.totals(State.IN_USE).bytes, writable if writable >= LEAST else 0)
 
 
-def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
+def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
     """The largest group, as a sentence, and commands about it. Adds to `facts`."""
-    groups = merge([leak for leak in lost(session, session.graph(), None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)])
+    groups = merge_leaks(
+        [leak for leak in list_leaks(session, session.graph(), None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)]
+    )
     facts["groups"] = _first_groups(groups)
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
         return "", commands
-    cause = _top(groups[0], amount)
-    sited = _largest_site(session, amount)
+    cause = _describe_top(groups[0], amount)
+    sited = _describe_largest_site(session, amount)
     if sited is not None:
         facts["site"], words = sited
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
-    return cause, [*commands, f"whatis {example:#x}", f"path {example:#x}", *track_words(session, groups[0])]
+    return cause, [*commands, f"whatis {example:#x}", f"path {example:#x}", *suggest_track(session, groups[0])]
 
 
-def _largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
-    """Who allocated most of what leaked, as facts and as a sentence; None if that was not
-    recorded. `amount`: bytes leaked."""
+def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
+    """Return the site that allocated most of the leaked blocks, as facts and as a sentence.
+
+    None if sites were not recorded. `amount`: leaked bytes."""
     if not len(session.sites):
         return None
-    # few processes have recorded stacks
-    from findleaks.audit.site_groups import lost_by_site
-    from findleaks.audit.site_stacks import SiteNames, label
+    # Few processes have recorded stacks.
+    from findleaks.audit.site_stacks import SiteNames, frame_label
 
-    leaks = lost_by_site(session, session.graph())
+    leaks = group_leaks_by_site(session, session.graph())
     top = next((leak for leak in leaks if leak.kind == Kind.DEFINITE and leak.site), None)
     if top is None:
         return None
     names = SiteNames(session)
-    facts = {"number": top.site, "blocks": top.blocks, "bytes": top.bytes, "stack": [label(frame) for frame in names.callers(top.site)]}
-    part = _part(top, amount) if top.estimated is None else f"Of the leaked blocks that were sampled, most ({size(top.bytes)})"
+    facts = {
+        "number": top.site,
+        "blocks": top.blocks,
+        "bytes": top.bytes,
+        "stack": [frame_label(frame) for frame in names.callers(top.site)],
+    }
+    part = _describe_part(top, amount) if top.estimated is None else f"Of the leaked blocks that were sampled, most ({size(top.bytes)})"
     return facts, f"{part} was allocated by {names.brief(top.site)} (site {top.site})."
 
 
-def _part(leak: Leak, amount: int) -> str:
+def _describe_part(leak: Leak, amount: int) -> str:
     held = leak.bytes + leak.indirect_bytes
     return "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
 
 
-def _top(leak: Leak, amount: int) -> str:
-    part = _part(leak, amount)
-    return f"{part} is {number(leak.blocks)} × {what(leak)}."
+def _describe_top(leak: Leak, amount: int) -> str:
+    part = _describe_part(leak, amount)
+    return f"{part} is {number(leak.blocks)} × {describe_leak(leak)}."
 
 
-def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding]:
-    """One finding, if much of what is in use may be either leaked or held."""
+def find_possible_leaks(session: Session, figures: BlockFigures) -> Iterator[Finding]:
+    """Yield one finding, if much of the memory in use is possibly leaked."""
     found = figures.of(Kind.POSSIBLE)
     in_use = session.directory.blocks.totals(State.IN_USE)
     if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
@@ -188,16 +205,16 @@ def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding
     part = 100 * found.bytes // max(in_use.bytes, 1)
     title = f"Possibly leaked: {found.amount} in {blocks(found.blocks)}, {part} % of what is in use, are reached only through "
     title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
-    groups = merge([leak for leak in lost(session, session.graph(), None) if leak.kind == Kind.POSSIBLE])
+    groups = merge_leaks([leak for leak in list_leaks(session, session.graph(), None) if leak.kind == Kind.POSSIBLE])
     cause, commands = "", ["find --kind possible"]
-    head = largest_head(session, session.graph())
+    head = find_largest_head(session, session.graph())
     if head is not None and 2 * head.total.bytes >= found.bytes:
         totals = Totals(found.blocks, found.bytes)
         title, cause = head.title(totals, part), head.cause(totals)
         commands += [f"whatis {head.address:#x}", f"refs {head.address:#x}"]
     elif groups and groups[0].examples:
         top = groups[0]
-        cause = f"The largest group: {number(top.blocks)} × {what(top)}, {size(top.bytes)}."
+        cause = f"The largest group: {number(top.blocks)} × {describe_leak(top)}, {size(top.bytes)}."
         commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {
         "blocks": found.blocks,
@@ -209,17 +226,17 @@ def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding
     yield Finding("possible", found.bytes, title, cause, (), tuple(commands), facts, found.resident)
 
 
-def _by_convention(session: Session) -> str:
-    """What the program's conventions hold, as a sentence; "" for less than WORTH."""
-    learned, disguised = session.learned, _disguised(session)
+def _describe_conventions(session: Session) -> str:
+    """Return a sentence on blocks that only interior pointers refer to; "" for less than WORTH."""
+    learned, disguised = session.learned, _describe_disguised(session)
     if learned.held.bytes < WORTH:
         return disguised
-    said = "; ".join(sentences(learned, session.target.arch.word))
-    return f"{disguised} Held by interior pointers, which count here: {said}.".lstrip()
+    said = "; ".join(describe_conventions(learned, session.target.arch.word))
+    return f"{disguised} Reachable only by interior pointers, which count as references here: {said}.".lstrip()
 
 
-def _disguised(session: Session) -> str:
-    """What disguised pointers refer to, as sentences; "" if the program has none."""
+def _describe_disguised(session: Session) -> str:
+    """Return sentences on blocks that disguised pointers refer to; "" if the program has none."""
     return " ".join(f"{line[0].upper()}{line[1:]}." for line in disguise_sentences(session))
 
 

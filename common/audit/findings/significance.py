@@ -1,26 +1,36 @@
-"""Thresholds of findings: which amounts are worth a sentence."""
+"""Thresholds of findings: which amounts of memory are reported."""
 
 from __future__ import annotations
 
 from findleaks.audit.accounting import Accounting
+from findleaks.results.share_sort import ShareSort
 
 LEAST, PART = 8 << 20, 0.10
-"""Free, unowned or unread memory needs LEAST bytes that are also PART of `denominator`."""
+"""Fewest bytes, and least fraction of `denominator`, of free, unattributed or unread memory that is
+reported."""
 
 
 def is_significant(amount: int, accounting: Accounting) -> bool:
+    """Whether an amount of memory, in bytes, is reported."""
     return amount >= LEAST and amount >= PART * denominator(accounting)
 
 
 def denominator(accounting: Accounting) -> int:
-    """Denominator of fractions: resident bytes; if unknown, mapped bytes without stacks and files,
-    most pages of which were never touched."""
+    """Return the denominator of fractions: resident bytes.
+
+    If residency is unknown, mapped bytes without stacks and files, as most of their pages may never
+    have been touched."""
     if accounting.known:
         return accounting.total
-    return sum(share.bytes for share in accounting.shares if share.sort not in ("stacks", "unjoined", "cached-stacks", "files"))
+    return sum(
+        share.bytes
+        for share in accounting.shares
+        if share.sort not in (ShareSort.STACKS, ShareSort.UNJOINED, ShareSort.CACHED_STACKS, ShareSort.FILES)
+    )
 
 
-def without_files(accounting: Accounting) -> int:
-    """`denominator` without mapped files: cores of a JVM have 120 MiB of its class archive."""
-    files = sum(share.bytes for share in accounting.shares if share.sort == "files") if accounting.known else 0
+def denominator_without_files(accounting: Accounting) -> int:
+    """Return `denominator` without mapped files: a core of a JVM contains 120 MiB of class
+    archive."""
+    files = sum(share.bytes for share in accounting.shares if share.sort == ShareSort.FILES) if accounting.known else 0
     return denominator(accounting) - files

@@ -9,19 +9,19 @@ from findleaks.audit.accounting import Accounting
 from findleaks.formatting import number, size, some
 from findleaks.runtimes.base import Finding
 
-ENDED = 10  # fewest unjoined threads for a finding: fewer may be about to be joined
+ENDED = 10  # fewest unjoined threads for a finding: a few may be joined soon
 
 
-def unjoined_threads(accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if there are ENDED of them."""
+def find_unjoined_threads(accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding, if at least ENDED threads ended and were not joined."""
     ended = accounting.unjoined
     if len(ended) >= ENDED:
         held = sum(place.bytes for place in ended)
-        stay = f"{size(held)} and {size(accounting.unjoined_mapped)} of addresses" if accounting.known else f"{size(held)} of addresses"
-        title = f"{number(len(ended))} threads ended and were never joined: their stacks stay, {stay}."
+        amount = f"{size(held)} resident, {size(accounting.unjoined_mapped)} mapped" if accounting.known else f"{size(held)} mapped"
+        title = f"{number(len(ended))} threads ended and were never joined: their stacks are still allocated ({amount})."
         started = Counter(place.name for place in ended if place.name).most_common(3)
-        cause = f"They were started with {some([f'{name} ({number(count)})' for name, count in started])}." if started else ""
-        remedies = ("pthread_join for each thread, or pthread_detach where no thread waits for it",)
+        cause = f"Start functions: {some([f'{name} ({number(count)})' for name, count in started])}." if started else ""
+        remedies = ("call pthread_join for each thread, or pthread_detach if no thread waits for it",)
         facts: dict[str, object] = {
             "threads": len(ended),
             "mapped": accounting.unjoined_mapped,

@@ -9,17 +9,19 @@ from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import managed_heaps
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.significance import is_significant
-from findleaks.audit.unread_memory import unread_memory
+from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind
 from findleaks.formatting import number, size
+from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 
-def unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:
-    """One finding, if most of the writable memory is not read. `reported`: bytes of it that other
-    findings have."""
-    unread = unread_memory(session)
+def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:
+    """Yield one finding, if most of the writable memory is not read.
+
+    `reported`: bytes of this memory that other findings include."""
+    unread = find_unread_memory(session)
     if unread.is_inside:
         kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
         facts = {**unread.result().to_json(), "blocks": kept.blocks}
@@ -33,23 +35,24 @@ def unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures
 
 
 def _unknown_share(accounting: Accounting) -> Optional[Share]:
-    return next((share for share in accounting.shares if share.sort == "unknown"), None)
+    return next((share for share in accounting.shares if share.sort == ShareSort.UNKNOWN), None)
 
 
 def _largest(accounting: Accounting) -> int:
-    """The address of the largest unattributed mapping; 0 where they have little memory."""
+    """Return the address of the largest unattributed mapping; 0 if little memory is
+    unattributed."""
     share = _unknown_share(accounting)
     return share.parts[0].address if share is not None and share.parts and is_significant(share.bytes, accounting) else 0
 
 
-def unknown_owner(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if much memory is unattributed."""
+def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding, if much memory is unattributed."""
     share = _unknown_share(accounting)
     if share is not None and is_significant(share.bytes, accounting) and share.parts:
         most = share.parts[0]
-        title = f"{size(share.bytes)} in {number(share.count)} mappings belong to no allocator or runtime that can be read"
+        title = f"{size(share.bytes)} in {number(share.count)} mappings are unattributed: no known allocator or runtime owns them"
         title += f"{managed_heaps(session)}."
-        title += "" if accounting.known else " How much of it was ever touched is not known."
+        title += "" if accounting.known else " It is unknown how much of it was ever touched."
         cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
         commands = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))

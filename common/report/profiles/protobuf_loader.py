@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from findleaks.errors import TargetError
-from findleaks.libraries import in_working_folder
+from findleaks.libraries import is_in_working_folder
 
 PROTOBUF_MISSING = (
     "FILE.pb.gz needs Python's package protobuf, 4.25 or newer: pip install 'findleaks[pprof]', or make venv in a checkout; "
@@ -24,7 +24,7 @@ def require_protobuf() -> tuple[ModuleType, ModuleType, ModuleType]:
     """Load the modules `descriptor_pb2`, `descriptor_pool` and `message_factory`.
     Raises ProtobufMissing if protobuf is missing, too old, in the working folder, or broken."""
     try:
-        if in_working_folder("google") or in_working_folder("google.protobuf"):
+        if is_in_working_folder("google") or is_in_working_folder("google.protobuf"):
             raise ProtobufMissing
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

@@ -1,6 +1,6 @@
-"""Findings about reachable memory: what one root, the objects of a runtime, or many roots hold.
+"""Findings about reachable memory: retained by one root, by managed objects, or by many roots.
 
-At most one of them is made, about the same blocks that no other finding has."""
+At most one of them is reported, as all are about the same blocks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.accounting import Accounting
-from findleaks.audit.findings.figures import BlockFigures, Figures, amount_words
-from findleaks.audit.findings.free_memory import sentence
-from findleaks.audit.findings.significance import PART, denominator, without_files
-from findleaks.audit.managed import Holdings
-from findleaks.audit.owner import Owner, Sort
+from findleaks.audit.findings.figures import BlockFigures, Figures, format_amount
+from findleaks.audit.findings.free_memory import to_sentence
+from findleaks.audit.findings.significance import PART, denominator, denominator_without_files
+from findleaks.audit.managed import RuntimeHoldings
+from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, size, some
 from findleaks.quoting import shell_quoted
+from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -24,33 +25,39 @@ if TYPE_CHECKING:
     from findleaks.audit.top_retainer import TopRetainer
 
 HELD, GROWN = 8 << 20, 0.25
-"""Bytes in use, and fraction of memory without files, from which the top root is looked for."""
+"""Bytes in use, and their fraction of the memory without files, from which on the top retainer is
+computed."""
 
 GROWTH = 0.5
-"""Least fraction of `denominator` that is in use, mostly under no single root, for a finding."""
+"""Least fraction of `denominator` that is in use for a finding about memory that no single root
+retains."""
 
 CONCENTRATED, MUCH = 0.5, 256 << 20
-"""Objects of a runtime are worth a finding if one type has this fraction of their bytes, or one
-variable half of it, or if they have MUCH: the modules that an interpreter has loaded are objects of
-many types that no single variable holds."""
+"""Managed objects are reported if one type has this fraction of their bytes, if one variable has
+half of this fraction, or if they have MUCH bytes. Otherwise they may be the modules that an
+interpreter has loaded: objects of many types that no single variable retains."""
 
 
-def held_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
-    """One finding at most. `scopes`: findings about blocks that are held, too; nothing that they
-    may be a quarter of is reported again."""
+def find_retained_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield at most one finding.
+
+    `scopes`: other findings about reachable blocks. Their blocks are not reported again: a finding
+    needs more than four times their bytes."""
     grown = _top_retainer(session, accounting)
     reported = sum(one.bytes for one in scopes)
     found = chain(
-        _objects(accounting, figures, grown), _one_root(session, accounting, figures, grown), _many(session, accounting, figures, grown)
+        _find_managed_objects(accounting, figures, grown),
+        _find_one_root(session, accounting, figures, grown),
+        _find_many_roots(session, accounting, figures, grown),
     )
     yield from islice((one for one in found if 4 * reported < one.bytes), 1)
 
 
 def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetainer]:
-    """The root that holds most. It takes a dominator tree of all reached blocks, made only where
-    that may lead to a finding."""
+    """Return the root that retains most. This takes a dominator tree of all reachable blocks, which
+    is computed only if a finding is possible."""
     used = sum(store.in_use for store in accounting.stores)
-    if used < HELD or used < GROWN * without_files(accounting):
+    if used < HELD or used < GROWN * denominator_without_files(accounting):
         return None
     from findleaks.audit.top_retainer import find_top_retainer
 
@@ -58,16 +65,17 @@ def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetai
 
 
 def _is_variable(grown: TopRetainer) -> bool:
-    """Whether a single variable of a managed language holds most."""
-    return grown.is_most and grown.owner.sort == Sort.MANAGED and grown.totals.bytes >= HELD
+    """Whether a single variable of a managed language retains most of the reachable memory."""
+    return grown.is_most and grown.owner.sort == OwnerSort.MANAGED and grown.totals.bytes >= HELD
 
 
-def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer]) -> Iterator[Finding]:
-    """Managed objects, native memory that they hold, and variables that hold them, if known."""
+def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer]) -> Iterator[Finding]:
+    """Yield findings about managed objects: the native memory that they retain, and the variables
+    that retain them, if known."""
     for one in accounting.native:
-        if one.bytes < HELD or one.bytes < GROWN * without_files(accounting) or (grown is not None and _is_variable(grown)):
+        if one.bytes < HELD or one.bytes < GROWN * denominator_without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
-        one = _without_leaked(one, figures)
+        one = _exclude_leaked(one, figures)
         if one.bytes < HELD:
             continue
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
@@ -75,37 +83,37 @@ def _objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopR
         named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= PART * one.bytes]
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named)):
             continue
-        title = f"Held, not leaked: {one.sentence()}."
-        cause, commands, facts = sentence(one.cause()), ["runtime"], one.result().to_json()
+        title = f"In use, not leaked: {one.sentence()}."
+        cause, commands, facts = to_sentence(one.cause()), ["runtime"], one.result().to_json()
         remedies = [f"limit the size of {owner.name}, or evict entries that are no longer needed" for owner, _ in named[:1]]
         if named:
-            cause += f" Of the variables that hold it, {some([f'{owner.name} has {size(held.bytes)}' for owner, held in named])}."
+            cause += f" Variables that retain it: {some([f'{owner.name} ({size(held.bytes)})' for owner, held in named])}."
             commands.append(f"roots {shell_quoted(named[0][0].word)} --depth 4")
             facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         if one.unreported:
             call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
-            remedies.append(f"have these objects report what they hold to {one.name}{call}, so that it collects in time")
-        resident = _resident(one, accounting, figures)
+            remedies.append(f"report the native memory of these objects to {one.name}{call}, so that it collects in time")
+        resident = _resident_upper_bound(one, accounting, figures)
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
 
 
-def _is_concentrated(one: Holdings, named: Sequence[tuple[Owner, Totals]]) -> bool:
+def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]) -> bool:
     parts = [*(row.bytes for row in one.types), *(2 * held.bytes for _, held in named)]
     return max(parts, default=0) >= CONCENTRATED * one.bytes
 
 
-def _resident(one: Holdings, accounting: Accounting, figures: BlockFigures) -> Optional[int]:
-    """Most resident bytes that the objects and what they hold can have: those of all reachable
-    blocks and of the runtime's own heap."""
+def _resident_upper_bound(one: RuntimeHoldings, accounting: Accounting, figures: BlockFigures) -> Optional[int]:
+    """Return an upper bound on the resident bytes of the objects and the memory that they retain:
+    the resident bytes of all reachable blocks and of the runtime's heap."""
     reachable = figures.of(Kind.REACHABLE).resident
     if reachable is None:
         return None
-    heaps = sum(share.bytes for share in accounting.shares if share.sort == "runtime" and share.of.startswith(f"{one.name} "))
+    heaps = sum(share.bytes for share in accounting.shares if share.sort == ShareSort.RUNTIME and share.of.startswith(f"{one.name} "))
     return min(one.bytes, reachable + heaps)
 
 
-def _without_leaked(one: Holdings, figures: BlockFigures) -> Holdings:
-    """The same without objects that leaked, where objects are blocks."""
+def _exclude_leaked(one: RuntimeHoldings, figures: BlockFigures) -> RuntimeHoldings:
+    """Return the holdings without leaked objects, if objects are blocks."""
     holders = one.runtime.holders()
     leaked = figures.leaked_by_type(holders.blocks) if holders is not None and holders.blocks else {}
     if holders is None or not leaked:
@@ -123,8 +131,10 @@ def _without_leaked(one: Holdings, figures: BlockFigures) -> Holdings:
     return one._replace(types=sorted(rows, key=lambda row: (-row.bytes, -row.type.objects, row.type.name)))
 
 
-def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
-    """What a single root holds most of. Only its owner can say if that is wrong, so it is named."""
+def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
+    """Yield a finding if a single root retains most of the reachable memory.
+
+    Only the developers can decide whether that is wrong, so the finding names the root."""
     if found is None or not found.is_most or found.totals.bytes < HELD:
         return
     retained = figures.of_blocks(found.members(), Kind.REACHABLE)
@@ -133,19 +143,18 @@ def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, f
     facts: dict[str, object] = {"root": found.owner.name, "where": found.owner.where or None, "blocks": retained.blocks}
     part = 100 * retained.bytes // max(figures.of(Kind.REACHABLE).bytes, 1)
     if found.owner.managed:
-        yield _from_managed_heap(found, retained, part, facts)
+        yield _retained_by_managed_heap(found, retained, part, facts)
         return
-    title = (
-        f"Held, not leaked: {found.owner.label} alone holds {retained.amount} in {blocks(retained.blocks)}, {part} % of what is reached."
-    )
+    title = f"In use, not leaked: {found.owner.label} alone retains {retained.amount} in {blocks(retained.blocks)}, "
+    title += f"{part} % of the reachable memory."
     cause = ""
     if found.field is not None and found.field.what:
-        cause = f"{found.field.name if found.field.place else 'What it is'}: {found.field.what}."
+        cause = f"{found.field.name if found.field.place else 'Content'}: {found.field.what}."
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     variable = _is_variable(found)
     if variable:
         its = [one for one in accounting.native if one.bytes]
-        cause = " ".join([cause, *(sentence(one.cause()) for one in its)]).strip()
+        cause = " ".join([cause, *(to_sentence(one.cause()) for one in its)]).strip()
         facts["runtimes"] = [one.result().to_json() for one in its]
     remedies = ("limit its size, or evict entries that are no longer needed",) if found.length or variable else ()
     word = found.owner.word
@@ -153,22 +162,23 @@ def _one_root(session: Session, accounting: Accounting, figures: BlockFigures, f
     yield Finding("held", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
 
 
-def _from_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
-    title = f"Held, not leaked: {retained.amount} of native memory in {blocks(retained.blocks)}, {part} % of what is reached, are "
-    title += f"held from a managed heap: {found.owner.label}."
+def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
+    title = f"In use, not leaked: {found.owner.label}, a managed heap, retains {retained.amount} of native memory in "
+    title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
-    cause = f"Of these blocks {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size."
+    cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
     facts.update({"size": most, "blocks_of_size": count})
     commands = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
     return Finding("held-from-managed-heap", retained.bytes, title, cause, (), commands, facts, retained.resident)
 
 
-def _many(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
-    """Memory in use that no single root holds (of a structure full of references to itself, or of
-    many things), with the size that has most bytes."""
+def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
+    """Yield a finding about reachable memory that no single root retains, with the size that
+    has the
+    most bytes. It may be one structure with references from several roots, or many structures."""
     used = sum(store.in_use for store in accounting.stores)
     reached = figures.of(Kind.REACHABLE) if found is not None and not found.is_most else Figures(0, 0, 0)
-    # Where managed objects hold much, what they are says more.
+    # If managed objects retain much memory, their types explain it better.
     managed = any(one.bytes >= HELD for one in accounting.native)
     if (
         managed
@@ -178,9 +188,9 @@ def _many(session: Session, accounting: Accounting, figures: BlockFigures, found
     ):
         return
     most, count = figures.most_common_size(Kind.REACHABLE)
-    amount = amount_words(reached.bytes, reached.resident)
-    title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reached, and no one root holds half of it."
-    cause = f"Of these blocks {number(count)} are of {number(most)} B: {size(most * count)}, more than of any other size."
+    amount = format_amount(reached.bytes, reached.resident)
+    title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
+    cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
     commands = ("roots", f"blocks --size {most} --kind reachable --limit 10")
     yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)

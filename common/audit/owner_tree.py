@@ -1,4 +1,5 @@
-"""Who holds what: the owners of a session's roots, and the dominator tree of what they reach."""
+"""The dominator tree of a session's roots and of everything they reach, with the owner of each
+root."""
 
 from __future__ import annotations
 
@@ -8,48 +9,50 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from findleaks.audit.container_ownership import find_container_owners
-from findleaks.audit.containers.reader import Reader
-from findleaks.audit.managed_objects import owned_objects
-from findleaks.audit.owners import Owners, owners
+from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.managed_objects import list_owned_objects
+from findleaks.audit.owners import Owners, find_owners
 from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.session import Session
 from findleaks.target.base import Range
 
 
-class Holders(NamedTuple):
-    """`named`: the owners, by the numbers of their roots in `tree`."""
+class OwnerTree(NamedTuple):
+    """The tree, and the owners of its roots: `named` is indexed by the number of the root in
+    `tree`."""
 
-    reader: Reader
+    reader: ContainerReader
     named: Owners
     tree: Dominators
 
 
-def holders(session: Session) -> Holders:
-    """Computed once for a session. Stacks and registers own only what nothing else leads to."""
-    return session.once(holders, lambda: _computed(session))
+def build_owner_tree(session: Session) -> OwnerTree:
+    """Return the tree, computed once for a session.
+    Stacks and registers own only memory that nothing else refers to."""
+    return session.once(build_owner_tree, lambda: _compute(session))
 
 
-def _computed(session: Session) -> Holders:
-    reader = Reader(session)
-    named = owners(session, reader)
+def _compute(session: Session) -> OwnerTree:
+    reader = ContainerReader(session)
+    named = find_owners(session, reader)
     tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
     parts, container_owners = find_container_owners(session, reader, named)
     if container_owners:
         tree.set_owners(parts, container_owners)
-    pages = [page for one in owned_objects(session) for page in one.objects.pages]
+    pages = [page for one in list_owned_objects(session) for page in one.objects.pages]
     if pages:
-        tree.merge_into_roots(_ignored(session, pages))
+        tree.merge_into_roots(_blocks_with_pages(session, pages))
     for piece in session.pieces(sorted([*session.roots, *pages]), "reading the roots"):
         tree.scan_roots(piece)
-    _refer_disguised(session, tree, named)
+    _add_disguised(session, tree, named)
     for number, owner in enumerate(named.all):
         if owner.words and not owner.apart:
             tree.root_words([value for _, value in owner.words], number)
-    return Holders(reader, named, session.computed(tree, "who holds what"))
+    return OwnerTree(reader, named, session.computed(tree, "who holds what"))
 
 
-def _refer_disguised(session: Session, tree: Dominators, named: Owners) -> None:
+def _add_disguised(session: Session, tree: Dominators, named: Owners) -> None:
     """Add the disguised pointers in root memory, each to the owner of its address."""
     found = session.disguised
     by_owner: dict[int, list[int]] = {}
@@ -62,8 +65,9 @@ def _refer_disguised(session: Session, tree: Dominators, named: Owners) -> None:
             tree.refer(number, blocks)
 
 
-def _ignored(session: Session, pages: Sequence[Range]) -> array[int]:
-    """Argument of Dominators.merge_into_roots: blocks with pages are read object by object."""
+def _blocks_with_pages(session: Session, pages: Sequence[Range]) -> array[int]:
+    """Return the argument of Dominators.merge_into_roots: blocks that contain pages of objects,
+    which are read object by object."""
     blocks = session.directory.blocks
     made = array("I", [NO_ROOT]) * len(blocks)
     for index in blocks.find_all([page.start for page in pages])[0]:
