@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Part
     from findleaks.session import Session
 
-OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc")
+OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc", "libumem")
 """Modules with a malloc of their own that findleaks cannot read."""
 
 STACK_LOOK = 1 << 20  # bytes examined from a stack pointer up

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
@@ -28,6 +28,7 @@ from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
 from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
 from findleaks.target.ranges import holding, inside, intersection, merged, subtract
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.audit.foreign_words import ForeignWords

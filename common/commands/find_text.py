@@ -140,7 +140,7 @@ def _convention_lines(session: Session, width: int) -> Iterator[str]:
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[AllocatorInUse]) -> str:
-    """ "glibc 2.36, 5 arenas; umem also present, 12 blocks". `entries`: their blocks in use."""
+    """ "glibc 2.36, 5 arenas; pymalloc also present, 12 blocks". `entries`: their blocks in use."""
     ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1].bytes)
     if not ordered:
         return "no allocator found"

@@ -21,7 +21,6 @@ struct records;
 
 /* Rows of words, and structures that Python fills in. */
 struct block_total;
-struct cache;
 struct chain;
 struct exclusion;
 struct form;
@@ -29,9 +28,7 @@ struct row_columns;
 struct row_rules;
 struct run;
 struct run_search;
-struct slab;
 struct slot_group;
-struct user;
 
 /* memory.c */
 API void fl_free(void *memory);
@@ -57,6 +54,8 @@ API void fl_totals(struct blocks *b, uint32_t first, uint32_t last, struct block
 
 /* block_columns.c */
 API void fl_block_columns(const struct blocks *b, uint32_t first, uint32_t last, uint64_t *addresses, uint64_t *sizes, uint8_t *states);
+API void fl_block_columns_of(const struct blocks *b, const uint32_t *indices, uint64_t count, uint64_t *addresses, uint64_t *sizes,
+                             uint8_t *states);
 
 /* block_runs.c */
 API int fl_append_runs(struct blocks *b, const struct run *runs, uint64_t count, const uint8_t *bits, uint64_t bit_count);
@@ -269,18 +268,6 @@ API int fl_read_slots(const piece *pieces, uint64_t count, const struct slot_gro
 /* musl_oldmalloc.c */
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t
                      *sizes, uint8_t *states, uint64_t *made);
-
-/* umem_slabs.c */
-API int fl_read_slabs(const piece *pieces, uint64_t count, const struct cache *caches, uint64_t cache_count, const range *regions,
-                      uint32_t region_count, words *records, uint64_t *ends, uint8_t **states, uint64_t *chunks, words *users, words
-                      *wrong);
-API int fl_mark_cached(const struct cache *caches, const struct slab *slabs, const struct user *users, uint64_t user_count, uint8_t
-                       *states, uint64_t number, const uint64_t *buffers, uint64_t count, words *wrong);
-
-/* umem_buffers.c */
-API int fl_read_buffers(struct blocks *b, const piece *pieces, uint64_t count, const struct cache *caches, const struct slab *slabs, const
-                        struct user *users, uint64_t *next, uint64_t last, const uint8_t *states, uint64_t enough, uint64_t *sums, words
-                        *troubles);
 
 /* asan_chunks.c */
 API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64_t *sizes, uint8_t *states, uint32_t *stacks, uint32_t

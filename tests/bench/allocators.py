@@ -3,8 +3,7 @@
 The same program (heap.c) runs with each malloc preloaded; its core is opened, and the directory of blocks made, `--runs` times each,
 in turn. Libraries come as Debian packages, unpacked outside the checkout. musl's program is linked against musl, with either of its
 mallocs. CPython's own allocator has a program of its own. Google's tcmalloc takes part where its tests have built it (`pytest -m matrix
-tests/integration/test_tcmalloc_google.py`). Of libumem there is no package: its core is made up (umem_heap.py), unless `--libumem`
-names a library to preload.
+tests/integration/test_tcmalloc_google.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bench
-import umem_heap
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import debian
@@ -59,9 +57,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("blocks", nargs="?", type=int, default=1_000_000, help="about how many blocks each heap has")
     parser.add_argument("--runs", type=int, default=5, help="runs of each measurement, of which the median is printed")
-    parser.add_argument(
-        "--libumem", metavar="LIBRARY", default="", help="a build of libumem to run the program with, instead of a made-up core"
-    )
     parser.add_argument("--measure", metavar="CORE", help=argparse.SUPPRESS)
     args = parser.parse_args(words)
     if args.measure:
@@ -69,10 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as scratch:
         bench.compile_all(scratch)
-        cores = {name: core_of(scratch, name, command, library) for name, command, library in programs(scratch, args.blocks, args.libumem)}
-        if not args.libumem:
-            cores["libumem"] = f"{scratch}/libumem.core"
-            umem_heap.write(Path(cores["libumem"]), args.blocks)
+        cores = {name: core_of(scratch, name, command, library) for name, command, library in programs(scratch, args.blocks)}
         found: dict[str, list[dict[str, float]]] = {name: [] for name in cores}
         here = [sys.executable, str(Path(__file__)), "--measure"]
         for _ in range(args.runs):
@@ -80,16 +72,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 done = subprocess.run([*here, core], check=True, stdout=subprocess.PIPE, text=True)
                 found[name].append(json.loads(done.stdout))
     print(table(found))
-    for line in (
-        "" if args.libumem else "libumem's core is made up from its documented structures: there is no package of it",
-        "" if GOOGLE in cores else f"{GOOGLE} is left out: its tests, which build it, have not been run here",
-    ):
-        if line:
-            print(f"  {line}")
+    if GOOGLE not in cores:
+        print(f"  {GOOGLE} is left out: its tests, which build it, have not been run here")
     return 0
 
 
-def programs(scratch: str, blocks: int, libumem: str) -> list[tuple[str, list[str], str]]:
+def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
     """(allocator, command, library to preload)."""
     heap = [f"{scratch}/heap", str(blocks)]
     made = [("glibc", heap, "")]
@@ -106,8 +94,6 @@ def programs(scratch: str, blocks: int, libumem: str) -> list[tuple[str, list[st
         program = Path(scratch, "heap-google")
         mallocs_google.Google(BUILD, Path(scratch)).compile(Path(bench.HERE, "heap.c"), program, ["-O2"])
         made.append((GOOGLE, [str(program), str(blocks)], ""))
-    if libumem:
-        made.append(("libumem", heap, libumem))
     interpreter = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
     made.append(("pymalloc", [interpreter, "-c", OBJECTS.format(blocks // 3)], ""))
     return made

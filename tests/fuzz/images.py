@@ -26,7 +26,6 @@ import image_jemalloc  # noqa: E402
 import test_jvm_spaces  # noqa: E402
 import test_mimalloc  # noqa: E402
 import test_ruby  # noqa: E402
-import umemimage  # noqa: E402
 import v8image  # noqa: E402
 from fake import FakeTarget  # noqa: E402
 from mutations import EDGES  # noqa: E402
@@ -42,21 +41,11 @@ SECONDS = 20.0
 LINES = [line for line in COMMANDS if "PAGE" not in line]
 
 
-def _umem() -> FakeTarget:
-    image = umemimage.UmemImage()
-    for size in (20, 100, 100, 900, 5000, 50000):
-        image.malloc(size)
-    for way in ("slab", "loaded", "depot"):
-        image.release(image.malloc(100) - 16, 8, way)
-    return image.target()
-
-
 def _jemalloc() -> FakeTarget:
     return image_jemalloc.Image().target
 
 
 MAKERS: Mapping[str, Callable[[], FakeTarget]] = {
-    "umem": _umem,
     "google": lambda: googleimage.made().target(),
     "mimalloc2": lambda: test_mimalloc.Image(mimalloc.SEGMENTS[0]).target(),
     "mimalloc2.2": lambda: test_mimalloc.Image(mimalloc.SEGMENTS[-1]).target(),

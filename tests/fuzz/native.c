@@ -3,7 +3,6 @@
  * is cut into pieces; the rest is memory from BASE on, so that words of it are likely to point into it. Each piece has exactly its own bytes. What callers promise (common/allocators/X/engine.py)
  * is kept: sizes of chunks are not 0, outputs have space. */
 #include "../../common/native/rows.h"
-#include "../../common/native/umem_slabs.h"
 
 #include <stdlib.h>
 
@@ -47,6 +46,7 @@ static void rows(const graph *g, const blocks *b, const piece *p, uint64_t count
         at++;
     fl_block_columns(b, 0, made, c.addresses, c.sizes, c.hints);
     fl_leaders(g, 0, made, indices);
+    fl_block_columns_of(b, indices, made, c.addresses, c.sizes, c.hints);
     free_all((void *const[]){out, indices, c.addresses, c.sizes, c.names, c.hints, c.hint_ends}, 7);
 }
 
@@ -155,26 +155,6 @@ static void groups(const piece *p, uint64_t count) {
     free_all((void *const[]){records.items, batches.items, wrong.items}, 3);
 }
 
-static void slabs(const piece *p, uint64_t count, const uint8_t *data, size_t size) {
-    uint64_t mode = word_of(data, size, 0), tag = mode & 8 ? 16 : 0;
-    cache caches[2] = {
-        {BASE, BASE + 64, word_of(data, size, 1), 64, 4096, mode & 1 ? 0 : 56, mode & 3, 64, tag, 0, mode & 4 ? 48 : 0},
-        {BASE + 512, BASE + 576, word_of(data, size, 2), 32, 8192, 24, mode >> 4 & 3, 32, 0, 16, 0},
-    };
-    range regions[2];
-    for (uint64_t at = 0; at < count; at++)
-        regions[at] = (range){p[at].address, p[at].address + p[at].length};
-    words records = {NULL, 0, 0}, users = {NULL, 0, 0}, wrong = {NULL, 0, 0}, troubles = {NULL, 0, 0};
-    uint64_t ends[2] = {0}, made = 0, sums[12] = {0}, next = 0;
-    uint8_t *states = NULL;
-    if (!fl_read_slabs(p, count, caches, 2, regions, (uint32_t)count, &records, ends, &states, &made, &users, &wrong)) {
-        blocks *b = fl_blocks_new(3, 1);
-        fl_read_buffers(b, p, count, caches, (slab *)records.items, (user *)users.items, &next, users.count / 3, states, 1 << 20, sums, &troubles);
-        fl_blocks_free(b);
-    }
-    free_all((void *const[]){records.items, users.items, wrong.items, troubles.items, states}, 5);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 18)
@@ -186,12 +166,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(one, data + 2, half);
     memcpy(other, data + 2 + half, size - 2 - half);
     piece pieces[2] = {{BASE, one, half}, {BASE + half + (data[0] & 0x80 ? GAP : 0), other, size - 2 - half}};
-    switch (data[0] % 5) {
+    switch (data[0] % 4) {
     case 0: chunks(pieces, 2); break;
     case 1: lists(pieces, 2, data + 2, size - 2); break;
     case 2: tags(data[1] & 1 ? pieces : pieces + 1, data + 2, size - 2); break;
-    case 3: groups(pieces, 2); break;
-    default: slabs(pieces, 2, data + 2, size - 2);
+    default: groups(pieces, 2);
     }
     free(one);
     free(other);

@@ -25,7 +25,6 @@ from findleaks.allocators.musl.ng import MallocNG
 from findleaks.allocators.pymalloc.instance import Pymalloc
 from findleaks.allocators.tcmalloc.instance import Tcmalloc
 from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
-from findleaks.allocators.umem.instance import Umem
 from findleaks.session import Session
 from findleaks.target.core import open_core
 
@@ -81,5 +80,5 @@ def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> Non
 
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
     """As the allocators themselves say, and a new one's among them."""
-    classes = [Asan, GoogleTcmalloc, Umem, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
+    classes = [Asan, GoogleTcmalloc, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
     assert sorted(directory.known()) == sorted(["pool_reader", *(one.name for one in classes)])

@@ -314,9 +314,13 @@ HAS_ALL = {"total", "share", "kind", "allocator", "cache", "root", "threads"}
         pytest.param(ruby, (500, 3000), {"counter", "heap", "runtime type", "native", "objects"}, id="ruby"),
         pytest.param(node("0.10.21", "growth_closing.js"), (1000, 3000), {"handles", "handle value"}, id="node 0.10"),
         pytest.param(
-            node("22.12.0", "growth_buffers.js"), (50, 90), {"handles", "counter", "heap", "runtime type", "native"}, id="node 22"
+            node("22.12.0", "growth_buffers.js"),
+            (50, 90),
+            {"handles", "counter", "heap", "runtime type", "native"},
+            id="node 22",
+            marks=pytest.mark.matrix,
         ),
-        pytest.param(jvm, (1, 8), {"counter", "heap"}, id="jvm"),
+        pytest.param(jvm, (1, 8), {"counter", "heap"}, id="jvm", marks=pytest.mark.matrix),
     ],
 )
 def test_every_figure(tmp_path: Path, program: Callable[[Path], Rounds], rounds: tuple[int, int], sections: set[str]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import layouts
 import pytest
 from layouts import Layout, run
+from variants import mark_matrix_except
 
 from findleaks import launcher
 
@@ -221,7 +222,7 @@ def with_venv(layout: Layout, source: Path) -> Iterator[Layout]:
 
 
 @pytest.mark.parametrize("layout", ["bare"], indirect=True)
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", mark_matrix_except(DOORS, "gdb"))
 def test_libraries_of_the_checkouts_venv(door: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
     *answer, files = ask(door, with_venv, tmp_path, home)
     assert answer == FOUND

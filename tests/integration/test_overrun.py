@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import truth
 from damage import FLAGS
+from variants import mark_matrix_except
 
 import cores
 from findleaks.commands import Invocation, named, parse, parser
@@ -73,7 +74,7 @@ class Told:
         return next(problem for problem in self.verify["problems"] if problem["corrupt"])
 
 
-@pytest.mark.parametrize("words", OVERRUNS)
+@pytest.mark.parametrize("words", mark_matrix_except(OVERRUNS, *OVERRUNS[::2], OVERRUNS[1], OVERRUNS[3]))
 def test_both_name_the_block_whose_header_was_written_over(program: Path, tmp_path: Path, words: str) -> None:
     reported = Told(program, words, tmp_path, live=OVERRUNS.index(words) % 2 == 0)
     chunk = reported.victim - 16
@@ -90,6 +91,7 @@ def test_both_name_the_block_whose_header_was_written_over(program: Path, tmp_pa
 def test_what_cannot_be_reported_is_said_to_be_so(program: Path, tmp_path: Path) -> None:
     """The victim's size became 0x41, an A, which leads into its own text; the chain of sizes bears out either header."""
     reported = Told(program, "A 104 1 used", tmp_path, live=True)
-    assert "which of the two cannot be determined" in reported.first["what"] and hex(reported.victim) in reported.first["what"]
+    what = reported.first["what"]
+    assert "which of the two was overwritten cannot be determined" in what and hex(reported.victim) in what
     assert reported.first["what"] in reported.find["warnings"]
     assert all(reported.first["what"] in text for text in reported.texts)

@@ -26,7 +26,7 @@ from findleaks.runtimes.v8.layout import COUNT, CURRENT, ENTER, SEAL
 
 BLOCK = 1022 * 8
 CLOSED = 1_000_000
-REQUESTS = 20_000
+REQUESTS = 4_000
 WITH_ADDONS = ("8.17.0", *nodes.WITH_WORKERS)
 
 
@@ -146,7 +146,7 @@ def served(folder: Path, version: str) -> Running:
     return Serving([nodes.get(version), str(truth.PROGRAMS / "node_server.js"), str(REQUESTS)], folder)
 
 
-AFTER_REQUESTS = {"0.10.21": 20_010, "0.10.22": 10}
+AFTER_REQUESTS = {"0.10.21": REQUESTS + 10, "0.10.22": 10}
 
 
 def after_requests(found: dict[str, Any], version: str) -> None:

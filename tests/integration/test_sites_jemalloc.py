@@ -91,11 +91,15 @@ def test_find_names_the_next_command(every: recorded.Picture) -> None:
     assert by_site["next"] == [f"blocks --site {by_site['groups'][0]['site']['number']}", f"path {example}"]
 
 
+def questions(picture: recorded.Picture) -> list[list[str]]:
+    lost = next(hex(made.address) for made in picture.made if made.kind == "lost")
+    asked = [["find", "--by", "site"], ["caches", "--sites", "--size", "1k-"], ["blocks", "--site", "3"], ["whatis", lost], ["verdict"]]
+    return [[*words, "--json"] for words in asked]
+
+
 def test_doors(every: recorded.Picture, build) -> None:
-    """GDB, LLDB and the command line name the same stacks; so does the engine without the kernel."""
-    lost = next(hex(made.address) for made in every.made if made.kind == "lost")
-    questions = [["find", "--by", "site"], ["caches", "--sites", "--size", "1k-"], ["blocks", "--site", "3"], ["whatis", lost], ["verdict"]]
-    words = [[*question, "--json"] for question in questions]
+    """GDB, LLDB and the command line name the same stacks."""
+    words = questions(every)
     program, core = str(build("5.3.0")), str(every.core)
     answers = [line for one in words for line in debuggers.objects(debuggers.findleaks(*one, core, "--exe", program))]
     assert len(answers) > len(words)
@@ -103,8 +107,18 @@ def test_doors(every: recorded.Picture, build) -> None:
     assert debuggers.objects(debuggers.gdb(typed, program, core)) == answers
     assert "leaks find --by site" in " ".join(debuggers.gdb(["leaks find"], program, core).split())
     assert debuggers.objects(debuggers.lldb(typed, program, "-c", core)) == answers
-    pure = [line for one in words for line in debuggers.objects(debuggers.findleaks(*one, core, "--exe", program, FINDLEAKS_PURE="1"))]
-    assert pure == answers
+
+
+def test_python_engine(every: recorded.Picture) -> None:
+    """It reads the stacks, which takes a second; what it finds lost, which takes ten, is compared below."""
+    words = ["caches", "--sites", "--size", "1k-", "--json", str(every.core)]
+    assert debuggers.findleaks(*words, FINDLEAKS_PURE="1") == debuggers.findleaks(*words)
+
+
+@pytest.mark.matrix
+def test_python_engine_finds_the_same(every: recorded.Picture) -> None:
+    for words in questions(every):
+        assert debuggers.findleaks(*words, str(every.core), FINDLEAKS_PURE="1") == debuggers.findleaks(*words, str(every.core))
 
 
 def test_linked_in(tmp_path: Path) -> None:

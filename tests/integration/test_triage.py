@@ -22,6 +22,8 @@ import triaged
 from cores import Running
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
+FILES = 24
+"""Files in a folder of good and bad cores: those of each kind, and ten good ones."""
 
 
 def run(*words: object, status: int = 0) -> str:
@@ -33,7 +35,7 @@ def run(*words: object, status: int = 0) -> str:
 
 class Made(NamedTuple):
     cores: list[triaged.Core]
-    folder: Path  # 40 files, good and bad
+    folder: Path  # of FILES files, good and bad
     bad: dict[str, str]  # part of the error of each that cannot be read, by file name
     cut: set[str]
 
@@ -49,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(cores, folder, bad, cut)
 
 
-def mixed(folder: Path, cores: list[Path], count: int = 40) -> tuple[dict[str, str], set[str]]:
+def mixed(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str, str], set[str]]:
     """So many files: good cores, plain and packed, cut ones, and what is none."""
     (folder / "below" / "deeper").mkdir(parents=True)
     whole = cores[0].read_bytes()
@@ -91,7 +93,7 @@ def mixed(folder: Path, cores: list[Path], count: int = 40) -> tuple[dict[str, s
     return bad, cut
 
 
-def check_mixed(made: Made, rows: dict[str, dict[str, Any]], count: int = 40) -> None:
+def check_mixed(made: Made, rows: dict[str, dict[str, Any]], count: int = FILES) -> None:
     assert len(rows) == count
     truths = {one.path.stat().st_ino: one for one in made.cores}
     for core, row in rows.items():
@@ -150,10 +152,10 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     whole, base = tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
     rows, last = triaged.parsed(run("--json", "-o", whole, made.folder))
     check_mixed(made, rows)
-    assert (last["ok"] + last["partial"] + last["failed"], last["cores"], last["left"]) == (40, 40, 0)
+    assert (last["ok"] + last["partial"] + last["failed"], last["cores"], last["left"]) == (FILES, FILES, 0)
     assert any("2 symbolic links" in warning for warning in last["warnings"])
-    for at in (3, 20):
-        killed(made.folder, base, at, 40)
+    for at in (3, 9):
+        killed(made.folder, base, at, FILES)
     again, last_again = triaged.parsed(run("--json", "--resume", "-o", base, made.folder))
     assert triaged.table(again.values()) == triaged.table(rows.values())
     assert {**last_again, "seconds": 0, "written": 0} == {**last, "seconds": 0, "written": 0}
@@ -162,7 +164,7 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     text = run("--resume", "--top", "0", "-o", base, made.folder)
     lines = text.splitlines()
     assert sum(" failed " in line for line in lines) == last["failed"]
-    headline = next(line for line in lines if line.startswith("  40 cores"))
+    headline = next(line for line in lines if line.startswith(f"  {FILES} cores"))
     assert f"{last['ok']} read, {last['partial']} in part, {last['failed']} not" in headline
     assert [line.split()[0] for line in lines if any(group["signature"] in line for group in last["groups"])] == [
         str(group["cores"]) for group in last["groups"]
@@ -193,7 +195,7 @@ def test_ctrl_c_ends_all_and_prints_what_is_known(made: Made, tmp_path: Path) ->
         errors.seek(0)
         assert process.returncode == 130 and not errors.read()
     rows, last = triaged.parsed(first + output)
-    assert last["cores"] == len(rows) >= 1 and last["left"] == 40 - len(rows) > 0
+    assert last["cores"] == len(rows) >= 1 and last["left"] == FILES - len(rows) > 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 

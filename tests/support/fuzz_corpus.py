@@ -19,7 +19,6 @@ from pathlib import Path
 
 import asan
 import debian
-import elfcore
 import jvms
 import libcs
 import mallocs_google
@@ -32,7 +31,6 @@ import minidump_writers
 import nodes
 import rubies
 import truth
-import umemimage
 
 import cores
 
@@ -155,23 +153,6 @@ def _asan(build: str) -> Callable[[Path], Path]:
         return _core(folder, program, **asan.environment(quarantine_size_mb="1", detect_leaks="0"))
 
     return make
-
-
-def _umem(folder: Path) -> Path:
-    """Written, not dumped: no Linux distribution has libumem any more. Its file is mapped; stacks hold some blocks."""
-    image = umemimage.UmemImage()
-    held = [image.malloc(size) for size in (20, 100, 100, 100, 900, 5000, 50000)]
-    for block, way in zip([image.malloc(100) for _ in range(4)], ("slab", "loaded", "depot", "depot")):
-        image.release(block - 16, 8, way)
-    image.write()
-    stack = 0x7FFE_0000_0000
-    loads = [elfcore.Load(start, -(-len(data) // PAGE) * PAGE, bytes(data)) for start, data in sorted(image.memory.items())]
-    loads.append(elfcore.Load(stack, PAGE, b"".join(block.to_bytes(8, "little") for block in held[::2]).rjust(PAGE, b"\0")))
-    rows = [(start, start + load.size, 0, "/usr/lib/libumem.so.1") for load in loads if (start := load.start) == umemimage.DATA]
-    core = elfcore.core(loads, [elfcore.Task(1, {"rsp": stack + 64}), elfcore.Task(2, {"rsp": stack + 512})], mapped=rows)
-    made = folder / "core"
-    made.write_bytes(core)
-    return made
 
 
 def _python(version: str, **more: str) -> Callable[[Path], Path]:
@@ -316,7 +297,6 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "musl": _musl("1.2.3", "dynamic"),
     "musl-1.2.6": _musl("1.2.6", "dynamic"),
     "oldmalloc": _musl("1.2.3-old", "static"),
-    "umem": _umem,
     "asan": _asan("gcc"),
     "asan-clang": _asan("clang"),
     "python-3.9": _python("3.9"),

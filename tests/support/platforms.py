@@ -43,7 +43,7 @@ ROWS = {
             "gperftools' tcmalloc",
             "Google's tcmalloc",
         ),
-        *("mimalloc", "libumem", "AddressSanitizer", "pages of 16 KiB", "pages of 64 KiB"),
+        *("mimalloc", "AddressSanitizer", "pages of 16 KiB", "pages of 64 KiB"),
     ),
     "Runtimes": ("CPython", "Ruby", "Node: stacks, scopes, V8's heap", "Node: what V8's spaces use", "JVM", "Go"),
     "Code": (

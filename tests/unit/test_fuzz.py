@@ -15,7 +15,7 @@ from trials import Limits
 
 from findleaks.session import Session
 
-MUTATIONS = {"sample": range(4), "glibc": range(10), "umem": range(8), "mimalloc": range(6)}
+MUTATIONS = {"sample": range(4), "glibc": range(10), "mimalloc": range(14)}
 """Seeds by core. What one seed does is the same each time, for the same core."""
 
 
@@ -33,7 +33,7 @@ def test_damaged_cores(case: Case) -> None:
 
 
 def test_a_seed_makes_the_same_damage(tmp_path: Path) -> None:
-    core = Case("umem", tmp_path, reading=("find", "caches", "verify")).core
+    core = Case("mimalloc", tmp_path, reading=("find", "caches", "verify")).core
     made = [Mutation(core, 3, ("/fifo",)).edits for _ in range(2)]
     assert made[0] == made[1] != Mutation(core, 4, ("/fifo",)).edits
     copy = tmp_path / "copy"
@@ -88,7 +88,7 @@ def _sleeps(session: Session) -> None:
     ],
 )
 def test_what_goes_wrong_is_seen(wrong: Callable[[Session], None], seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("umem", tmp_path, reading=("find", "caches", "verify"))
+    case = Case("mimalloc", tmp_path, reading=("find", "caches", "verify"))
     monkeypatch.setattr(Session, "done", wrong)
     if wrong is _sleeps:
         monkeypatch.setattr(trials, "PATIENCE", 2.0)

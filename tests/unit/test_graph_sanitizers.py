@@ -142,7 +142,6 @@ FILES = {
         "test_graph_chunks.py",
         "test_graph_kind_bytes.py",
         "test_graph_pages.py",
-        "test_graph_slabs.py",
         "test_graph_slots.py",
         "test_sample.py",
     ),
