@@ -113,7 +113,7 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
                 memory.put(target, *(rng.choice([0, 0x9D0000]) for _ in range(min(items + 1, room))))
         if kind == 1 and words >= head:
             target, _ = rng.choice(starts)
-            prefix = rng.choice([1, 2, 3, 4, 9])
+            prefix = rng.choice([1, 2, 3, 4, 9, 16])
             memory.put(place + head - rng.choice([3, 4]), HEAP + (target + prefix) * word - rng.randrange(2))
             if rng.random() < 0.8:
                 memory.data[(target + prefix) * word - 1] = prefix * word

@@ -25,7 +25,7 @@ LIST, VALUES, TAGGED = 1, 2, 4
 """Bits of a type's kind: lists, and objects that refer to values four words before them (3.11), or,
 one byte less, three words before them (3.12)."""
 
-MOST_PREFIX = 8  # words in front of values
+MOST_PREFIX = 64  # bytes in front of values: at most 16 words
 
 
 def storage_kinds(known: Types, version: str) -> bytes:
@@ -50,7 +50,7 @@ def unused_storage(
     for piece in pieces():
         loops.claim_storage(engine, blocks, piece, tally, kinds, claims)
     tails = bytes([0, *(pattern(EVERY_WORD & -(1 << first)) for first in range(1, LAST_WORD))])
-    heads = bytes([0, *(pattern((1 << words) - 1) for words in range(1, MOST_PREFIX + 1))])
+    heads = bytes([0, *(pattern((1 << words) - 1) for words in range(1, MOST_PREFIX // 4 + 1))])
     found: list[Range] = []
     for piece in pieces():
         bounds = loops.unused_storage(engine, blocks, piece, tally, claims, tails, heads)

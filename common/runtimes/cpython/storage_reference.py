@@ -71,7 +71,7 @@ def _claim_list(blocks: Blocks, word: int, items: int, at: int, capacity: int, t
 def _claim_values(blocks: Blocks, word: int, values: int, tally: ObjectTally, claims: array[int]) -> None:
     index = blocks.find(values) if values and not values % word else -1
     prefix = values - blocks.address(index) if index >= 0 else 0
-    if prefix and prefix <= MOST_PREFIX * 8 and not prefix % word:
+    if prefix and prefix <= MOST_PREFIX and not prefix % word:
         _claim(blocks, tally, claims, index, _PREFIX | prefix // word)
 
 
