@@ -117,9 +117,9 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
         uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD;
         const uint8_t *data = p->data + (start - p->address);
         if (claim & PREFIX) {
-            uint64_t words = claim & ~PREFIX;
-            if (words * WORD <= size && words * WORD <= left && data[words * WORD - 1] == words * WORD)
-                patterns[index] = heads[words];
+            uint64_t prefix = claim & ~PREFIX, length = prefix * WORD;
+            if (length <= size && length <= left && data[length - 1] == length)
+                patterns[index] = heads[prefix];
             continue;
         }
         uint64_t first = claim - 1, head = shift ? 1 : 0;

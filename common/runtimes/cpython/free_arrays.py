@@ -25,12 +25,12 @@ _MOST_TUPLES = 2000  # PyTuple_MAXFREELIST
 
 
 class _Array(NamedTuple):
-    """`start` and `count`: words from the array of tuples to the entries, and to their count;
+    """`start` and `counter`: words from the array of tuples to the entries, and to their count;
     `high`: whether the count is the second number of 32 bits in its word."""
 
     name: str
     start: int
-    count: int
+    counter: int
     high: bool = False
 
 
@@ -88,11 +88,11 @@ class FreeArrays:
     def _behind(self, address: int, words: Sequence[int], first: int) -> Iterator[Range]:
         """The unused entries of the arrays, unless one of them is not what it should be."""
         found: list[Range] = []
-        for name, start, count, high in self._arrays:
+        for name, start, counter, high in self._arrays:
             entries = words[first + start : first + start + ENTRIES]
-            if first + count >= len(words):
+            if first + counter >= len(words):
                 return
-            used = words[first + count] >> 32 * high & 0xFFFFFFFF
+            used = words[first + counter] >> 32 * high & 0xFFFFFFFF
             if used > ENTRIES or not all(self._is_free(entry, name) for entry in entries[:used]):
                 return
             begin = address + 8 * (first + start)

@@ -22,7 +22,7 @@ _LOWEST_OBJECT = 4096
 class _Block(NamedTuple):
     """A block that starts in a piece, and its bytes there."""
 
-    index: int
+    number: int
     start: int
     size: int
     data: memoryview
@@ -42,7 +42,7 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
     """See storage.py and fl_claim_storage."""
     word, order = engine.arch.word, engine.arch.byteorder
     for one in _starting(engine, blocks, piece):
-        number = tally.found[one.index]
+        number = tally.found[one.number]
         if number == NO_OBJECT or not kinds[number]:
             continue
         offset = tally.offsets[number]
@@ -88,20 +88,20 @@ def unused_storage(
     """See storage.py and fl_unused_storage."""
     word, rest = engine.arch.word, array("Q")
     for one in _starting(engine, blocks, piece):
-        claim = claims[one.index]
-        if not claim or claim == _DISPUTED or tally.patterns[one.index]:
+        claim = claims[one.number]
+        if not claim or claim == _DISPUTED or tally.patterns[one.number]:
             continue
         words = engine.arch.unpack(bytes(one.data[: len(one.data) // word * word]))
         if claim & _PREFIX:
             prefix = claim & ~_PREFIX
             if prefix <= one.size // word and prefix <= len(words) and one.data[prefix * word - 1] == prefix * word:
-                tally.patterns[one.index] = heads[prefix]
+                tally.patterns[one.number] = heads[prefix]
             continue
         first, head = claim - 1, 1 if tally.shift else 0
         if first >= one.size // word or not all(_is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words)):
             continue
         if first < LAST_WORD:
-            tally.patterns[one.index] = tails[first]
+            tally.patterns[one.number] = tails[first]
         elif any(blocks.find(value) >= 0 for value in words[first:]):
             rest.extend((one.start + first * word, one.start + one.size // word * word))
     return rest
