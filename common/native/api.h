@@ -281,6 +281,12 @@ API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types
                    *patterns, uint64_t *sums, words *cut);
 API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
 
+/* cpython_storage.c */
+API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t
+                          shift, uint32_t *claims);
+API int fl_unused_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t
+                          *claims, const uint8_t *tails, const uint8_t *heads, uint8_t *patterns, words *rest);
+
 /* object_counts.c */
 API void fl_lost_references(const struct graph *g, uint32_t *counts);
 API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, uint8_t *flags, uint32_t

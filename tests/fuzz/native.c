@@ -2,6 +2,7 @@
  * `python tests/fuzz/native.py` builds and runs it for each size and byte order of words. The first byte chooses a loop, the second how memory
  * is cut into pieces; the rest is memory from BASE on, so that words of it are likely to point into it. Each piece has exactly its own bytes. What callers promise (common/allocators/X/engine.py)
  * is kept: sizes of chunks are not 0, outputs have space. */
+#include "../../common/native/disguises.h"
 #include "../../common/native/rows.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 typedef struct blocks blocks;
 typedef struct graph graph;
 typedef struct grouping grouping;
+typedef struct counting counting;
 typedef struct tree_walk tree_walk;
 typedef struct link_walk link_walk;
 
@@ -51,6 +53,79 @@ static void rows(const graph *g, const blocks *b, const piece *p, uint64_t count
     free_all((void *const[]){out, indices, c.addresses, c.sizes, c.names, c.hints, c.hint_ends}, 7);
 }
 
+/* Interior references of a marked graph: counted, and accepted by rules of sizes and offsets. */
+static void interiors(graph *g, uint32_t made) {
+    uint64_t at = 0, all = 0, keys[64], rules[4] = {0, 2 * WORD, 64, WORD}, sizes[2] = {32, 64}, held[3] = {0}, sums[4] = {0};
+    uint32_t from = 0, *last = calloc(2 * (made + 1), 4);
+    counting *c = fl_interior_count_new(g);
+    words found = {NULL, 0, 0};
+    uint64_t number = fl_interior_keys(g, &at, &all, 64, keys);
+    fl_interior_count(c, keys, number);
+    fl_interior_rows(c, 1, &found);
+    fl_interior_count_free(c);
+    fl_interior_held(g, sizes, 2, held, &from, made + 1);
+    at = 0;
+    fl_interior_accept(g, rules, 2, &at, UINT32_MAX);
+    while (fl_promote(g, 100) > 0) {
+    }
+    fl_interior_effect(g, keys, number, rules, 2, sums, last);
+    free_all((void *const[]){last, found.items}, 2);
+}
+
+/* A classified graph's cycles, bytes by kind, and its objects' counts of references. */
+static void cycles(graph *g, const piece *p, uint64_t count, uint32_t made) {
+    range types = {BASE + 32, BASE + 256}, parts[2] = {{BASE, BASE + 100}, {BASE + 128, BASE + 4096}};
+    uint64_t sums[2 * 8] = {0}, totals[8] = {0}, judged[3 * 2] = {0};
+    uint32_t *counts = calloc(made + 1, 4), *found = calloc(made + 1, 4);
+    uint8_t *flags = calloc(made + 1, 1), *verdicts = calloc(made + 1, 1), offsets[2] = {2 * WORD, 16};
+    words ranges = {NULL, 0, 0}, cut = {NULL, 0, 0}, by_size = {NULL, 0, 0};
+    for (uint32_t index = 0; index < made; index++)
+        found[index] = index % 3 < 2 ? index % 3 : NONE;
+    fl_cycle_ranges(g, 64, &ranges);
+    for (uint64_t at = 0; at < count; at++)
+        fl_cycles_feed(g, &p[at], &types, 1);
+    fl_cycles_finish(g);
+    for (uint32_t index = 0; index < made && index < 50; index++)
+        fl_representative(g, index);
+    fl_kind_bytes(g, parts, 2, sums);
+    fl_kind_sizes(g, 2, &by_size);
+    fl_lost_references(g, counts);
+    for (uint64_t at = 0; at < count; at++)
+        fl_compare_counts(g, &p[at], found, offsets, made % 2 * 16, flags, counts, &cut);
+    fl_judge_counts(g, found, flags, counts, verdicts, judged, totals);
+    free_all((void *const[]){counts, found, flags, verdicts, ranges.items, cut.items, by_size.items}, 7);
+}
+
+/* Disguised pointers to lost blocks, which are references then. */
+static void disguised_pointers(graph *g, const piece *p, uint64_t count) {
+    range whole = {BASE, p[count - 1].address + p[count - 1].length + 1};
+    form forms[5] = {{TAGGED, 0, 0}, {UNALIGNED, 0, 0}, {SHIFTED_LEFT, 0, 4}, {SHIFTED_RIGHT, 0, 3}, {COMPRESSED, BASE, 3}};
+    words sizes = {NULL, 0, 0}, hits = {NULL, 0, 0}, heads = {NULL, 0, 0}, live = {NULL, 0, 0}, found = {NULL, 0, 0};
+    uint64_t accepted[5];
+    disguises *d = fl_disguises_new(g, &whole, 1, forms, WORD == 8 ? 5 : 4, 1000);
+    for (uint64_t form = 0; form < 5; form++)
+        accepted[form] = form << 16;
+    for (uint64_t at = 0; d && at < 2 * count; at++)
+        fl_disguises_scan(d, &p[at / 2], at % 2 + 1, at & 1);
+    if (d) {
+        fl_leader_sizes(g, &sizes);
+        fl_disguises_tries(d, &found);
+        fl_disguises_keys(d, sizes.items, sizes.count, &hits, &heads, &live);
+        found.count = 0;
+        fl_disguises_references(d, accepted, 5, &found);
+        fl_disguises_free(d);
+        for (uint64_t row = 0; 3 * row < found.count; row++)
+            found.items[row] = found.items[3 * row + 1]; /* source and target */
+        found.count /= 3;
+        fl_graph_connect(g, found.items, found.count);
+        while (fl_mark(g, 100) > 0) {
+        }
+        while (fl_classify(g, 100) > 0) {
+        }
+    }
+    free_all((void *const[]){sizes.items, hits.items, heads.items, live.items, found.items}, 5);
+}
+
 /* The graph of these blocks: marked, classified, grouped. */
 static void heap(blocks *b, const piece *p, uint64_t count) {
     uint32_t made = fl_count(b);
@@ -58,13 +133,17 @@ static void heap(blocks *b, const piece *p, uint64_t count) {
     graph *g = fl_graph_new(b, kinds);
     range types = {BASE + 32, BASE + 256};
     words found = {NULL, 0, 0};
+    fl_graph_note(g);
     for (uint64_t at = 0; at < count; at++)
         fl_scan_blocks(g, &p[at]);
     fl_scan_roots(g, &p[0]);
     while (fl_mark(g, 100) > 0) {
     }
+    interiors(g, made);
     while (fl_classify(g, 100) > 0) {
     }
+    cycles(g, p, count, made);
+    disguised_pointers(g, p, count);
     grouping *s = fl_groups_new(g, &types, 1, false);
     for (uint64_t at = 0; at < count; at++)
         fl_groups_feed(s, &p[at]);
@@ -86,6 +165,7 @@ static void chunks(const piece *p, uint64_t count) {
             code = fl_walk_chunks(b, &p[at], &chunk, end & ~UINT64_C(15), &size, &done);
     fl_seal(b);
     uint32_t made = fl_count(b), *found = calloc(made + 1, 4), *merged = calloc(made + 1, 4);
+    memset(found, 0xff, (made + 1) * sizeof *found); /* no objects */
     uint8_t *patterns = calloc(made + 1, 1);
     uint64_t types[2] = {BASE + 64, BASE + 128}, sums[12] = {0};
     uint8_t offsets[2] = {0, 16}, marks[2] = {0, 33}, leaves[2] = {1, 0x40}, lives[2] = {2, 3};
@@ -93,11 +173,22 @@ static void chunks(const piece *p, uint64_t count) {
     words cut = {NULL, 0, 0}, sound = {NULL, 0, 0};
     for (uint64_t at = 0; at < count; at++)
         fl_objects(b, &p[at], types, offsets, marks, leaves, lives, 2, at % 2 * 16, &program, found, merged, patterns, sums, &cut);
+    uint8_t numbers[64], owners[2] = {1, 6};
+    uint32_t *claims = calloc(made + 1, 4);
+    words rest = {NULL, 0, 0};
+    for (uint8_t number = 0; number < 64; number++)
+        numbers[number] = number;
+    for (uint64_t at = 0; at < count; at++)
+        fl_claim_storage(b, &p[at], found, offsets, owners, at % 2 * 16, claims);
+    for (uint64_t at = 0; at < count; at++) {
+        fl_unused_storage(b, &p[at], found, offsets, at % 2 * 16, claims, numbers, numbers, patterns, &rest);
+        fl_immortal_objects(b, &p[at], found, offsets, &rest);
+    }
     uint64_t previous = 0, seen = 0;
     chunk = BASE;
     fl_sound_chunks(p, &chunk, end, 1, &previous, &seen, &sound);
     heap(b, p, count);
-    free_all((void *const[]){found, merged, patterns, cut.items, sound.items}, 5);
+    free_all((void *const[]){found, merged, patterns, cut.items, sound.items, claims, rest.items}, 7);
     fl_blocks_free(b);
 }
 

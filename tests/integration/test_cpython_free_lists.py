@@ -32,3 +32,63 @@ def test_former_contents_hold_nothing(version: str, tmp_path: Path) -> None:
     assert LEAST * COUNT <= groups["definite", "__main__.Session"] <= COUNT
     (counts,) = (one for one in found["reference_counts"]["types"] if one["name"] == "__main__.Session")
     assert counts["objects"] == counts["excess"] == groups["definite", "__main__.Session"]
+
+
+UNUSED = """
+import ctypes, gc, signal
+increment = ctypes.pythonapi.Py_IncRef
+increment.argtypes, increment.restype = [ctypes.py_object], None
+gc.disable()
+waste = [kind() for kind in (list, dict) for _ in range(200)]
+del waste
+for number in range(COUNT):
+    increment([number])
+    increment({"number": number})
+print("ready", flush=True)
+signal.pause()
+"""
+"""Leaks lists and dictionaries, for some of which memory comes out of free lists."""
+
+
+@pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
+def test_unused_entries_of_free_lists_hold_nothing(version: str, tmp_path: Path) -> None:
+    """A free list has room for 80 objects, and keeps their addresses when they are used again."""
+    python, many = mallocs_python.get(version), 400
+    with cores.Running(python.command("-c", UNUSED.replace("COUNT", str(many))), tmp_path, python.environment()) as one:
+        found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
+    groups = {group["type"]: group["blocks"] for group in found["groups"] if group["kind"] == "definite"}
+    for name in ("list", "dict"):
+        assert LEAST * many <= groups[name] <= many
+
+
+POPPED = """
+import ctypes, gc, signal
+increment = ctypes.pythonapi.Py_IncRef
+increment.argtypes, increment.restype = [ctypes.py_object], None
+gc.disable()
+class Session: pass
+def leaked():
+    made = Session()
+    increment(made)
+    return made
+kept = [[leaked() for _ in range(size)] for size in SIZES]
+for each in kept:
+    for _ in range(len(each) * 2 // 5):
+        each.pop()
+print(sum(map(len, kept)), flush=True)
+print("ready", flush=True)
+signal.pause()
+"""
+SIZES = [10] * 40 + [100] * 4 + [1000]
+"""Lists that lose two fifths of their items, and keep their storage."""
+
+
+@pytest.mark.parametrize("version", VERSIONS[:3])
+def test_unused_slots_of_lists_hold_nothing(version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    with cores.Running(python.command("-c", POPPED.replace("SIZES", str(SIZES))), tmp_path, python.environment()) as one:
+        held = int(one.output.split()[0])
+        found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
+    lost = sum(SIZES) - held
+    groups = {group["kind"]: group["blocks"] for group in found["groups"] if group["type"] == "__main__.Session"}
+    assert LEAST * lost <= groups["definite"] <= lost

@@ -21,9 +21,8 @@ import cores
 
 COUNT = 1000
 PATIENCE = 60  # seconds that the program may take to leak once more
-LEAST = 0.8
-"""Share of the leaked objects that is definitely lost: stale words hold some, in free lists of the interpreter's and in the parts of
-lists and dictionaries that are not in use."""
+LEAST = 0.9
+"""Share of the leaked objects that is definitely lost: stale words hold some."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
 
@@ -86,8 +85,8 @@ def test_each_object_is_what_the_program_says(leaked: Leaked) -> None:
 
 
 def test_roots_lost_and_runtime(leaked: Leaked) -> None:
-    rows = re.findall("definite: (.*) at 0x", debuggers.findleaks("roots", "--lost", "--limit", "20", "--depth", "1", str(leaked.before)))
-    assert len(rows) == 20
+    rows = re.findall("definite: (.*) at 0x", debuggers.findleaks("roots", "--lost", "--limit", "30", "--depth", "1", str(leaked.before)))
+    assert 20 <= len(rows) <= 30  # among them may be some that are possibly lost
     assert {*rows} <= {*leaked.places}
     (runtime,) = asked(leaked.before, "runtime", "--limit", "0")["runtimes"]
     counts = {row["name"]: row["leaked"]["blocks"] for row in runtime["types"]}

@@ -23,7 +23,7 @@ def found(table: Sequence[int], unused: int, total: int, capacity: int = 512, pa
     words = [7, 0, TABLE, unused, total, capacity, 1]
     memory = {DATA: struct.pack("<7Q", *words).ljust(PAGE, b"\0"), TABLE: struct.pack(f"<{len(table)}Q", *table).ljust(PAGE, b"\0")}
     target = FakeTarget(memory)
-    target.modules = lambda: [Module(path, 0, DATA, DATA + PAGE)]  # type: ignore[method-assign]
+    target.modules = lambda: [Module(path, 0, DATA, DATA + PAGE)]
     return random_states(target)
 
 

@@ -51,6 +51,10 @@ class Borrowed:
         """The pattern that leaves out all words but the one at `offset` of a block."""
         return self._pattern(Exclusion(EVERY_WORD & ~(1 << offset // self._word)))
 
+    def all_of(self, words: int) -> int:
+        """The pattern that leaves out a mask of words; 0 where there are too many patterns."""
+        return self._pattern(Exclusion(words))
+
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
         """The pattern's number, a new one if need be; `fallback` where there are too many."""
         if exclusion not in self._numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -25,6 +25,7 @@ from findleaks.runtimes.cpython.counts import compare_counts
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects, immortal_objects
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
 from findleaks.runtimes.cpython.ranks import type_ranks
+from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
@@ -163,6 +164,7 @@ class CPython(Runtime):
                     patterns[index] = self.borrowed.pair(entry - blocks.address(index) + key_end)
         for index in self._lists.stale_tables:
             patterns[index] = LEAF
+        _ = self._unused_items
         for index, number in self._lists.free_objects:
             patterns[index] = self.borrowed.kept[number]
         for index, offset in self._lists.chained:
@@ -170,9 +172,25 @@ class CPython(Runtime):
         return Exclusions(patterns, self.borrowed.exclusions)
 
     def bookkeeping(self) -> Sequence[Range]:
-        """See Runtime: the heads of the collector's lists, and the unused part of frame stacks."""
+        """See Runtime: the heads of the collector's lists, the unused part of frame stacks,
+        and the unused entries of free lists and of long lists."""
         word = self._target.arch.word
-        return [*(Range(head, head + 2 * word) for head in self._lists.heads), *self._lists.unused_frames]
+        _ = self._excluded  # in one order, as both set patterns
+        return [*(Range(head, head + 2 * word) for head in self._lists.heads), *self._lists.unused, *self._unused_items]
+
+    @cached_property
+    def _unused_items(self) -> Sequence[Range]:
+        """Unused parts of lists for which there are no patterns; sets the other patterns."""
+        kinds = storage_kinds(self.known, self.version)
+        return unused_storage(self._engine, self._directory.blocks, self._pieces, self.tally, kinds, self.borrowed.all_of)
+
+    def _pieces(self) -> Iterator[Piece]:
+        """The memory of all heaps."""
+        for owned in self._directory.heaps:
+            for piece in self._target.pieces(owned.start, owned.end):
+                if self._target.interrupted():
+                    raise Interrupted
+                yield piece
 
     @property
     def automatic_collection(self) -> Optional[bool]:
@@ -192,7 +210,7 @@ class CPython(Runtime):
 
     @cached_property
     def _lists(self) -> InterpreterMemory:
-        return read_interpreter_memory(self._target, self._image, self._directory.blocks, self.known, self.tally.found)
+        return read_interpreter_memory(self._target, self._image, self.version, self._directory.blocks, self.known, self.tally.found)
 
     def object_types(self) -> Optional[ObjectTypes]:
         """See Runtime: every live object, by its block. Types without objects have no names."""

@@ -3,7 +3,8 @@
 - The heads of the collector's lists. Every tracked object is in one, so through the heads every
   object would be reachable.
 - The unused part of each thread's stack of frames, where returned functions left their variables.
-- Freed objects and dictionaries' tables that wait in free lists, with their former contents.
+- Freed objects and dictionaries' tables that wait in free lists, with their former contents, and
+  the unused entries of the arrays that are free lists (free_arrays.py).
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head: next, previous with flags in
 its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the state of the main
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
@@ -26,7 +27,8 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.cpython.engine import NO_OBJECT
-from findleaks.runtimes.cpython.types import Types
+from findleaks.runtimes.cpython.free_arrays import FreeArrays
+from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import table
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
@@ -47,7 +49,7 @@ class InterpreterMemory(NamedTuple):
     """What of it is no reference."""
 
     heads: Sequence[int]  # addresses of the heads of the collector's lists, two words each
-    unused_frames: Sequence[Range]  # parts of threads' stacks of frames
+    unused: Sequence[Range]  # parts of threads' stacks of frames, and entries of free lists
     stale_tables: Sequence[int]  # blocks of tables in free lists
     free_objects: Sequence[tuple[int, int]]  # blocks of objects in free lists, and their types
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
@@ -63,13 +65,17 @@ class _Words(NamedTuple):
     others: Sequence[tuple[int, int]]
 
 
-def read_interpreter_memory(target: Target, image: Image, blocks: Blocks, known: Types, found: array[int]) -> InterpreterMemory:
+def read_interpreter_memory(
+    target: Target, image: Image, version: str, blocks: Blocks, known: Types, found: array[int]
+) -> InterpreterMemory:
     """`found`: by block, the type of its object or NO_OBJECT; see engine.ObjectTally."""
     reader = _Reader(target, blocks, known, found)
+    arrays = FreeArrays(version, target.arch.word, reader.free_tuple_items, reader.is_free)
     states = list(reader.states(image))
     heads = [at for state in states for at in reader.list_heads(state)]
     tops = [at for state in states for at in reader.chunk_words(state)]
     unused = [part for at in reader.all_threads(tops) for part in reader.unused_frames(at)]
+    unused += [part for state in states for part in arrays.unused(state.address, state.words, [at for at, _ in state.others])]
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
     chained = dict(one for state in states for one in reader.chained(state))
@@ -188,14 +194,34 @@ class _Reader:
         for at, _ in state.others:
             value = state.words[at]
             for _ in range(MOST_FREE):
-                known = self._blocks.lookup(value)
-                shift = self._known.shift
-                words = self._memory.words(value + shift, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
-                number = self._known.number(words[1]) if words is not None and self._is_unused(value, words[0]) else -1
-                if known is None or words is None or number < 0 or value + shift - known[1] != self._known.offsets[number]:
+                free = self._free_object(value)
+                if free is None:
                     break
-                yield known[0], number
-                value = words[CHAIN]
+                yield free[:2]
+                value = free[2][CHAIN]
+
+    def _free_object(self, value: int) -> Optional[tuple[int, int, Sequence[int]]]:
+        """The block, the type and the first words of the object without references at `value`."""
+        known = self._blocks.lookup(value)
+        shift = self._known.shift
+        words = self._memory.words(value + shift, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
+        number = self._known.number(words[1]) if words is not None and self._is_unused(value, words[0]) else -1
+        if known is None or words is None or number < 0 or value + shift - known[1] != self._known.offsets[number]:
+            return None
+        return known[0], number, words
+
+    def free_tuple_items(self, value: int) -> int:
+        """The number of items of the freed tuple at `value`; -1 for other memory."""
+        free = self._free_object(value)
+        return free[2][2] if free is not None and self._known.flags[free[1]] & SUBCLASSES["tuple"] else -1
+
+    def is_free(self, value: int, name: str) -> bool:
+        """Whether there is a freed object of this type at `value`, or a dictionary's table: ""."""
+        if name:
+            free = self._free_object(value)
+            return free is not None and bool(self._known.flags[free[1]] & SUBCLASSES[name])
+        known = self._blocks.lookup(value)
+        return known is not None and known[3] == State.IN_USE and self._is_item(value, value - known[1], known[2])
 
     def _is_item(self, value: int, offset: int, size: int) -> bool:
         """Whether this is a dictionary's table, or an empty chunk of a free-threaded collector's

@@ -26,7 +26,8 @@ HAVE_GC = 1 << 14
 # Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11), unused before: two words in front of
 # the garbage collector's header.
 MANAGED_WEAKREF = 1 << 3
-PRE_HEADER = MANAGED_WEAKREF | 1 << 4
+MANAGED_DICT = 1 << 4
+PRE_HEADER = MANAGED_WEAKREF | MANAGED_DICT
 INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13): attributes behind the object
 
 HEAP_TYPE = 1 << 9

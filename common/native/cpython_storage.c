@@ -1,0 +1,139 @@
+/* The storage of CPython's lists, and of attributes' values, beyond what they use.
+ *
+ * A list has more storage than items, and what follows them is of items that it gave away. A block
+ * of values begins with the order of the attributes, which is not initialized as a whole. Both are
+ * blocks of their own: the objects that own them claim them first, and then each is looked at. */
+#include "blocks.h"
+
+#define NO_TYPE UINT32_MAX
+#define HAS_ITEMS 1u   /* kinds of a type: ob_size, ob_item, allocated behind the type */
+#define HAS_VALUES 2u /* a pointer to values four words before the object, before 3.12 */
+#define HAS_TAGGED 4u /* one byte less three words before the object, in 3.12 */
+#define PREFIX UINT32_C(0x80000000)
+#define DISPUTED UINT32_MAX
+#define MOST_PREFIX 64u
+#define SAMPLED 4u /* items at both ends of a list that are looked at */
+#define LAST_WORD 63u
+#define LOWEST_OBJECT 4096u
+
+/* The block that has this address, and its start; NONE if there is none. */
+static uint32_t holder(const blocks *b, uint64_t address, uint64_t *start) {
+    uint32_t index = block_before(b, slot_of(b, address), address, start);
+    return index != NONE && (address == *start || address - *start < size_of(b, index)) ? index : NONE;
+}
+
+/* A claim says that words from number `claim` - 1 on of a block in use without an object are
+ * unused, or, with PREFIX, that those below `claim` are. Of two lists the one with more items
+ * counts: the other one was freed. */
+static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims, uint32_t index, uint32_t claim) {
+    if (b->states[index] != IN_USE || found[index] != NO_TYPE)
+        return;
+    uint32_t before = claims[index];
+    claims[index] = !before ? claim : (before ^ claim) & PREFIX || before == DISPUTED ? DISPUTED : before > claim ? before : claim;
+}
+
+/* `object`: the count and type of a list, at least five words. */
+static void claim_list(const blocks *b, const uint8_t *object, uint64_t shift, const uint32_t *found, uint32_t *claims) {
+    uint64_t items = load(object + 2 * WORD), at = load(object + 3 * WORD), capacity = load(object + 4 * WORD);
+    uint64_t head = shift ? WORD : 0; /* a free-threaded list's items are behind their number */
+    if (!items || items > capacity || capacity > (UINT64_C(1) << 30) || at % WORD || at < head)
+        return;
+    uint64_t start = 0, wanted = head + capacity * WORD;
+    uint32_t index = holder(b, at - head, &start);
+    if (index == NONE || start != at - head)
+        return;
+    uint64_t size = size_of(b, index), spare = wanted / 4 > 4 * WORD ? wanted / 4 : 4 * WORD;
+    if (size >= wanted && size - wanted <= spare)
+        claim_block(b, found, claims, index, (uint32_t)(head / WORD + items + 1));
+}
+
+static void claim_values(const blocks *b, uint64_t values, const uint32_t *found, uint32_t *claims) {
+    uint64_t start = 0;
+    uint32_t index = values ? holder(b, values, &start) : NONE;
+    if (index == NONE || values % WORD)
+        return;
+    uint64_t prefix = values - start;
+    if (prefix && prefix <= MOST_PREFIX && prefix % WORD == 0)
+        claim_block(b, found, claims, index, PREFIX | (uint32_t)(prefix / WORD));
+}
+
+/* Claims of the objects in the piece. `kinds`, a byte a type, are bits of HAS_ITEMS, HAS_VALUES and
+ * HAS_TAGGED; `found`, `offsets` and `shift`: see fl_objects. Objects that the piece cuts off claim
+ * nothing. */
+API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
+                          uint32_t *claims) {
+    uint64_t start = 0;
+    for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
+        uint32_t type = found[index];
+        if (type == NO_TYPE || !kinds[type] || start % WORD)
+            continue;
+        uint64_t left = p->length - (start - p->address), size = size_of(b, index), offset = offsets[type];
+        const uint8_t *object = p->data + (start - p->address) + offset;
+        left = left < size ? left : size;
+        if (kinds[type] & HAS_ITEMS && left >= offset + 5 * WORD)
+            claim_list(b, object, shift, found, claims);
+        if (kinds[type] & HAS_VALUES && offset >= 4 * WORD && left >= offset)
+            claim_values(b, load(object - 4 * WORD), found, claims);
+        if (kinds[type] & HAS_TAGGED && offset >= 3 * WORD && left >= offset && load(object - 3 * WORD) & 1)
+            claim_values(b, load(object - 3 * WORD) + 1, found, claims);
+    }
+}
+
+/* Can this word be an item of a list: a null pointer, an object, or an address outside all blocks,
+ * as of objects in the interpreter's data? */
+static bool is_item(const blocks *b, uint64_t word, const uint32_t *found, const uint8_t *offsets, uint64_t shift) {
+    if (!word)
+        return true;
+    if (word % WORD || word < LOWEST_OBJECT)
+        return false;
+    uint64_t start = 0;
+    uint32_t index = holder(b, word, &start);
+    return index == NONE || (found[index] != NO_TYPE && word - start + shift == offsets[found[index]]);
+}
+
+/* Do the items at both ends, of those in the piece, look like items? `data`: the block's. */
+static bool are_items(const blocks *b, const uint8_t *data, uint64_t left, uint64_t first, uint64_t end, const uint32_t *found,
+                      const uint8_t *offsets, uint64_t shift) {
+    for (uint64_t at = first; at < end; at++) {
+        if (at == first + SAMPLED && end - at > SAMPLED)
+            at = end - SAMPLED;
+        if ((at + 1) * WORD <= left && !is_item(b, load(data + at * WORD), found, offsets, shift))
+            return false;
+    }
+    return true;
+}
+
+/* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents agree
+ * with their claims, and that have no pattern yet: tails[n] leaves out the words from n on, up to
+ * LAST_WORD; heads[n] those before n. 0: there is no such pattern. Longer lists go to `rest`: the
+ * bounds of their unused part, if words of it in the piece point into blocks. */
+API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
+                          const uint8_t *tails, const uint8_t *heads, uint8_t *patterns, words *rest) {
+    uint64_t start = 0;
+    for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
+        uint32_t claim = claims[index];
+        if (!claim || claim == DISPUTED || patterns[index] || start % WORD)
+            continue;
+        uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD;
+        const uint8_t *data = p->data + (start - p->address);
+        if (claim & PREFIX) {
+            uint64_t prefix = claim & ~PREFIX, length = prefix * WORD;
+            if (length <= size && length <= left && data[length - 1] == length)
+                patterns[index] = heads[prefix];
+            continue;
+        }
+        uint64_t first = claim - 1, head = shift ? 1 : 0;
+        if (first * WORD >= size || !are_items(b, data, left, head, first, found, offsets, shift))
+            continue;
+        if (first < LAST_WORD) {
+            patterns[index] = tails[first];
+            continue;
+        }
+        uint64_t at = first;
+        while ((at + 1) * WORD <= size && (at + 1) * WORD <= left && block_find(b, load(data + at * WORD)) == NONE)
+            at++;
+        if ((at + 1) * WORD <= size && (at + 1) * WORD <= left && (words_push(rest, start + first * WORD) || words_push(rest, start + size)))
+            return NO_MEMORY;
+    }
+    return DONE;
+}

@@ -1,0 +1,100 @@
+"""Unused entries of the arrays in which CPython keeps freed lists, dictionaries and their tables.
+
+An array of ENTRIES pointers has a count of those that are in use, the first ones. The others are
+pointers that were there before: they refer to whatever has the memory now.
+
+The arrays are found behind those of freed tuples, which have no stale pointers: TUPLES pointers to
+chains, by the number of items, and as many counts of 32 bits.
+
+Sources, CPython 3.10 to 3.13: Include/internal/pycore_interp.h, pycore_tuple.h, pycore_list.h,
+pycore_dict_state.h (_Py_tuple_state, _Py_list_state and _Py_dict_state in turn, and before 3.12 in
+pycore_interp.h), since 3.13 pycore_freelist.h (struct _Py_object_freelists). 3.9 has variables of
+its own for each, and 3.14 chains all freed objects (interpreter_memory.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.target.base import Range
+
+TUPLES = 20
+ENTRIES = 80
+_COUNTS = TUPLES // 2  # words of 8 bytes that the counts of tuples take
+_MOST_TUPLES = 2000  # PyTuple_MAXFREELIST
+
+
+class _Array(NamedTuple):
+    """`start` and `counter`: words from the array of tuples to the entries, and to their count;
+    `high`: whether the count is the second number of 32 bits in its word."""
+
+    name: str
+    start: int
+    counter: int
+    high: bool = False
+
+
+_LISTS = TUPLES + _COUNTS
+_NEXT = _LISTS + ENTRIES + 1
+_LIST = _Array("list", _LISTS, _NEXT - 1)
+
+
+def _apart(first: int) -> Sequence[_Array]:
+    """Dictionaries and tables with a count behind each array."""
+    second = first + ENTRIES + 1
+    return (_LIST, _Array("dict", first, second - 1), _Array("", second, second + ENTRIES))
+
+
+def _together(first: int) -> Sequence[_Array]:
+    """Dictionaries and tables with both counts behind both arrays."""
+    count = first + 2 * ENTRIES
+    return (_LIST, _Array("dict", first, count), _Array("", first + ENTRIES, count, True))
+
+
+_LAYOUTS = {"3.10": _apart(_NEXT), "3.11": _apart(_NEXT), "3.12": _together(_NEXT + 2), "3.13": _apart(_NEXT)}
+"""By version. 3.12 has a counter of versions and one of tables before the dictionaries."""
+
+
+class FreeArrays:
+    """`tuple_items` gives the number of items of a freed tuple, -1 for other memory; `is_free`
+    reports whether there is a freed object of a type ("list"), or a table ("") at an address."""
+
+    def __init__(self, version: str, word: int, tuple_items: Callable[[int], int], is_free: Callable[[int, str], bool]) -> None:
+        release = ".".join(version.split(".")[:2])
+        self._arrays = _LAYOUTS.get(release, ()) if word == 8 else ()
+        self._first = 0 if release == "3.10" else 1  # items of the tuples in the first chain
+        self._tuple_items, self._is_free = tuple_items, is_free
+
+    def unused(self, address: int, words: Sequence[int], places: Sequence[int]) -> Iterator[Range]:
+        """The unused entries in these words, of which the first is at `address`. `places`: numbers
+        of the words that may refer to freed objects."""
+        seen: set[int] = set()
+        for at in places if self._arrays else ():
+            items = self._tuple_items(words[at])
+            first = at - items + self._first
+            if items > 0 and 0 <= first <= at < first + TUPLES and first not in seen:
+                seen.add(first)
+                if self._are_tuples(words, first):
+                    yield from self._behind(address, words, first)
+
+    def _are_tuples(self, words: Sequence[int], first: int) -> bool:
+        counts = [word >> shift & 0xFFFFFFFF for word in words[first + TUPLES : first + TUPLES + _COUNTS] for shift in (0, 32)]
+        chains = words[first : first + TUPLES]
+        # Before 3.11 the first is the empty tuple.
+        return len(counts) == TUPLES and all(
+            count <= _MOST_TUPLES and bool(count) == bool(chain) for count, chain in list(zip(counts, chains))[1 - self._first :]
+        )
+
+    def _behind(self, address: int, words: Sequence[int], first: int) -> Iterator[Range]:
+        """The unused entries of the arrays, unless one of them is not what it should be."""
+        found: list[Range] = []
+        for name, start, counter, high in self._arrays:
+            entries = words[first + start : first + start + ENTRIES]
+            if first + counter >= len(words):
+                return
+            used = words[first + counter] >> 32 * high & 0xFFFFFFFF
+            if used > ENTRIES or not all(self._is_free(entry, name) for entry in entries[:used]):
+                return
+            begin = address + 8 * (first + start)
+            found.append(Range(begin + 8 * used, begin + 8 * ENTRIES))
+        yield from found

@@ -1,0 +1,124 @@
+"""Unused words of lists and of values: the reference for common/native/cpython_storage.c."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from findleaks.engine.contract import Blocks
+from findleaks.engine.reference.engine import PureEngine
+from findleaks.engine.terms import LAST_WORD, State
+from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
+from findleaks.runtimes.cpython.storage import LIST, MOST_PREFIX, TAGGED, VALUES
+from findleaks.target.base import Piece
+
+_PREFIX, _DISPUTED = 0x80000000, 0xFFFFFFFF
+_SAMPLE = 4  # items at both ends of a list that are looked at
+_MOST_CAPACITY = 1 << 30
+_LOWEST_OBJECT = 4096
+
+
+class _Block(NamedTuple):
+    """A block that starts in a piece, and its bytes there."""
+
+    number: int
+    start: int
+    size: int
+    data: memoryview
+
+
+def _starting(engine: PureEngine, blocks: Blocks, piece: Piece) -> Iterator[_Block]:
+    for index in range(blocks.at_or_after(piece.address), len(blocks)):
+        start, size = blocks.address(index), blocks.size(index)
+        if start >= piece.address + len(piece.data):
+            return
+        if start % engine.arch.word == 0:
+            place = start - piece.address
+            yield _Block(index, start, size, piece.data[place : place + size])
+
+
+def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, kinds: bytes, claims: array[int]) -> None:
+    """See storage.py and fl_claim_storage."""
+    word, order = engine.arch.word, engine.arch.byteorder
+    for one in _starting(engine, blocks, piece):
+        number = tally.found[one.number]
+        if number == NO_OBJECT or not kinds[number]:
+            continue
+        offset = tally.offsets[number]
+
+        def at(words: int, one: _Block = one, offset: int = offset) -> int:
+            return int.from_bytes(one.data[offset + words * word : offset + (words + 1) * word], order)
+
+        if kinds[number] & LIST and len(one.data) >= offset + 5 * word:
+            _claim_list(blocks, word, at(2), at(3), at(4), tally, claims)
+        if kinds[number] & VALUES and offset >= 4 * word and len(one.data) >= offset:
+            _claim_values(blocks, word, at(-4), tally, claims)
+        if kinds[number] & TAGGED and offset >= 3 * word and len(one.data) >= offset and at(-3) & 1:
+            _claim_values(blocks, word, at(-3) + 1, tally, claims)
+
+
+def _claim_list(blocks: Blocks, word: int, items: int, at: int, capacity: int, tally: ObjectTally, claims: array[int]) -> None:
+    head = word if tally.shift else 0
+    if not items or items > capacity or capacity > _MOST_CAPACITY or at % word or at < head:
+        return
+    index = blocks.find(at - head)
+    wanted = head + capacity * word
+    if index >= 0 and blocks.address(index) == at - head and 0 <= blocks.size(index) - wanted <= max(wanted // 4, 4 * word):
+        _claim(blocks, tally, claims, index, head // word + items + 1)
+
+
+def _claim_values(blocks: Blocks, word: int, values: int, tally: ObjectTally, claims: array[int]) -> None:
+    index = blocks.find(values) if values and not values % word else -1
+    prefix = values - blocks.address(index) if index >= 0 else 0
+    if prefix and prefix <= MOST_PREFIX and not prefix % word:
+        _claim(blocks, tally, claims, index, _PREFIX | prefix // word)
+
+
+def _claim(blocks: Blocks, tally: ObjectTally, claims: array[int], index: int, claim: int) -> None:
+    if blocks.state(index) == State.IN_USE and tally.found[index] == NO_OBJECT:
+        before = claims[index]
+        disputed = before and ((before ^ claim) & _PREFIX or before == _DISPUTED)
+        claims[index] = _DISPUTED if disputed else max(before, claim)
+
+
+def unused_storage(
+    engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytes
+) -> array[int]:
+    """See storage.py and fl_unused_storage."""
+    word, rest = engine.arch.word, array("Q")
+    for one in _starting(engine, blocks, piece):
+        claim = claims[one.number]
+        if not claim or claim == _DISPUTED or tally.patterns[one.number]:
+            continue
+        words = engine.arch.unpack(bytes(one.data[: len(one.data) // word * word]))
+        if claim & _PREFIX:
+            prefix = claim & ~_PREFIX
+            if prefix <= one.size // word and prefix <= len(words) and one.data[prefix * word - 1] == prefix * word:
+                tally.patterns[one.number] = heads[prefix]
+            continue
+        first, head = claim - 1, 1 if tally.shift else 0
+        if first >= one.size // word or not all(_is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words)):
+            continue
+        if first < LAST_WORD:
+            tally.patterns[one.number] = tails[first]
+        elif any(blocks.find(value) >= 0 for value in words[first:]):
+            rest.extend((one.start + first * word, one.start + one.size // word * word))
+    return rest
+
+
+def _sample(first: int, end: int) -> list[int]:
+    places = range(first, end)
+    return [*places] if end - first <= 2 * _SAMPLE else [*places[:_SAMPLE], *places[-_SAMPLE:]]
+
+
+def _is_item(blocks: Blocks, word: int, value: int, tally: ObjectTally) -> bool:
+    if not value:
+        return True
+    if value % word or value < _LOWEST_OBJECT:
+        return False
+    index = blocks.find(value)
+    if index < 0:
+        return True
+    number = tally.found[index]
+    return number != NO_OBJECT and value - blocks.address(index) + tally.shift == tally.offsets[number]

@@ -1,0 +1,192 @@
+"""Unused words of lists and of values, immortal objects, and free-threaded objects: both engines agree in all four variants."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import Any
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import LAST_WORD, State
+from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, TypeColumns, count_objects, immortal_objects
+from findleaks.runtimes.cpython.storage import LIST, TAGGED, VALUES, unused_storage
+from findleaks.target.arch import Arch
+from findleaks.target.base import Range
+
+HEAP, PROGRAM = 0x10000000, Range(0x9D0000, 0x9DF000)
+LISTS, OWNERS, PLAIN = TYPES = [0x9D8000, 0x9D9000, 0x9DA000]
+ARCHES = st.sampled_from(graphs.ARCHES)
+
+
+class Memory:
+    """A heap of words: blocks of 8 words, and whole memory as bytes."""
+
+    def __init__(self, arch: Arch, words: int) -> None:
+        self.arch, self.word = arch, arch.word
+        self.data = bytearray(words * arch.word)
+        self.blocks: list[tuple[int, int, State]] = []
+
+    def block(self, at: int, words: int, state: State = State.IN_USE) -> int:
+        self.blocks.append((HEAP + at * self.word, words * self.word, state))
+        return self.blocks[-1][0]
+
+    def put(self, at: int, *values: int) -> None:
+        for number, value in enumerate(values):
+            place = (at + number) * self.word
+            self.data[place : place + self.word] = (value & self.arch.mask).to_bytes(self.word, self.arch.byteorder)
+
+    def built(self, engine: Engine) -> Blocks:
+        blocks = engine.blocks(self.arch, 2 * self.word)
+        blocks.append(*map(list, zip(*self.blocks)))  # type: ignore[arg-type]
+        blocks.seal()
+        return blocks
+
+
+def tally_of(blocks: Blocks, arch: Arch, shift: int) -> ObjectTally:
+    offsets = bytes([2 * arch.word + shift, 4 * arch.word + shift, shift])
+    return ObjectTally.of(blocks, TYPES, TypeColumns(offsets, bytes(3), bytes(3), bytes(3)), PROGRAM, shift)
+
+
+def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict[str, Any]:
+    """What both passes say of the memory in pieces that are cut at these offsets."""
+    blocks = memory.built(engine)
+    tally = tally_of(blocks, memory.arch, shift)
+    bounds = [0, *cuts, len(memory.data)]
+    pieces = [graphs.piece(HEAP + start, bytes(memory.data[start:end])) for start, end in zip(bounds, bounds[1:])]
+    cut = [address for piece in pieces for address in count_objects(engine, blocks, piece, tally)]
+    patterns: dict[int, int] = {}
+
+    def pattern(mask: int) -> int:
+        return patterns.setdefault(mask, len(patterns) + 1)
+
+    rest = unused_storage(engine, blocks, lambda: pieces, tally, bytes([LIST, VALUES | TAGGED, 0]), pattern)
+    immortal = [list(immortal_objects(engine, blocks, piece, tally)) for piece in pieces]
+    masks = {number: mask for mask, number in patterns.items()}
+    return {
+        "found": tally.found.tolist(),
+        "sums": tally.sums.tolist(),
+        "masks": [masks.get(number, 0) for number in tally.patterns],
+        "rest": rest,
+        "immortal": immortal,
+        "cut": cut,
+    }
+
+
+def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
+    memory, at, word = Memory(arch, 1200), 0, arch.word
+    gap = shift // word
+    starts = []
+    while at < 1000:
+        words = rng.choice([4, 6, 8, 10, 12, 16, 70, 100])
+        starts.append((at, words))
+        memory.block(at, words, State(rng.choice([0] * 9 + [1])))
+        at += words + 2 * rng.randrange(2)
+    for place, words in starts:
+        picks = [HEAP + one * word for one, _ in starts]
+        values = [0, 1, PLAIN, 0x9D0000, 5000 * word, rng.randrange(1 << 8 * word)]
+        memory.put(
+            place,
+            *(rng.choice([*values, rng.choice(picks), rng.choice(picks) + shift, rng.choice(picks) + 2 * word]) for _ in range(words)),
+        )
+        kind = rng.randrange(4)
+        head = (2 if kind == 0 else 4 if kind == 1 else 0) + gap
+        if kind < 3 and words >= head + 5:
+            if gap:
+                memory.put(place + head - gap, rng.choice([0, 8192]))
+                local, bits = rng.choice([1, 3, 0xFFFFFFFF]), rng.choice([0, 1, 64])
+                raw = bytes([rng.choice([0, 1]), bits]) + local.to_bytes(4, arch.byteorder)
+                end = (place + head) * word
+                memory.data[end - 6 : end] = raw
+                memory.data[end - 8 : end - 6] = bytes(2)
+            memory.put(place + head, rng.choice([1, 3, 7]), TYPES[kind])
+        if kind == 0 and words >= head + 5:
+            target, room = rng.choice(starts)
+            room -= rng.randrange(3)
+            items = rng.randrange(room + 2)
+            memory.put(place + head + 2, items, HEAP + (target + (1 if shift else 0)) * word, room - (1 if shift else 0))
+            if rng.random() < 0.8:
+                memory.put(target, *(rng.choice([0, 0x9D0000]) for _ in range(min(items + 1, room))))
+        if kind == 1 and words >= head:
+            target, _ = rng.choice(starts)
+            prefix = rng.choice([1, 2, 3, 4, 9, 16])
+            memory.put(place + head - rng.choice([3, 4]), HEAP + (target + prefix) * word - rng.randrange(2))
+            if rng.random() < 0.8:
+                memory.data[(target + prefix) * word - 1] = prefix * word
+    return memory
+
+
+@given(seed=st.integers(0, 2**32 - 1), arch=ARCHES, free_threaded=st.booleans())
+@settings(max_examples=graphs.share(120))
+def test_both_engines_agree(seed: int, arch: Arch, free_threaded: bool) -> None:
+    rng = random.Random(seed)
+    memory = random_memory(rng, arch, 16 if free_threaded else 0)
+    cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
+    native, pure = (answers(engine(arch), memory, 16 if free_threaded else 0, cuts) for engine in (graphs.native, graphs.pure))
+    assert native == pure
+
+
+def test_random_memory_has_what_is_compared() -> None:
+    for arch in graphs.ARCHES:
+        for shift in (0, 16):
+            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, shift), shift, []) for seed in range(60)]
+            assert sum(map(bool, (mask for one in found for mask in one["masks"]))) > 50
+            assert any(one["rest"] for one in found)
+            assert any(any(one["immortal"]) for one in found) == bool(shift)
+
+
+ENGINES = [graphs.native, graphs.pure]
+
+
+def a_list(arch: Arch, room: int, items: int) -> Memory:
+    """A list with its storage, whose words all refer to the list."""
+    memory, word = Memory(arch, 256), arch.word
+    start = memory.block(0, 8)
+    memory.block(16, room)
+    memory.put(0, 0, 0, 1, LISTS, items, HEAP + 16 * word, room)
+    memory.put(16, *[start + 2 * word] * room)
+    return memory
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_items_of_a_list(engine: Any, arch: Arch) -> None:
+    found = answers(engine(arch), a_list(arch, 10, 3), 0, [])
+    assert found["masks"] == [0, (1 << 64) - 8]
+    long = answers(engine(arch), a_list(arch, 200, LAST_WORD), 0, [])
+    end = HEAP + 216 * arch.word
+    assert (long["masks"], long["rest"]) == ([0, 0], [(HEAP + (16 + LAST_WORD) * arch.word, end)])
+    full = answers(engine(arch), a_list(arch, 10, 10), 0, [])
+    assert full["masks"] == [0, 0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_that_is_no_storage(engine: Any) -> None:
+    """What a list that was freed refers to belongs to somebody else: its words count."""
+    arch = graphs.ARCHES[0]
+    memory = a_list(arch, 10, 3)
+    memory.put(17, HEAP + arch.word)  # no object
+    assert answers(engine(arch), memory, 0, [])["masks"] == [0, 0]
+    memory = a_list(arch, 10, 3)
+    memory.put(6, 4)  # much smaller than the block
+    assert answers(engine(arch), memory, 0, [])["masks"] == [0, 0]
+    memory = a_list(arch, 10, 3)
+    memory.block(100, 8)
+    memory.put(100, 0, 0, 1, LISTS, 7, HEAP + 16 * arch.word, 10)  # has more items in the same storage
+    assert answers(engine(arch), memory, 0, [])["masks"] == [0, (1 << 64) - (1 << 7), 0]
+    memory = a_list(arch, 10, 3)
+    memory.put(16, 1, PLAIN)  # an object
+    found = answers(engine(arch), memory, 0, [])
+    assert (found["found"], found["masks"]) == ([0, 2], [0, 0])
+
+
+def test_no_lists_no_pass() -> None:
+    engine = graphs.native()
+    blocks = a_list(graphs.ARCHES[0], 10, 3).built(engine)
+    tally = tally_of(blocks, graphs.ARCHES[0], 0)
+    assert unused_storage(engine, blocks, lambda: pytest.fail("read memory"), tally, bytes(3), lambda mask: 1) == []
+    assert tally.found == array("I", [NO_OBJECT] * 2)
