@@ -122,6 +122,7 @@ setup(
         "parquet": ["pyarrow>=10"],
         "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
+            "codespell>=2.3,<3",
             "distributed>=2022.5",
             "hypothesis>=6",
             "jsonschema>=4",

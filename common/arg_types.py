@@ -6,9 +6,9 @@ import argparse
 import re
 import sys
 from collections.abc import Collection
-from typing import NamedTuple
 
 from findleaks.errors import UsageError
+from findleaks.value_classes import NamedTuple
 
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 """Bytes by unit, in lower case."""

@@ -4,7 +4,8 @@ the commands takes some 60 ms, a delay for each debugger that loads findleaks fr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from findleaks.value_classes import NamedTuple
 
 
 class Entry(NamedTuple):

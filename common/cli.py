@@ -8,7 +8,6 @@ import errno
 import gc
 import io
 import os
-import shutil
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
@@ -154,7 +153,8 @@ def _program() -> str:
         return f"{shell_quoted(sys.executable)} -m findleaks"
     if typed.endswith(".py"):
         return f"{shell_quoted(sys.executable)} {shell_quoted(typed)}"
-    found = shutil.which("findleaks")
+    places = (os.path.join(folder, "findleaks") for folder in os.environ.get("PATH", os.defpath).split(os.pathsep))
+    found = next((path for path in places if os.path.isfile(path) and os.access(path, os.X_OK)), "")
     return "findleaks" if found and os.path.realpath(found) == os.path.realpath(typed) else shell_quoted(typed)
 
 

@@ -8,9 +8,8 @@ library is loaded by name in the debuggers too. Without a library, names stay ma
 Names come from untrusted memory. By repeating its parts, one of a few hundred characters can expand
 to gigabytes: names stay mangled if they, or an upper bound on their text, exceed LONGEST, _LARGEST.
 
-Rust names of the legacy scheme are C++ names, including their hash. Those of v0 (`_R…`) stay
-mangled, as no demangler that loads in every Python is safe for untrusted names: rust_demangler 1.0
-hangs on 200 characters, and prints; `demangle` needs Python 3.11; the others are compiled."""
+Rust names of both schemes are read by `demangle_rust`: the C++ library knows those of v0 (`_R…`)
+not at all, and shows those of the legacy scheme with their hash."""
 
 from __future__ import annotations
 
@@ -19,11 +18,14 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Optional
 
+from findleaks.demangle_rust import demangle_rust
+
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")  # in order: the first writes as GDB
 LONGEST = 1024  # characters of a mangled name, so of nesting too; libstdc++'s limit from GCC 9 on
 LONGEST_TEXT = 4096  # characters of a readable name, at most
 _LARGEST = 1 << 20  # bound on `estimate`: within it the worst names found make 20 MB, in 0.1 s
 
+_RUST_HASH = re.compile("17h[0-9a-f]{16}E")
 _REFERENCE = re.compile(rb"TL[0-9]*_[0-9]*_|[ST][0-9A-Z]*_")
 _NUMBER = re.compile(rb"[0-9]+")
 _EXPANSION = re.compile(rb"Dp(?![RKOVP]*T[0-9]*_)|sp(?![RKOVP]*T[0-9]*_|[ae]c)")
@@ -37,6 +39,12 @@ _LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")  # constructors, destructors: their 
 @lru_cache(maxsize=8192)
 def demangle(name: str) -> str:
     """`_ZN3foo3barEi` -> `foo::bar(int)`; unchanged if it is not mangled or cannot be demangled."""
+    if name.startswith("_R") or _RUST_HASH.search(name):
+        return demangle_rust(name) or _demangle_cpp(name)
+    return _demangle_cpp(name)
+
+
+def _demangle_cpp(name: str) -> str:
     if not name.startswith("_Z"):
         return name
     plain, at, version = name.partition("@")

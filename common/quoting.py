@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 
 def shell_quoted(word: str) -> str:
@@ -12,7 +11,11 @@ def shell_quoted(word: str) -> str:
     (POSIX 2024, 2.2.4); shlex.split reads all the rest back."""
     if not word.isprintable():
         return "$'" + "".join(map(_ansi_c, word)) + "'"
-    return f"'{word}'" if word[:1] == "=" and "'" not in word else shlex.quote(word)
+    if word[:1] == "=" and "'" not in word:
+        return f"'{word}'"
+    if re.fullmatch(r"[\w@%+=:,./-]+", word, re.ASCII):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def _ansi_c(character: str) -> str:
@@ -31,4 +34,8 @@ def debugger_quoted(word: str) -> str:
 
 def for_debugger(words: str) -> str:
     """Words that are quoted for a shell, quoted for a debugger instead."""
-    return " ".join(map(debugger_quoted, shlex.split(words))) if "'" in words else words
+    if "'" not in words:
+        return words
+    import shlex  # few words need it
+
+    return " ".join(map(debugger_quoted, shlex.split(words)))

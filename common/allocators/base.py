@@ -1,37 +1,40 @@
-"""The interface of an allocator's reader. To add an allocator, add a file or folder with a finder,
-and list it in directory.FINDERS."""
+"""The interface between findleaks and the reader of one allocator.
+
+To add an allocator, write a file or folder with a finder and list it in directory.FINDERS."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic, Size, State
 from findleaks.formatting import again
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
     from findleaks.allocators.sites import Recording
     from findleaks.target.runs import Runs
 
-MAX_PROBLEMS = 20  # problems of a kind that are reported one by one
+MAX_PROBLEMS = 20  # problems of one kind that are reported one by one
 
-PAGE = 4096  # bytes; a stretch this long without a block is spare, a shorter one is waste
+PAGE = 4096  # bytes; a gap this long without a block is spare memory, a shorter one is waste
 
 
 class Problem(NamedTuple):
-    """A problem: its address, and one line for the user that says what it means for the result.
+    """A problem that a reader found, at `address`. `what` is one line for the user, which says what
+    the problem means for the result.
 
-    `corrupt`: damage in the target, which `verify` explains, not a limit of what could be read or
-    reconciled. `damaged`: the wrong bytes, where known better than by `address`; an empty range
-    names a block or record whose bytes need not be wrong, such as a block freed twice. `expected`:
-    the word that should be there."""
+    `corrupt` is true if the target is damaged (`verify` explains it), and false if something could
+    not be read or totals do not agree. `damaged` is the range of wrong bytes, if it is known more
+    precisely than `address`. An empty `damaged` range names a block or record whose own bytes need
+    not be wrong, for example a block that was freed twice. `expected` is the correct value of the
+    damaged word."""
 
     address: int
     what: str
@@ -41,12 +44,13 @@ class Problem(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """A size class. Counts are of blocks; `*_bytes` and `memory` are bytes.
+    """The blocks of one size class. Counts are in blocks; `*_bytes`, `size` and `memory` in bytes.
 
-    in_use + cached + free blocks were cut for the class. `arena` is "" where arenas do not divide
-    it. `size`: usable bytes of a block, 0 where sizes differ (large blocks, a band of glibc's
-    sizes). `memory`: what its slabs, spans or chunks take, headers and tails included. `allocs` and
-    `fails` are None if not counted. `own`: the allocator's own counters by name ("curregs")."""
+    The class consists of in_use + cached + free blocks. `arena` is "" if the class is shared by all
+    arenas. `size` is the usable size of a block, or 0 if sizes differ (large blocks, or a range of
+    glibc's sizes). `memory` counts the slabs, spans or chunks of the class, with headers and tails.
+    `allocs` and `fails` are None if the allocator does not count them. `own` has the allocator's
+    own counters by name ("curregs")."""
 
     arena: str
     name: str
@@ -68,8 +72,10 @@ class Cache(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """An arena, heap or central store: bytes in blocks, and mapped bytes, metadata included.
-    `spare`: mapped bytes that are not cut into blocks (glibc's top, dirty extents, free spans)."""
+    """An arena, heap or central store. All fields but `name` and `own` are in bytes.
+
+    `mapped` includes metadata. `spare` counts mapped bytes that are not divided into blocks
+    (glibc's top, dirty extents, free spans). `own` has the allocator's own counters by name."""
 
     name: str
     in_use: int
@@ -81,9 +87,10 @@ class Arena(NamedTuple):
 
 
 class ThreadCache(NamedTuple):
-    """The blocks of one size class in one thread's cache, which is at `address`.
+    """The blocks of one size class in the thread cache at `address`.
 
-    `thread`: its tid, 0 if unknown; `owner`: the cache's owner if that is no thread ("CPU 5")."""
+    `thread` is the thread's tid, or 0 if it is unknown. `owner` names the owner of a cache that
+    does not belong to a thread ("CPU 5"). `size` and `bytes` are in bytes."""
 
     thread: int
     address: int
@@ -95,9 +102,10 @@ class ThreadCache(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """A range [start, end) of a heap that the allocator keeps without having cut it into blocks.
+    """A range [start, end) of a heap that the allocator keeps but has not divided into blocks.
 
-    `sort`: the allocator's word for it ("top", "dirty", "free pages"); `arena`: the heap's."""
+    `sort` is the allocator's word for such memory ("top", "dirty", "free pages"). `arena` is the
+    label of the heap."""
 
     start: int
     end: int
@@ -107,14 +115,15 @@ class Spare(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Heap:
-    """A contiguous range whose blocks one `walk` appends in ascending order.
+    """A contiguous range of memory whose blocks `walk` appends in ascending order.
 
-    `arena` labels it ("main", "arena 3", "mmapped"); `metadata` lists parts that are the
-    allocator's own. [start, end) is never root memory, except `foreign`: parts that belong to
-    others or that corruption hides, known after `walk`.
+    `arena` is its label ("main", "arena 3", "mmapped"). `metadata` lists the parts with allocator
+    metadata. No part of [start, end) is root memory, except `foreign`: parts that belong to others
+    or that cannot be read because of corruption. `foreign` is complete after `walk`.
 
-    `walk` may be called once. It reports corruption in `problems` and returns normally, so that the
-    next heap is still walked. Many adjacent slabs are one heap: each costs microseconds."""
+    `walk` may be called once. It adds corruption to the allocator's `problems` and returns
+    normally, so that the next heap is still walked. Readers join adjacent slabs to one heap, since
+    each heap costs microseconds."""
 
     start: int
     end: int
@@ -122,100 +131,111 @@ class Heap:
     walk: Callable[[Blocks], None]
     metadata: list[Range] = field(default_factory=list)
     foreign: list[Range] = field(default_factory=list)
-    inner: list[Range] = field(default_factory=list)  # other allocators' heaps; known after `walk`
+    # heaps of other allocators; complete after `walk`
+    inner: list[Range] = field(default_factory=list)
 
     def parts(self) -> list[Range]:
-        """[start, end) without `inner`: the parts that hold its own blocks."""
+        """List the parts of [start, end) with this heap's own blocks: everything but `inner`."""
         return subtract([Range(self.start, self.end)], self.inner)
 
     def owned(self) -> list[Range]:
-        """[start, end) without `foreign`: the parts that are never root memory."""
+        """List the parts of [start, end) that are never root memory: everything but `foreign`."""
         return subtract([Range(self.start, self.end)], self.foreign)
 
 
 class Allocator:
-    """One instance of an allocator in a process; subclasses set attributes and override methods.
+    """One instance of an allocator in a process. Subclasses set attributes and override methods.
 
-    Called once each, in this order: `heaps`, each heap's `walk`, `sealed`. The methods below
-    `sealed` are called when all blocks are known, in any order and any number of times."""
+    The caller calls `heaps`, then `walk` of each heap, then `mark_blocks`, each once and in this
+    order. The methods below `mark_blocks` are called when all blocks are known, in any order and
+    any number of times."""
 
     name: str  # "glibc"
-    version: str  # "2.36", or "2.26-2.42" when only the layout is known
+    version: str  # "2.36", or "2.26-2.42" if only the layout is known
     where: str  # "libc.so.6"
-    ordinal = 1  # among those of its name, in the order they were found
+    ordinal = 1  # 1 for the first instance with this name, 2 for the second …
     granule: int
     problems: list[Problem]
     checked: Mapping[str, int] = {}
-    """Checks of the last `verify`, counted: "chunk headers", "free-list links", "bitmaps" …"""
+    """The number of checks that the last `verify` made, by sort: "chunk headers", "bitmaps" …"""
     nested = False
-    """Whether its heaps may be in blocks of another allocator, which are METADATA then."""
+    """True if its heaps may lie in blocks of another allocator. Those blocks become METADATA."""
     usual_file = ""
-    """How the name of the file that nearly always contains this allocator begins ("libc.so"); ""
-    for any. The report need not name that file."""
+    """The prefix of the file name that nearly always contains this allocator ("libc.so"), or "" if
+    there is none. Reports may omit that file name."""
     remainder_words = 0
-    """Words by which blocks of one request may differ: so short a remainder is not split off."""
+    """The number of words by which two blocks of one request size may differ, because the allocator
+    does not split off a remainder this short."""
     free_footer_words = 0
-    """Words at a block's end that are the program's while in use, the allocator's while free."""
+    """The number of words at the end of a block that belong to the program while the block is in
+    use, and to the allocator while it is free."""
 
     release_call = ""
-    """The call that returns free pages to the kernel ("malloc_trim(0)"); "" if there is none."""
-    releases_free_pages = False  # `release_call` was seen to return all free pages, no others
-    release_settings: Sequence[str] = ()  # settings to keep fewer free pages, a phrase each
-    retention_note = ""  # a phrase on what it keeps or returns whatever the settings
-    cache_setting = ""  # a phrase on how to make its thread caches smaller; "": impossible
+    """The call that returns free pages to the kernel ("malloc_trim(0)"), or "" if there is none."""
+    releases_free_pages = False  # measurements showed that `release_call` returns all free pages
+    release_settings: Sequence[str] = ()  # settings that reduce free pages, a phrase each
+    retention_note = ""  # a phrase about what it keeps or returns with any setting
+    cache_setting = ""  # a phrase about how to make its thread caches smaller, or ""
     site_settings: Sequence[str] = ()
-    """Settings with which it records allocation stacks, a phrase each; () if it has none."""
+    """Settings that make it record allocation stacks, a phrase each; () if there are none."""
 
     def renamed(self, words: str) -> str:
-        """These words, of the settings and calls above, with the names that this build has."""
+        """Return `words`, a setting or call from above, with the names that this build uses."""
         return words
 
     @property
     def title(self) -> str:
-        """ "glibc 2.36"; of a further instance, as dlmopen(3) makes, "glibc 2.36 (second)"."""
+        """ "glibc 2.36". A second instance, which dlmopen(3) creates, is "glibc 2.36 (second)"."""
         return again(f"{self.name} {self.version}".strip(), self.ordinal)
 
     def heaps(self) -> Sequence[Heap]:
-        """Its heaps, disjoint, in any order; the same objects each time."""
+        """Return its heaps: disjoint, in any order, the same objects in each call."""
         raise NotImplementedError
 
     def sealed(self, blocks: Blocks) -> None:
-        """Mark cached, free and metadata blocks of the sealed index, reconcile totals."""
+        """Mark the cached, free and metadata blocks of the sealed index, and compare totals."""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
-        """Heuristics for interior pointers that its programs always need, which then count as start
-        references; and addresses of types for Heuristic.OBJECTS. `heaps`: memory of all blocks."""
+        """Return the heuristics for interior pointers that programs of this allocator always need,
+        and addresses of types for Heuristic.OBJECTS. References that these heuristics accept count
+        as start references. `heaps` is the memory of all blocks."""
         return Heuristic.NONE, ()
 
     def metadata(self) -> Sequence[Range]:
-        """Its memory outside its heaps, which is never roots: variables (main_arena), thread caches
-        with stale entries, radix trees, slab descriptors …"""
+        """Return its memory outside its heaps, which is never root memory: variables (main_arena),
+        thread caches with stale entries, radix trees, slab descriptors …"""
         return []
 
     def reserved(self) -> Sequence[Range]:
-        """Addresses outside its heaps reserved for growth and not opened. They hold nothing, even
-        if a core has zeros there. The caller leaves out what the process can write to."""
+        """Return addresses outside its heaps that are reserved for growth and not yet accessible.
+        They contain no data, even if a core has zeros there. The caller removes memory that the
+        process can write to."""
         return []
 
     def summary(self) -> dict[str, object]:
-        """For `allocators[]` in the JSON: arenas, and how the totals reconcile."""
+        """Return the allocator's entry of `allocators[]` in the JSON: arenas, and whether totals
+        agree."""
         return {}
 
     def locate(self, address: int) -> str:
-        """The part of the allocator at an address ("heap_info", "top of arena 3"), or ""."""
+        """Return the name of the allocator's part at `address` ("heap_info", "top of arena 3"), or
+        ""."""
         return ""
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Every size class of every arena that has blocks; with large blocks, they cover all."""
+        """Return the size classes of each arena that have blocks. Together with the classes of
+        large blocks they cover all blocks."""
         return tally(self.name, self.heaps(), blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """Arenas, in their own order."""
+        """Return its arenas in the allocator's own order."""
         return []
 
     def spare(self, blocks: Blocks) -> Sequence[Spare]:
-        """Ranges of its heaps kept without being cut into blocks; disjoint, in any order. Default:
-        each stretch of a page or more without a block that is neither metadata nor foreign."""
+        """Return the ranges of its heaps that are not divided into blocks; disjoint, in any order.
+
+        The default returns each gap of at least a page that has no block and is neither metadata
+        nor foreign."""
         found = []
         for heap in self.heaps():
             for start, end in subtract(heap.parts(), [*heap.metadata, *heap.foreign]):
@@ -223,67 +243,75 @@ class Allocator:
         return found
 
     def released(self, blocks: Blocks) -> Optional[Runs]:
-        """The whole pages, resident or not, that `release_call` would return; exact but for what
-        other threads do meanwhile. None where unpredictable. Raises Interrupted."""
+        """Return the whole pages, resident or not, that `release_call` would return to the kernel;
+        exact unless other threads allocate meanwhile. None if this cannot be predicted. Raises
+        Interrupted."""
         return None
 
     def retention(self, free: FreeMemory) -> Retention:
-        """Why it keeps this free memory, and what to try against it."""
+        """Explain why the allocator keeps this free memory, and what the user can try."""
         from findleaks.allocators.retention import explain_retention  # only `verdict` needs it
 
         return explain_retention(free, self)
 
     def class_of(self, address: int) -> str:
-        """The name in `caches` of the class of a block at this address, where its size does not
-        show it; "" where it does."""
+        """Return the name in `caches` of the size class of the block at `address`, if the block's
+        size does not determine the class; otherwise ""."""
         return ""
 
     @property
     def recorded(self) -> bool:
-        """Whether there may be `recordings`; known without reading them."""
+        """Whether the allocator may have recordings. The answer does not require reading them."""
         return False
 
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
-        """Allocation stacks that it, or a profiler that is part of it, recorded. Damaged records
-        are left out, and are problems of the recording. Raises Interrupted."""
+        """Return the allocation stacks that the allocator or its heap profiler recorded. Damaged
+        records are left out and listed as warnings of the recording. Raises Interrupted."""
         return ()
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """The blocks that each thread's cache holds, by size class; empty classes are left out."""
+        """Return the blocks in each thread's cache, by size class, without empty classes."""
         return []
 
     def counted(self) -> Mapping[str, int]:
-        """The allocator's own totals (bytes or counts) by the names it prints; may be empty."""
+        """Return the allocator's own totals (bytes or counts) by the names that it prints; may be
+        empty."""
         return {}
 
     structure = 4096
-    """Bytes, at most, of a descriptor or bin. A thread that changes one has a pointer into it."""
+    """The size limit of a descriptor or bin in bytes. A thread that changes one has a pointer into
+    it."""
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
-        """Further addresses that a thread inside this allocator refers to by these words in any
-        form: a block by its header, its descriptor or its list. See allocators/in_flight.py."""
+        """Return further addresses that a thread inside this allocator refers to by `words`, its
+        registers and stack. Allocators refer to a block by its header, descriptor or list. See
+        in_flight.py."""
         return ()
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """Whether a thread inside this allocator, with these ascending words, was just changing
-        what the problem is about. Default: a word is an address in a block or structure there."""
+        """Whether a thread inside this allocator is changing the memory that the problem is about.
+        `words` are the thread's registers and stack, ascending.
+
+        The default looks for a word that is an address in the damaged block or structure."""
         near = Range(problem.address - self.structure, problem.address + self.structure)
         return any_within(words, [*around(problem, blocks, 0), *([] if blocks.find(problem.address) >= 0 else [near])])
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
-        """Checks that a walk does not need (links in both directions, bitmaps against counts,
-        canaries). Yields each problem, and None every 100 ms or so for progress and Ctrl-C."""
+        """Yield the problems that a walk does not detect: lists linked in one direction only,
+        bitmaps that contradict counts, overwritten canaries. Yields None about every 100 ms for
+        progress and Ctrl-C."""
         return iter(())
 
 
 def starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
-    """Addresses of the blocks that start in [start, end)."""
+    """Yield the addresses of the blocks that start in [start, end)."""
     return (blocks.address(index) for index in range(blocks.at_or_after(start), blocks.at_or_after(end)))
 
 
 def first_problems(problems: list[Problem], found: Iterable[Problem], more: str, address: Optional[int] = None) -> None:
-    """Add the first MAX_PROBLEMS of `found`, and how many `more` there are, at `address` (default:
-    that of the first of these)."""
+    """Append the first MAX_PROBLEMS of `found` to `problems`. If there are others, append one
+    problem that counts them ("and 30 more …"). Its address is `address`, or else that of the first
+    of them."""
     left = iter(found)
     problems += islice(left, MAX_PROBLEMS)
     following = next(left, None)
@@ -293,7 +321,8 @@ def first_problems(problems: list[Problem], found: Iterable[Problem], more: str,
 
 
 def around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
-    """A problem's bytes, and the blocks at and right before it with their `header` bytes."""
+    """Yield the ranges that a problem is about: its bytes, and the blocks at them and right before
+    them. `header` is the number of bytes of a block's header."""
     place = problem.damaged or Range(problem.address, problem.address)
     yield Range(place.start, max(place.end, place.start + 1))
     yield Range(problem.address, problem.address + 1)
@@ -312,14 +341,16 @@ def any_within(words: Sequence[int], ranges: Iterable[Range]) -> bool:
 
 
 class Finder(Protocol):
-    """Finds every instance of one allocator by structure; symbols are only a shortcut. `taken`:
-    sorted ranges certain to belong to allocators found before, which need no search."""
+    """Finds every instance of one allocator by the structure of its data. Symbols are a shortcut
+    only.
+
+    `taken` are sorted ranges that belong to allocators found before. They are not searched."""
 
     def __call__(self, target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]: ...
 
 
 def tally(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
-    """Size classes by arena and size, from the index of blocks. `memory`: usable bytes only."""
+    """Count blocks by arena and usable size, from the index. `memory` counts usable bytes only."""
     found: dict[tuple[str, int], list[int]] = {}
     for heap in heaps:
         for start, end in heap.parts():

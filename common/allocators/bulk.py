@@ -1,4 +1,5 @@
-"""Bulk reads of allocators' structures: an engine call takes microseconds, whatever its size."""
+"""Reads of many records at once. One call of the engine takes microseconds for any amount of
+data."""
 
 from __future__ import annotations
 
@@ -11,19 +12,21 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range, Target
 
-NEAR = 1 << 20  # bytes; records no farther apart are read together
-FEW = 50_000  # listed blocks of a live process that are read singly; for more, all heaps are read
+NEAR = 1 << 20  # bytes; records at most this far apart are read together
+FEW = 50_000  # up to this many blocks of a live process are read one by one, otherwise all heaps
 
 
 def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], Words]:
-    """Addresses, ascending, and values of the piece's aligned words with a value in [low, high)."""
+    """Return the addresses (ascending) and values of the piece's aligned words with a value in
+    [low, high)."""
     addresses = engine.search(piece, low, high)
     values, _ = engine.gather((piece,), addresses, engine.arch.word)
     return addresses, engine.arch.words(values)
 
 
 def clusters(addresses: Sequence[int], size: int) -> list[Range]:
-    """The ranges that records of `size` bytes at ascending addresses take, near ones joined."""
+    """Return the ranges of memory that cover records of `size` bytes at ascending addresses.
+    Records less than NEAR bytes apart share a range."""
     if not addresses:
         return []
     starts = [0, *(number for number, (a, b) in enumerate(zip(addresses, addresses[1:]), 1) if b - a > NEAR)]
@@ -31,7 +34,8 @@ def clusters(addresses: Sequence[int], size: int) -> list[Range]:
 
 
 def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
-    """The records at ascending addresses; and the indices of unreadable ones, which are zeros."""
+    """Read the records of `size` bytes at ascending addresses. Returns their bytes in one buffer,
+    and the indices of unreadable records, whose bytes are zero."""
     pieces: list[Piece] = []
     top = target.arch.top
     known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
@@ -42,8 +46,11 @@ def records(target: Target, engine: Engine, addresses: Sequence[int], size: int)
 
 
 def follow(target: Target, engine: Engine, heaps: Sequence[Range], heads: Sequence[int], longest: int, expected: int) -> Lists:
-    """Follow lists of blocks in `heaps` that their first words link: `longest` blocks of a list at
-    most, `expected` in all. Few blocks of a live process are read singly instead of its heaps."""
+    """Follow lists of blocks in `heaps`, each block linked by its first word.
+
+    `longest` is the largest length of one list, `expected` the number of blocks in all lists. If a
+    live process has few listed blocks, they are read one by one, which is faster than a copy of all
+    heaps."""
     if target.live and expected <= FEW:
         return _one_by_one(target, heads, longest)
     pieces = [piece for start, end in heaps for piece in target.pieces(start, end)] if heads else []

@@ -1,4 +1,4 @@
-"""The directory of blocks: every allocator of a target, its heaps walked into one sorted index."""
+"""The directory of blocks: finds every allocator of a target and walks all heaps into one index."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ FINDERS = (
     "findleaks.allocators.pymalloc",
     "findleaks.allocators.glibc",
 )
-"""Modules with `find(target, engine, taken)`, in the order they are called; new allocators go here.
-`NAME` is set where users know another name than the module's. glibc comes last: its mmapped chunks
-look much like other memory, so it must know which memory belongs to others."""
+"""Modules with a function `find(target, engine, taken)`, in the order they are called. Add new
+allocators here.
 
-MAX_CHANGED = 1000  # this many problems are damage: malloc changes only a few places at a time
+A module sets `NAME` if users know the allocator by another name. glibc is the last: its mmapped
+chunks look like other memory, so the memory of all other allocators must be known before."""
+
+MAX_CHANGED = 1000  # malloc changes few places at a time, so more problems than this are damage
 
 
 def known() -> list[str]:
-    """Names of the allocators that can be read."""
+    """Return the names of the supported allocators."""
     return [getattr(importlib.import_module(finder), "NAME", finder.rsplit(".", 1)[-1]) for finder in FINDERS]
 
 
 class Directory:
-    """All blocks of all allocators (`blocks`, sealed), and the owner of each range: `heaps` are
-    disjoint parts of heaps, ascending. `problems`: what was corrupt, with addresses; `blocks` has
-    what could be read of the other heaps."""
+    """All blocks of all allocators (`blocks`, a sealed index), and the owner of each range.
+
+    `heaps` are disjoint parts of heaps, ascending. `problems` lists what is corrupt. Blocks of a
+    corrupt heap that can still be read are in `blocks`."""
 
     def __init__(self, allocators: Sequence[Allocator], blocks: Blocks, heaps: Sequence[Owned], problems: list[Problem]) -> None:
         self.allocators = allocators
@@ -52,34 +55,36 @@ class Directory:
         self._starts = [owned.start for owned in heaps]
 
     def excuse(self, inside: Sequence[Inside]) -> None:
-        """Remove from `problems` those that a thread inside an allocator was just changing."""
+        """Move problems that a thread was just causing from `problems` to `half_changed`."""
         self.problems[:], self.half_changed = self.sorted_out(self.problems, inside)
         excused = {id(problem) for problem, _ in self.half_changed}
         for allocator in self.allocators:
             allocator.problems[:] = [problem for problem in allocator.problems if id(problem) not in excused]
 
     def sorted_out(self, problems: Sequence[Problem], inside: Sequence[Inside]) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
-        """The problems that no thread inside an allocator explains; others with their threads."""
+        """Divide `problems` into those that no thread inside an allocator explains, and the others,
+        each with its thread."""
         if not inside or len(problems) > MAX_CHANGED:
             return list(problems), []
         found = [(problem, half_changed(problem, inside, self.blocks)) for problem in problems]
         return [problem for problem, one in found if one is None], [(problem, one) for problem, one in found if one is not None]
 
     def owner(self, address: int) -> Optional[Owned]:
-        """The heap that holds `address`, or None."""
+        """Return the part of a heap that contains `address`, or None."""
         at = bisect.bisect_right(self._starts, address) - 1
         return self.heaps[at] if at >= 0 and address < self.heaps[at].end else None
 
     def of(self, allocator: Allocator) -> list[Range]:
-        """The parts that this allocator owns, ascending."""
+        """Return the parts of heaps that belong to `allocator`, ascending."""
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
     def _whole(self) -> list[Heap]:
-        """The heaps, each once: one with others inside appears as several parts in `heaps`."""
+        """Return each heap once. A heap with others inside has several parts in `heaps`."""
         return list({id(owned.heap): owned.heap for owned in self.heaps}.values())
 
     def claimed(self) -> list[Range]:
-        """Sorted ranges of allocators' heaps and of their metadata outside them; never roots."""
+        """Return the sorted ranges of heaps, and of metadata outside them. They are never root
+        memory."""
         ranges = [part for heap in self._whole() for part in heap.owned()]
         ranges += [metadata for allocator in self.allocators for metadata in allocator.metadata()]
         return sorted(ranges)
@@ -87,7 +92,8 @@ class Directory:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switches the cyclic collector off: it would take a tenth of the time and find no garbage."""
+    """Disable the cyclic garbage collector, which would take a tenth of the time and find
+    nothing."""
     active = gc.isenabled()
     gc.disable()
     try:
@@ -99,7 +105,7 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def build(target: Target, engine: Engine) -> Directory:
-    """Find the allocators, walk their heaps, seal the index."""
+    """Find the allocators, walk their heaps, and seal the index of blocks."""
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
     taken: list[Range] = []

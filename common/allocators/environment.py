@@ -1,4 +1,4 @@
-"""Settings that a process was started with, by its environment."""
+"""Reads the environment variables that a process was started with."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.target.ranges import holding
 
-LONGEST = 256 << 10  # bytes that are searched, at the end of the first stack
-VALUE = 4096  # bytes of a value, at most
+LONGEST = 256 << 10  # bytes at the end of the first thread's stack that are searched
+VALUE = 4096  # the largest length of a value in bytes
 
 
 def setting(memory: Memory, variable: str) -> Optional[str]:
-    """The value of an environment variable, as it was at the start; None if not found."""
+    """Return the value that an environment variable had at the start, or None if it is not
+    found."""
     target = memory.target
     for thread in target.threads()[:1]:
         region = holding(target.regions(), thread.sp)

@@ -1,13 +1,13 @@
-"""Where an allocator's own variables can be: the writable data of the loaded files."""
+"""Finds the writable data of loaded files, where allocators have their variables."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.target.base import Module, Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
 
 
 class Image(NamedTuple):
@@ -22,14 +22,14 @@ class Image(NamedTuple):
         return sum(end - start for start, end in self.data)
 
     def pieces(self, target: Target) -> Iterator[Piece]:
-        """Its data for searches: see nonzero_pieces."""
+        """Yield the data in pieces, without long runs of zeros (see nonzero_pieces)."""
         for start, end in self.data:
             yield from nonzero_pieces(target, start, end)
 
 
 def images(target: Target) -> list[Image]:
-    """Every loaded file that has writable memory, by address. Each allocator is in one of these: a
-    library of its own, another library, or the program."""
+    """Return every loaded file that has writable memory, by ascending address. Each allocator is in
+    one of them: its own library, another library, or the program."""
     regions = [region for region in target.regions() if region.writable and region.readable]
     found = []
     at = 0

@@ -1,19 +1,21 @@
-"""Blocks in flight: those that threads stopped inside malloc or free refer to.
+"""Blocks in flight: blocks that a thread stopped inside malloc or free refers to.
 
-Between taking a block off a list (or from the program) and passing it on, an allocator refers to it
-in its own form: by the address of its header, page or list. Such a block is neither lost nor free,
-and the lists being changed need not be consistent. So the words of a thread inside an allocator are
-passed to that allocator's reader, which knows these forms (Allocator.blocks_in_flight): its
-registers, and its stack up to the first frame outside the allocator, or the first UNKNOWN_FRAMES
-bytes where frames are unknown. Threads that a fatal signal ended are left out: what they were
-reading may be what is corrupt."""
+An allocator takes a block from a list or from the program, and passes it on a few instructions
+later. In between, no list contains the block, and the allocator refers to it in its own form: by
+the address of its header, page or list. Such a block is neither leaked nor free, and the lists that
+the thread is changing may be inconsistent.
+
+findleaks collects the words of each thread inside an allocator: its registers, and its stack up to
+the first frame outside the allocator. If the frames are unknown, it takes UNKNOWN_FRAMES bytes of
+stack. `Allocator.blocks_in_flight` derives the blocks from these words. A thread that a fatal
+signal ended is ignored, since the memory that it was reading may be the corrupt part."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import NO_BLOCK, State
@@ -21,48 +23,55 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.target.base import Range, Target, Thread
 from findleaks.unwind.frames import Unwinder
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.base import Allocator, Problem
 
-UNKNOWN_FRAMES = 512
-# Bytes of an allocator's frames searched at most. jemalloc flushes a cache through a stack array.
+UNKNOWN_FRAMES = 512  # bytes of stack that are searched if frames are unknown
+# The largest number of bytes of an allocator's frames that are searched. jemalloc flushes a thread
+# cache by way of an array on the stack, so the frames are large.
 LARGEST_FRAMES = 64 << 10
 
 
-# Bytes at most between a file's code and data: x86-64's largest page, to which linkers align.
+# The largest distance in bytes between a file's code and data: linkers align both to x86-64's
+# largest page.
 GAP = 2 << 20
 
-MAX_FRAMES = 32  # innermost frames searched for an allocator's
+MAX_FRAMES = 32  # innermost frames that are searched for one of the allocator
 
 FIRST_LOOK = 4 << 10
-"""Bytes from the stack pointer up that must hold a return address into an allocator; otherwise the
-thread is not unwound."""
+"""Bytes from the stack pointer upward that are searched for a return address into an allocator. The
+thread is unwound only if there is one."""
 
 AROUND = 24 << 10
-"""Bytes around malloc.o's exported functions in which a stripped libc may have its static ones.
-malloc.o of glibc 2.36 has 20 KiB of code."""
+"""Bytes around malloc.o's exported functions that may contain its static functions in a stripped
+libc. malloc.o of glibc 2.36 has 20 KiB of code."""
 
 ENTRIES = (
     *("malloc", "free", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc", "_Znwm", "_ZdlPv"),
     *("PyObject_Malloc", "PyObject_Free"),
 )
-OWN_FILE = re.compile(r"malloc")  # files with an allocator and nothing else
+OWN_FILE = re.compile(r"malloc")  # names of files that contain an allocator and nothing else
 
-LIBC = re.compile(r"^(libc[.-]|ld-musl)")  # libc's files, whose code is never the program's own
+# names of libc's files, which never contain code of the program
+LIBC = re.compile(r"^(libc[.-]|ld-musl)")
 
 FUNCTION = re.compile(
     r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"
     r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^(__)?(munmap|mremap)$"
     r"|^_?Py(Object|Mem)_(Malloc|Calloc|Realloc|Free|Raw)|pymalloc"
 )
-"""An allocator's functions. Some versions of free jump to munmap at their end, without a frame."""
+"""Names of functions that belong to an allocator. Some versions of free end with a jump to munmap,
+which leaves no frame of free on the stack."""
 
 
 class Inside(NamedTuple):
-    """A thread inside an allocator. `words`, ascending: its registers, frames there, and addresses
-    that the allocator derives from them. `unwound`: whether frames are known. `sure`: false where
-    the allocator is part of the program and its functions have no names."""
+    """A thread inside an allocator.
+
+    `words` are ascending: the thread's registers, its frames inside the allocator, and addresses
+    that the allocator derives from them. `unwound` is true if frames are known. `sure` is false
+    if the allocator is linked into the program and its functions have no names."""
 
     thread: int
     where: str  # "libc.so.6 (_int_free)"
@@ -73,7 +82,8 @@ class Inside(NamedTuple):
 
 
 def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Blocks) -> list[Inside]:
-    """The threads stopped inside one of these allocators, but for those a fatal signal ended."""
+    """Return the threads stopped inside one of these allocators, except threads that a fatal signal
+    ended. Raises Interrupted."""
     codes = [code for code in (_code(target, allocator) for allocator in allocators) if code is not None]
     unwinder: Optional[Unwinder] = None
     found = []
@@ -93,8 +103,10 @@ def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Bloc
 
 
 def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
-    """{address: thread} of blocks in use that are in flight. Where frames are unknown, a word may
-    be the program's, so one that points into the middle of a block does not count."""
+    """Return {address: thread} for the blocks in use that are in flight.
+
+    If frames are unknown, a word may belong to the program. Then only words that point to the start
+    of a block count."""
     found: dict[int, Inside] = {}
     for one in inside:
         words = frozenset(one.words)
@@ -106,21 +118,25 @@ def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
 
 
 def half_changed(problem: Problem, inside: Sequence[Inside], blocks: Blocks) -> Optional[Inside]:
-    """The thread whose words show that it was just changing what this problem is about, or None."""
+    """Return the thread that is changing the memory this problem is about, or None."""
     return next((one for one in inside if one.sure and one.allocator.changing(problem, one.words, blocks)), None)
 
 
 class _Code(NamedTuple):
-    """The code of an allocator. `module` is the file that contains it; a core may lack that file's
-    headers. Its functions lie from `low` to `high`; `whole`: the file has no others."""
+    """The address range of an allocator's code.
+
+    `module` is the range of the file that contains it; a core may lack that file's headers. The
+    allocator's functions lie from `low` to `high`. `whole` is true if the file contains no other
+    functions."""
 
     allocator: Allocator
     module: Range
     low: int
     high: int
     whole: bool
-    named: bool  # its functions have names; otherwise any function of the module may belong to it
-    known: dict[int, bool]  # places already judged: thousands of threads wait at the same few
+    named: bool  # false if functions have no names, so that any function may belong to it
+    # results by address: thousands of threads wait at the same few addresses
+    known: dict[int, bool]
 
     @property
     def module_range(self) -> range:
@@ -128,6 +144,8 @@ class _Code(NamedTuple):
 
 
 def _code(target: Target, allocator: Allocator) -> Optional[_Code]:
+    """Determine where the allocator's code is: in the whole file, or around its exported
+    functions."""
     module = _file(target, allocator.where)
     if module is None:
         return None
@@ -143,8 +161,10 @@ def _code(target: Target, allocator: Allocator) -> Optional[_Code]:
 
 
 def _file(target: Target, where: str) -> Optional[Range]:
-    """The addresses at which a file is mapped. Where a core lacks its first page and code, code
-    begins as far before as the file offset says, or up to GAP earlier if nothing else is mapped."""
+    """Return the range at which a file is mapped, or None.
+
+    A core may lack the file's first page and code. Then the range begins where the file offset of
+    the first mapping says, or up to GAP bytes earlier if nothing else is mapped there."""
     end, found = 0, None
     for region in target.regions():
         if where and os.path.basename(region.name) == where:
@@ -159,6 +179,8 @@ def _file(target: Target, where: str) -> Optional[Range]:
 
 
 def _belongs(target: Target, code: _Code, address: int) -> bool:
+    """Whether the instruction at `address` belongs to the allocator, by its symbol if it has
+    one."""
     if address not in code.module_range:
         return False
     if code.whole:
@@ -172,6 +194,10 @@ def _belongs(target: Target, code: _Code, address: int) -> bool:
 
 
 def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> Optional[Inside]:
+    """Return the thread with its words if it is inside the allocator, or else None.
+
+    A frame of the allocator is proof. Without one (musl has no unwind data), a thread in the same
+    file counts if it may change a heap and its stack has a return address into the allocator."""
     trace = unwinder.trace(thread)
     frames = trace.frames
     own = [index for index, frame in enumerate(frames[:MAX_FRAMES]) if _belongs(target, code, frame.call)]
@@ -193,24 +219,26 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
 
 
 def _waits(target: Target, thread: Thread) -> bool:
-    """Whether it waits in the kernel: on x86, orig_rax is -1 unless it does."""
+    """Whether the thread waits in the kernel. On x86, orig_rax is -1 in a thread that does not."""
     return thread.registers.get(target.arch.system_call_number) != target.arch.mask and waits_in_kernel(target, thread.pc)
 
 
 def _may_change(target: Target, thread: Thread) -> bool:
-    """Whether the thread runs, or the kernel maps or unmaps memory for it. One that waits for
-    anything else, such as a lock, changes no heap, whatever old return addresses its stack has."""
+    """Whether the thread is running, or the kernel is mapping or unmapping memory for it. A thread
+    that waits for anything else, such as a lock, changes no heap, even if its stack has old return
+    addresses."""
     return not _waits(target, thread) or thread.registers.get(target.arch.system_call_number) in target.arch.mapping_calls
 
 
 def _returns_into(target: Target, thread: Thread, code: _Code) -> bool:
-    """Whether the stack's top may have a return address into it (musl has no frame data)."""
+    """Whether the top of the stack has a return address into the allocator (musl has no frame
+    data)."""
     stack = _stack(target, thread.sp, UNKNOWN_FRAMES)
     return any(code.low <= word < code.high and _belongs(target, code, word) for word in stack)
 
 
 def _stack(target: Target, sp: int, size: int) -> Sequence[int]:
-    """The readable words from the stack pointer up, red zone included."""
+    """Return the readable words from the stack pointer upward, red zone included."""
     start = (sp - target.arch.red_zone) & -target.arch.word
     try:
         return target.arch.unpack(target.read(start, (size + target.arch.red_zone) & -target.arch.word))

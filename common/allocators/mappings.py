@@ -1,9 +1,8 @@
-"""Blocks that are mapped one by one, which glibc and musl's oldmalloc keep no list of."""
+"""Blocks in mappings of their own, of which glibc and musl's oldmalloc keep no list."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.allocators.base import Heap
 from findleaks.engine.contract import Blocks
@@ -11,6 +10,7 @@ from findleaks.engine.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, subtract
+from findleaks.value_classes import NamedTuple
 
 HUGE = "/anon_hugepage"  # the kernel's name for anonymous huge pages (glibc.malloc.hugetlb)
 
@@ -20,7 +20,8 @@ MMAPPED = "mmapped"  # the label of heaps of mapped blocks
 
 
 class Mapped(NamedTuple):
-    """A mapping [start, end) with one chunk: a header at `chunk`, `size` usable bytes behind it."""
+    """A mapping [start, end) with one chunk: its header is at `chunk`, and `size` usable bytes
+    follow."""
 
     start: int
     chunk: int
@@ -29,7 +30,8 @@ class Mapped(NamedTuple):
 
 
 def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
-    """Sorted ranges of anonymous writable memory without `claimed` and live threads' stacks."""
+    """Return the sorted ranges of anonymous writable memory, without `claimed` ranges and the
+    stacks of live threads."""
     anonymous = [
         Range(region.start, region.end)
         for region in target.regions()
@@ -40,7 +42,8 @@ def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
 
 
 def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:
-    """Runs of ascending mappings, each of which begins where the one before ends."""
+    """Divide ascending mappings into runs. In a run, each mapping begins where the previous one
+    ends."""
     run: list[Mapped] = []
     for one in mapped:
         if run and one.start != run[-1].end:
@@ -52,7 +55,8 @@ def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:
 
 
 def mapped_heap(run: Sequence[Mapped], header: int) -> Heap:
-    """The heap of adjacent mappings, whose blocks are in use, behind headers of `header` bytes."""
+    """Make one heap of adjacent mappings. Their blocks are in use and follow headers of `header`
+    bytes."""
 
     def walk(blocks: Blocks) -> None:
         blocks.append([one.chunk + header for one in run], [one.size for one in run], [State.IN_USE] * len(run))

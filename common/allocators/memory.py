@@ -1,4 +1,4 @@
-"""Reads words of an untrusted process image: absent memory yields None, never an exception."""
+"""Reads words of an untrusted process image. Unreadable memory yields None, never an exception."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 class Memory:
-    """A target's words. `word(address)` is None for absent memory or an invalid address."""
+    """The words of a target. `size` is the size of a word in bytes."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -19,13 +19,15 @@ class Memory:
         self.size = target.arch.word
 
     def read(self, address: int, size: int) -> bytes:
-        """The bytes, or b"" unless all can be read."""
+        """Read `size` bytes, or return b"" if some of them cannot be read."""
         try:
             return self.target.read(address, size)
         except UnreadableMemory:
             return b""
 
     def word(self, address: int) -> Optional[int]:
+        """Read the word at `address`, or return None if it is unreadable or the address is
+        invalid."""
         if not 0 < address < self.arch.mask - self.size:
             return None
         try:
@@ -34,7 +36,7 @@ class Memory:
             return None
 
     def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
-        """`count` words, or None unless all can be read."""
+        """Read `count` words, or return None if some of them cannot be read."""
         if not 0 < address < self.arch.mask - count * self.size:
             return None
         try:
@@ -43,14 +45,16 @@ class Memory:
             return None
 
     def members(self, address: int, kinds: str) -> Optional[tuple[int, ...]]:
-        """The members of a structure of these kinds (Arch.structure), or None unless all can be
-        read."""
+        """Read the members of a structure, or return None if some cannot be read. `kinds` gives the
+        sort of each member (see Arch.structure)."""
         form = self.arch.structure(kinds)
         data = self.read(address, form.size) if 0 < address < self.arch.mask - form.size else b""
         return form.unpack(data) if data else None
 
     def longs(self, address: int, words: int) -> Sequence[int]:
-        """The 64-bit numbers that may begin at each of so many words; () unless all can be read."""
+        """Read the 64-bit numbers that may start at each of `words` words from `address` on, or
+        return () if some cannot be read. With words of 4 bytes, number i consists of the words i
+        and i + 1."""
         read = self.words(address, words) or ()
         if self.size == 8:
             return read
@@ -58,17 +62,18 @@ class Memory:
         return [low | high << 32 for low, high in pairs]
 
     def int32(self, address: int) -> Optional[int]:
-        """An unsigned 32-bit int."""
+        """Read an unsigned 32-bit integer, or return None."""
         data = self.read(address, 4) if 0 < address < self.arch.mask - 4 else b""
         return int.from_bytes(data, self.arch.byteorder) if data else None
 
     def halves(self, word: int) -> tuple[int, int]:
-        """The two 32-bit numbers that share a word of 8 bytes, in memory's order."""
+        """Divide a word of 8 bytes into two 32-bit numbers, in the order in which they are in
+        memory."""
         low, high = word & 0xFFFFFFFF, word >> 32
         return (low, high) if self.arch.byteorder == "little" else (high, low)
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
-        """(address, words) of each readable part of [start, end). Raises Interrupted."""
+        """Yield (address, words) for each readable part of [start, end). Raises Interrupted."""
         for piece in nonzero_pieces(self.target, start, end):
             if self.target.interrupted():
                 raise Interrupted

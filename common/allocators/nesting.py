@@ -1,19 +1,22 @@
-"""Nested heaps, such as pymalloc's arenas in malloc's blocks. A block has exactly one allocator."""
+"""Nested heaps: heaps inside blocks of another allocator, such as pymalloc's arenas in malloc's
+blocks.
+
+Each block has exactly one allocator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 
 class Owned(NamedTuple):
-    """A heap and its allocator; [start, end) is a part of the heap that contains no other heap."""
+    """A part [start, end) of a heap that contains no other heap, with the heap and its
+    allocator."""
 
     heap: Heap
     allocator: Allocator
@@ -30,7 +33,7 @@ class Node:
     inner: list[Node] = field(default_factory=list)
 
     def parts(self) -> Iterator[Owned]:
-        """The parts of this heap and of those inside, ascending, disjoint, without gaps."""
+        """Yield the parts of this heap and of those inside: ascending, disjoint, without gaps."""
         at = self.heap.start
         for node in self.inner:
             if node.heap.start > at:
@@ -42,9 +45,10 @@ class Node:
 
 
 def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
-    """The outermost heaps in ascending order. A heap may lie inside another only if its allocator
-    can be nested. Any other overlap means that two readers claim the same memory: the heap is left
-    out and reported."""
+    """Arrange heaps as trees and return the outermost heaps, ascending.
+
+    A heap may lie inside another only if its allocator can be nested. Any other overlap means that
+    two readers claim the same memory. Then the heap is left out and reported in `problems`."""
     tops: list[Node] = []
     open_: list[Node] = []
     for heap, allocator in sorted(heaps, key=lambda one: (one[0].start, -one[0].end, one[1].nested)):
@@ -65,8 +69,10 @@ def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> li
 
 
 def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: list[Problem]) -> None:
-    """Append a heap's blocks, and those of heaps inside in their place. The block around an inner
-    heap is METADATA up to it. Inner heaps in no single block in use are reported and left out."""
+    """Append the blocks of a heap and of the heaps inside it, in ascending order.
+
+    A block that contains a heap becomes METADATA up to the start of that heap. A heap that does not
+    lie in exactly one block in use is left out and reported in `problems`."""
     if not node.inner:
         node.heap.walk(blocks)
         return
@@ -80,7 +86,7 @@ def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: l
         index = outer.find(start)
         around = outer.address(index) if index >= 0 else 0
         if index < 0 or outer.state(index) != State.IN_USE or end > around + outer.size(index) or start < floor:
-            what = f"{child.allocator.name} {child.heap.arena} at {start:#x} is in no single block of {node.allocator.name}: left out"
+            what = f"{child.allocator.name} {child.heap.arena} at {start:#x} is not in one single block of {node.allocator.name}: left out"
             problems.append(Problem(start, what, False))
             continue
         if index >= at:

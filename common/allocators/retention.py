@@ -1,6 +1,6 @@
-"""Retention: free memory that stays with the process, why it is kept, and what can be tried.
+"""Retention: free memory that stays with the process, the reasons, and what the user can try.
 
-Figures are measured. What another setting would change is not predicted."""
+Figures are measured. findleaks does not predict the effect of another setting."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from findleaks.formatting import size
 
 
 class ArenaUse(NamedTuple):
-    """Resident bytes of an arena by their use; `mapped`: its mapped bytes, resident or not. `spare`
-    counts bytes that are kept without being cut into blocks, by the allocator's word for them."""
+    """Resident bytes of an arena by their use.
+
+    `mapped` counts all its mapped bytes, resident or not. `spare` counts bytes that are not divided
+    into blocks, by the allocator's word for them. `own` counts allocator metadata."""
 
     arena: str
     in_use: int
@@ -34,8 +36,11 @@ class ArenaUse(NamedTuple):
 
 
 class FreeMemory(NamedTuple):
-    """An allocator's free memory. `returns`: bytes `release_call` would return, None if that cannot
-    be counted (see Allocator.released). `shared`: free bytes in pages with blocks in use."""
+    """The free memory of an allocator, in bytes.
+
+    `returns` is what `release_call` would return to the kernel, or None if it cannot be computed
+    (see Allocator.find_releasable). `shared` counts free bytes in pages that also contain blocks in
+    use."""
 
     arenas: Sequence[ArenaUse]
     returns: Optional[int]
@@ -46,7 +51,7 @@ class FreeMemory(NamedTuple):
         return sum(arena.kept for arena in self.arenas)
 
     def spare(self) -> dict[str, int]:
-        """Bytes kept without being cut into blocks, by the allocator's word for them."""
+        """Sum the bytes that are not divided into blocks, by the allocator's word for them."""
         sums: dict[str, int] = {}
         for arena in self.arenas:
             for sort, amount in arena.spare.items():
@@ -56,9 +61,11 @@ class FreeMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Retention:
-    """Why free memory is kept. `returns`: bytes that `release_call` returns, None if unknown.
-    `cause`: a sentence. `sorts`: the causes for programs: "arenas", "top", "between",
-    "fragmentation", "decay", "page heap"."""
+    """The reasons why an allocator keeps free memory.
+
+    `returns` counts the bytes that `release_call` returns, or is None if unknown. `cause` is a
+    sentence for the user. `sorts` names the causes for programs: "arenas", "top", "between",
+    "fragmentation", "decay", "page heap". `tries` are phrases about what the user can try."""
 
     returns: Optional[int]
     sorts: tuple[str, ...]
@@ -68,7 +75,7 @@ class Retention:
 
 
 class Remedies(Protocol):
-    """Ways to make an allocator keep less: attributes of Allocator, documented there."""
+    """Ways to make an allocator keep less memory: attributes of Allocator, documented there."""
 
     release_call: str
     releases_free_pages: bool
@@ -77,7 +84,8 @@ class Remedies(Protocol):
 
 
 def explain_retention(free: FreeMemory, remedies: Remedies) -> Retention:
-    """The explanation for an allocator of which only blocks, spare pages and remedies are known."""
+    """Explain the free memory of an allocator from its blocks, its spare pages and its remedies
+    alone."""
     spare = {sort: amount for sort, amount in free.spare().items() if amount}
     pages = sum(spare.values())
     evidence: dict[str, object] = {"in_blocks": free.kept - pages, **{sort.replace(" ", "_"): amount for sort, amount in spare.items()}}
@@ -99,8 +107,8 @@ def explain_retention(free: FreeMemory, remedies: Remedies) -> Retention:
 
 
 def explain_free_blocks(free: FreeMemory, pages: int, evidence: dict[str, object]) -> tuple[list[str], list[str]]:
-    """Names and sentences of the causes for bytes kept as free blocks; `pages` bytes have no block.
-    Adds to `evidence`."""
+    """Return the names and sentences of the causes for free blocks, and add figures to `evidence`.
+    `pages` counts the free bytes that are not in blocks."""
     shared = min(free.shared, free.kept - pages)
     whole = free.kept - pages - shared
     evidence["shared"] = shared

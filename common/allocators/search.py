@@ -1,4 +1,4 @@
-"""Search of memory for words by their value, as the readers of several allocators need it."""
+"""Searches memory for words by their value."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 def words_between(target: Target, engine: Engine, ranges: Iterable[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """(address, value) of aligned words with a value in [low, high), in order. `low` must be above
-    0: long runs of zeros are left out. Raises Interrupted."""
+    """Yield (address, value) of the aligned words with a value in [low, high), ascending.
+
+    `low` must be above 0, since long runs of zeros are skipped. Raises Interrupted."""
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
             if target.interrupted():

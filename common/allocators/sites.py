@@ -1,7 +1,7 @@
-"""Allocation sites: the stacks that a heap profiler, a debugging allocator or a runtime recorded as
-blocks were allocated, and which block came from which.
+"""Allocation sites: call stacks that a heap profiler, a debugging allocator or a runtime recorded.
 
-Who records stacks offers a `Recording`; `Sites` numbers the sites of all of them."""
+A recorder returns a `Recording`: its sites, and the site of each recorded block. `Sites` numbers
+the sites of all recordings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 class SourceFrame(NamedTuple):
-    """A frame that its recorder keeps as a line of source code; `line` 0: unknown."""
+    """A frame that the recorder stored as a line of source code. `line` is 0 if it is unknown."""
 
     file: str
     line: int
@@ -37,11 +37,12 @@ SiteFrame = Union[int, SourceFrame]
 
 @dataclass(frozen=True)
 class Site:
-    """An allocation stack, innermost frame first, and what its recorder counts for it.
+    """An allocation stack, innermost frame first, with the recorder's counts.
 
-    `live`: allocated there and not freed; `allocated`: since the start, freed ones too, None if not
-    counted. Both as recorded: of a recorder that samples, the samples only. `estimated`: the live
-    blocks that the samples represent; None where every allocation is recorded."""
+    `live` counts blocks allocated there and not freed. `allocated` counts all blocks since the
+    start, freed ones too, or is None if the recorder does not count them. A recorder that samples
+    counts samples only; then `estimated` counts the live blocks that the samples represent.
+    `estimated` is None if every allocation is recorded."""
 
     frames: tuple[SiteFrame, ...]
     live: Totals
@@ -50,20 +51,21 @@ class Site:
 
     @property
     def weight(self) -> Totals:
-        """The live blocks, estimated if they are sampled."""
+        """The live blocks and bytes; an estimate if the recorder samples."""
         return self.estimated or self.live
 
 
 @dataclass
 class Recording:
-    """What one recorder has. `recorder`: its name in a sentence ("jemalloc's heap profiler").
+    """The sites and blocks of one recorder.
 
-    The site of `addresses[i]`, the start of a block, is `sites[site_of[i]]`; addresses ascend.
-    `weights[i]` blocks are represented by this one if it was sampled; empty: one each. `interval`:
-    bytes from one sample to the next, on average; 1 where every allocation is recorded. `own`: the
-    file whose innermost frames are the recorder's own ("": none). `warnings`: what was damaged and
-    left out, with addresses. `freed`: the stacks are those that freed the blocks, which the
-    recorder keeps for a while."""
+    - recorder: its name in a sentence ("jemalloc's heap profiler")
+    - addresses, site_of: block addresses, ascending, and for each the index of its site in `sites`
+    - weights: for each block, the number of blocks that it represents; empty if no block is sampled
+    - interval: bytes between two samples, on average; 1 if every allocation is recorded
+    - own: the file whose innermost frames belong to the recorder; "" if there is none
+    - warnings: damaged records that were left out, with addresses
+    - freed: true if the stacks are those of the calls that freed the blocks"""
 
     recorder: str
     sites: Sequence[Site]
@@ -76,7 +78,7 @@ class Recording:
     freed: bool = False
 
     def at(self, address: int) -> int:
-        """The position in `addresses` of this block, or -1."""
+        """Return the index of the block at `address` in `addresses`, or -1."""
         i = bisect_left(self.addresses, address)
         return i if i < len(self.addresses) and self.addresses[i] == address else -1
 
@@ -86,7 +88,7 @@ class Recording:
 
 
 def polled(items: Iterable[Item], target: Target) -> Iterator[Item]:
-    """The items, with a check for Ctrl-C every STEP of them. Raises Interrupted."""
+    """Yield the items, and check for Ctrl-C every STEP of them. Raises Interrupted."""
     for count, item in enumerate(items):
         if count % STEP == 0 and target.interrupted():
             raise Interrupted
@@ -102,8 +104,9 @@ def recording(
     own: str = "",
     warnings: Sequence[str] = (),
 ) -> Recording:
-    """A recording of `blocks`: address, index of its site and weight, in any order. Of an address
-    that occurs again, the first counts. Raises Interrupted."""
+    """Make a recording of `blocks`, tuples of address, index of the site, and weight, in any order.
+
+    If an address occurs twice, its first tuple counts. Raises Interrupted."""
     found: dict[int, tuple[int, float]] = {}
     for address, site, weight in polled(blocks, target):
         found.setdefault(address, (site, weight))
@@ -118,8 +121,8 @@ def recording(
 
 
 def in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float]]) -> Iterator[tuple[int, int, float]]:
-    """Those of `found`, tuples that begin with an address, at which a block in use starts. Raises
-    Interrupted."""
+    """Select the tuples of `found`, which begin with an address, at which a block in use starts.
+    Raises Interrupted."""
     left, end = iter(found), len(blocks)
     while batch := list(islice(left, STEP)):
         if target.interrupted():
@@ -131,19 +134,24 @@ def in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float
 
 
 def own_file(where: str, allocator: str) -> str:
-    """`where` if it is a library of the allocator's own, by its name; "" for a program or another
-    library with the allocator inside, whose innermost frames need not be the allocator's."""
+    """Return `where` if its name shows a library of this allocator, or else "".
+
+    The innermost frames in such a library belong to the allocator. A program or another library may
+    contain the allocator and other code."""
     return where if allocator in where and ".so" in where else ""
 
 
 def represented(size: float, interval: int) -> float:
-    """Blocks of `size` bytes that one represents which was sampled by a Poisson process of bytes,
-    once in `interval` bytes."""
+    """Estimate how many blocks of `size` bytes one sampled block represents.
+
+    The sampler takes bytes by a Poisson process, one in `interval` bytes, so it finds a block of
+    `size` bytes with probability 1 - exp(-size / interval). Example: with an interval of 512 KiB,
+    one sampled block of 1 KiB represents about 512 blocks."""
     return 1.0 if interval == 1 or size <= 0 else -1.0 / math.expm1(-size / interval)
 
 
 class NumberedSite(NamedTuple):
-    """A site with its number, from 1, and its recording."""
+    """A site with its number (1 or higher) and its recording."""
 
     number: int
     site: Site
@@ -151,8 +159,8 @@ class NumberedSite(NamedTuple):
 
 
 class Sites:
-    """The sites of all recordings, numbered from 1: most live bytes first. Of a block with several
-    the first recording counts."""
+    """The sites of all recordings. Site 1 has the most live bytes. If several recordings have a
+    block, the first one counts."""
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
         self.recordings = recordings
@@ -170,18 +178,20 @@ class Sites:
         return (self[number] for number in range(1, len(self) + 1))
 
     def __getitem__(self, number: int) -> NumberedSite:
-        """The site of this number. Raises KeyError."""
+        """Return the site with this number. Raises KeyError."""
         if not 1 <= number <= len(self._every):
             raise KeyError(number)
         which, i = self._every[number - 1]
         return NumberedSite(number, self.recordings[which].sites[i], self.recordings[which])
 
     def of(self, address: int) -> int:
-        """The number of the site of the block that starts at this address; 0 if unknown."""
+        """Return the number of the site of the block that starts at `address`, or 0 if it is
+        unknown."""
         return self.weighted(address)[0]
 
     def weighted(self, address: int) -> tuple[int, float]:
-        """`of`, and how many blocks this one represents."""
+        """Return the site's number as `number_at` does, and the number of blocks that the block
+        represents."""
         for one, numbers in zip(self.recordings, self._numbers):
             i = one.at(address)
             if i >= 0:
@@ -189,7 +199,8 @@ class Sites:
         return 0, 0.0
 
     def all_of(self, address: int) -> list[NumberedSite]:
-        """The sites of the block that starts at this address, one a recording that has it."""
+        """Return the sites of the block that starts at `address`, one for each recording that has
+        it."""
         found = []
         for one, numbers in zip(self.recordings, self._numbers):
             i = one.at(address)
@@ -198,14 +209,14 @@ class Sites:
         return found
 
     def blocks(self, number: int) -> array[int]:
-        """Addresses of the blocks recorded at this site, ascending. Raises KeyError."""
+        """Return the ascending addresses of the blocks recorded at this site. Raises KeyError."""
         which, i = self._every[self[number].number - 1]
         one = self.recordings[which]
         return array("Q", [address for address, site in zip(one.addresses, one.site_of) if site == i])
 
     def batches(self) -> Iterator[tuple[float, array[int], int, Recording]]:
-        """STEP recorded blocks at a time: the part that was before, numbers of the recording's
-        sites, index of the first block, the recording."""
+        """Yield recorded blocks in batches of STEP: the part already done (0 to 1), the site
+        numbers of the recording, the index of the first block, and the recording."""
         total, done = sum(len(one.addresses) for one in self.recordings) or 1, 0
         for one, numbers in zip(self.recordings, self._numbers):
             for first in range(0, len(one.addresses), STEP):
@@ -214,5 +225,5 @@ class Sites:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What was damaged, with addresses, a sentence each."""
+        """Damaged records of all recordings, with addresses, a sentence each."""
         return [warning for one in self.recordings for warning in one.warnings]

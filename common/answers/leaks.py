@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import applied_heuristics
@@ -18,6 +18,7 @@ from findleaks.engine.terms import Heuristic, Kind, State
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, LeakGroup, Leaks, Suppressed, Totals
 from findleaks.session import Session
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.audit.suppressions import Suppressions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from findleaks.audit.address_info import STATES, Describer
 from findleaks.audit.block_rows import BlockRows, Filters
-from findleaks.audit.block_table import BlockTable, block_table
+from findleaks.audit.block_table import BlockTable
 from findleaks.engine.terms import Kind
 from findleaks.errors import FindleaksError
 from findleaks.results.addresses import Block
@@ -55,7 +55,7 @@ class Blocks:
         return Amount.of(self._rows.totals())
 
     def columns(self) -> BlockTable:
-        """All blocks as columns, computed once. numpy wraps one without a copy:
+        """All blocks as columns, selected once. numpy wraps one without a copy:
         `numpy.frombuffer(blocks.columns().size, "u8")`."""
         return self._table
 
@@ -122,7 +122,7 @@ class Blocks:
 
     @cached_property
     def _table(self) -> BlockTable:
-        return block_table(self._session, self._filters, self._limit, self._largest)
+        return BlockTable(self._session, self._filters, self._limit, self._largest)
 
 
 def _module(name: str) -> Any:

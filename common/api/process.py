@@ -67,7 +67,8 @@ class Process:
         return "<Process: closed>" if session is None else f"<Process: {session.target.description}>"
 
     def close(self) -> None:
-        """Free the memory and the files that are in use for the process. Results stay usable."""
+        """Free the memory and the files that are in use for the process. Results stay usable, and
+        so do the columns of blocks that were used before."""
         session, self._open_session = self._open_session, None
         if session is not None:
             session.close()

@@ -57,6 +57,11 @@ class Filters:
         return self.kinds is not None or len(self.states) == len(State)
 
     @property
+    def passes_all(self) -> bool:
+        """Whether every block passes."""
+        return self.kinds is None and self.any_state and not (self.sizes or self.type or self.allocator or self.site)
+
+    @property
     def none(self) -> bool:
         """Whether no block can pass: kinds are asked for, but no blocks in use."""
         return self.kinds is not None and State.IN_USE not in self.states
@@ -99,7 +104,11 @@ class BlockRows:
 
     def indices(self) -> Iterator[int]:
         """Indices of the matching blocks, ascending."""
-        return chain.from_iterable(found for found, _ in self._selected(self._rows(typed=bool(self.filters.type))))
+        return chain.from_iterable(self.index_batches())
+
+    def index_batches(self) -> Iterator[array[int]]:
+        """The same, many at a time."""
+        return (found for found, _ in self._selected(self._rows(typed=bool(self.filters.type))))
 
     def totals(self) -> Totals:
         count = held = 0

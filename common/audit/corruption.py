@@ -127,7 +127,7 @@ class Explainer:
             past_end = changed.start - before.end
             if written is not None and written.start < before.end:
                 overrun = min(written.end, place.end) - before.end
-        cause = _cause(before, at, after, written, changed, overrun)
+        cause = self._counted(place, at, problem.expected) or _cause(before, at, after, written, changed, overrun)
         damaged = changed if changed.end > changed.start else None
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
@@ -154,6 +154,29 @@ class Explainer:
         if self.session.directory.owner(problem.address) is None or not self._read(problem.address, word):
             return None
         return Range(problem.address, problem.address + word)
+
+    def _counted(self, place: Range, at: Optional[Neighbour], expected: Optional[int]) -> str:
+        """The cause if the place is a link in a free block that is one too low or too high. Then a
+        reference count that the block's former owner kept there was changed after `free`.
+
+        Example: `object->references--` on a freed block whose link was 0x…fa1 leaves 0x…fa0. glibc
+        2.32 and newer stores a link as link ^ address >> 12, so that both forms are tried."""
+        arch = self.target.arch
+        if at is None or at.info.state not in ("cached", "free") or place.end - place.start != arch.word:
+            return ""
+        word = int.from_bytes(self._read(place.start, arch.word), arch.byteorder)
+        for step, change in ((1, "decremented"), (-1, "incremented")):
+            before = word + step & arch.mask
+            links = (before, before ^ place.start >> 12)
+            if before == expected or (expected is None and any(map(self._is_block, links))):
+                return f"a reference count in the block was {change} after the block was freed"
+        return ""
+
+    def _is_block(self, address: int) -> bool:
+        """Whether a block, or the header in front of one, begins here."""
+        blocks = self.session.directory.blocks
+        starts = (address, address + 2 * self.target.arch.word)
+        return any((index := blocks.find(start)) >= 0 and blocks.address(index) == start for start in starts)
 
     def _changed_bytes(self, place: Range, expected: Optional[int]) -> Range:
         """The bytes of a word that differ from the expected value, in memory order."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.formatting import blocks, number, size, some
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import Disguised
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.graph.disguises import DisguiseConvention, Partly

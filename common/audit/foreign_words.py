@@ -22,6 +22,7 @@ from findleaks.target.ranges import holding, intersection, merged, subtract
 _C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
 """Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
 _MOST_DATA = 64 << 20  # bytes of modules' data searched for references to blocks
+_MOST_NAMED = 20_000  # words of data shared with a runtime whose variables are looked up
 _PATHS = 16  # blocks whose paths are looked at, each of which takes 20 ms in a JVM
 _OTHER, _FOREIGN = 0, 1  # roots
 
@@ -83,9 +84,28 @@ class ForeignWords:
 
     @cached_property
     def _data(self) -> list[Range]:
-        """Root memory of foreign modules, without that shared with a runtime."""
+        """Root memory of foreign modules. Of the data that they share with a runtime these are the
+        words that point into heaps and belong to other variables than the runtime's."""
         names = {runtime.where for runtime in self._session.runtimes}
-        return self._root_memory(one for one in self._modules if os.path.basename(one.path) not in names)
+        shared = [one for one in self._modules if os.path.basename(one.path) in names]
+        own = self._root_memory(one for one in self._modules if one not in shared)
+        return merged([*own, *self._shared(self._root_memory(shared))])
+
+    def _shared(self, ranges: list[Range]) -> Iterator[Range]:
+        """Words in these ranges that point into heaps and that other code has written."""
+        session, left = self._session, _MOST_NAMED
+        low, high = self._bounds
+        for piece in session.pieces(ranges, "looking for missing memory") if low < high else ():
+            for address in pointing(session.engine, piece, low, high)[0][:left]:
+                if self._is_in_data(address):
+                    yield Range(address, address + session.target.arch.word)
+                left -= 1
+
+    @cached_property
+    def _bounds(self) -> Range:
+        """From the lowest to the highest address of all heaps."""
+        heaps = self._session.heap_ranges()
+        return Range(min((one.start for one in heaps), default=0), max((one.end for one in heaps), default=0))
 
     @cached_property
     def memory(self) -> list[Range]:
@@ -103,8 +123,7 @@ class ForeignWords:
 
     def _blocks(self) -> Iterator[int]:
         session, left = self._session, _MOST_DATA
-        heaps = session.heap_ranges()
-        low, high = min((one.start for one in heaps), default=0), max((one.end for one in heaps), default=0)
+        low, high = self._bounds
         for piece in session.pieces(self._data, "looking for missing memory"):
             left -= len(piece.data)
             if left < 0 or low >= high:

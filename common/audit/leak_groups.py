@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge as merge_sorted
-from typing import TYPE_CHECKING, NamedTuple, Optional, cast
+from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_type import block_type, label_names
@@ -19,6 +19,7 @@ from findleaks.results.leaks import LeakGroup
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.ranges import holding, inside
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.audit.suppressions import Suppressions

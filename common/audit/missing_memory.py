@@ -18,15 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
+from findleaks.libc.random_states import random_states
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
 from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
 from findleaks.target.ranges import holding, inside, intersection, merged, subtract
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.audit.foreign_words import ForeignWords
@@ -86,12 +88,13 @@ def _missing(session: Session) -> Iterator[Missing]:
 
 
 def _plausible(session: Session) -> Iterator[Uncertain]:
-    """The uncertain ranges without what is known to hold no data: what allocators and runtimes
-    reserved, guards, the rest of modules."""
+    """The uncertain ranges without what is known to hold no pointers: what allocators and runtimes
+    reserved, guards, the rest of modules, states of random numbers."""
     target = session.target
     known = [part for one in session.reserved for part in one.ranges]
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
+    known += random_states(target)
     holes = merged(known)
     protected = [one for one in target.uncertain if one.what == PROTECTED]
     for what in dict.fromkeys(one.what for one in target.uncertain):

@@ -6,7 +6,7 @@ An unknown allocator or runtime shows as anonymous unattributed memory, whatever
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
@@ -17,6 +17,7 @@ from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
+from findleaks.value_classes import NamedTuple
 
 SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
 """How names of shared memory begin."""

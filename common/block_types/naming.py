@@ -48,6 +48,10 @@ class Types:
         """Ranges of vtables and other tables of functions, without code. Sorted, disjoint."""
         return list(self._ranges.tables)
 
+    def primary_bases(self, typeinfo: int) -> list[str]:
+        """Mangled names of the type that this std::type_info describes, and of its single bases."""
+        return self._rtti.primary_bases(typeinfo)
+
     def name(self, word: int) -> str:
         """The type that `word` identifies as a block's first word: a class by its name; "B in D"
         for a B under construction inside a D; "function f" for the start of a function, "code in

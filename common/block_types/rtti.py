@@ -16,7 +16,7 @@ three classes of __cxxabiv1.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.block_types.type_ranges import TypeRanges
@@ -25,6 +25,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import inside, merged
+from findleaks.value_classes import NamedTuple
 
 _CLASSES = {
     "N10__cxxabiv117__class_type_infoE": "class",
@@ -148,3 +149,17 @@ class Rtti:
             bases = rows[::2]
         found = (self.typeinfo(base) for base in bases[: 16 >> min(depth, 4) or 1])
         return any(base is not None and self.has_virtual_bases(base, depth + 1) for base in found)
+
+    def primary_bases(self, address: int) -> list[str]:
+        """Mangled names of a class and of its bases at offset 0 that it inherits from alone, the
+        class first; a fundamental type or a pointer has no bases. [] without a readable name."""
+        names: list[str] = []
+        info = self.typeinfo(address)
+        if info is None:
+            name = self._name(self._memory.word(address + self._word) or 0)
+            return [name] if name else []
+        while info is not None and len(names) < _MOST_BASES:
+            names.append(info.name)
+            base = self._memory.word(info.address + 2 * self._word) if info.form == "si" else None
+            info = self.typeinfo(base) if base is not None else None
+        return names

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.modules import module_headers
 from findleaks.target.ranges import inside, merged
+from findleaks.value_classes import NamedTuple
 
 _PT_INTERP, _PT_GNU_RELRO = 3, 0x6474E552
 _DT_RELA, _DT_RELASZ = 7, 8

@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-import textwrap
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
 from findleaks.catalogue import CATALOGUE, Entry, meant
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
 from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.session import Session
@@ -94,6 +94,8 @@ class Command(NamedTuple):
     @property
     def description(self) -> str:
         """The docstring as paragraphs, wrapped for the help."""
+        import textwrap  # only the help needs it
+
         paragraphs = (self.run.__doc__ or self.entry.summary).split("\n\n")
         return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), 78) for paragraph in paragraphs)
 
@@ -102,12 +104,18 @@ class Parser(argparse.ArgumentParser):
     """Parser that raises: SystemExit would show a traceback in a debugger. Help goes to `out`."""
 
     out: Optional[TextIO] = None
+    command: Optional[Command] = None  # describes itself in the help
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
 
     def exit(self, status: int = 0, message: Optional[str] = None) -> NoReturn:
         raise _Finished
+
+    def format_help(self) -> str:
+        if self.command is not None:
+            self.description = self.command.description
+        return super().format_help()
 
     def print_help(self, file: object = None) -> None:
         (self.out or sys.stdout).write(self.format_help())
@@ -142,12 +150,11 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
     example = f"findleaks {cmd.entry.example}" if cmd.entry.shell else Invocation(prog, target).line(cmd.entry.example)
     made = Parser(
         prog=f"{prog} {cmd.name}",
-        description=cmd.description,
         epilog=f"Example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.out = out
+    made.out, made.command = out, cmd
     cmd.arguments(made)
     made.add_argument("--json", action="store_true", help="print JSON instead of text")
     return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from functools import partial
 
 from findleaks.answers.leaks import SITE, find_leaks
@@ -17,6 +16,7 @@ from findleaks.commands.result import Plain, answer_status, blocks_status, warni
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import UsageError
 from findleaks.session import Session
+from findleaks.value_classes import replace
 
 HEURISTICS = {
     "length64": Heuristic.LENGTH64,

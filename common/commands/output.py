@@ -6,10 +6,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, size
+from findleaks.value_classes import NamedTuple
 
 
 class Format(NamedTuple):

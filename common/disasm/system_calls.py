@@ -6,9 +6,9 @@ operation takes: futex(2); registers: syscall(2)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from findleaks.disasm.registers import GENERAL, general
+from findleaks.value_classes import NamedTuple
 
 SYSCALL = b"\x0f\x05"
 SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"

@@ -7,9 +7,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from findleaks.target.base import Piece
+from findleaks.value_classes import NamedTuple
 
 STRIP = 128
 """Bytes that are searched, or left out, together."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple, Optional, Protocol
+from typing import Optional, Protocol
 
 from findleaks.engine.interior_structures import Examination
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece, Range
+from findleaks.value_classes import NamedTuple
 
 MAX_OFFSET = (1 << 32) - 1  # any offset from here on; no rule names it
 LOW_BITS = MAX_OFFSET  # in a Row: any offset below two words, as tags make it

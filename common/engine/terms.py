@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
+
+from findleaks.value_classes import NamedTuple
 
 
 class State(IntEnum):

@@ -24,12 +24,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.interiors import LOW_BITS, MAX_OFFSET, Interiors, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind, Totals
+from findleaks.value_classes import NamedTuple
 
 MIN_BLOCKS = 16  # fewest blocks that make an offset a convention: a handful may agree by chance
 MIN_BLOCKS_A_SIZE = 4  # fewest blocks of one size for its favourite offset to count in every size

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, STRIP, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged_to
+from findleaks.value_classes import NamedTuple
 
 SHARE = 0.9  # of the leaked blocks of one size, must have a pointer of a form
 LEAST = 8  # such blocks, at least

@@ -8,10 +8,10 @@ are recognised by the mapping, and in such cores by zeros."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
+from findleaks.value_classes import NamedTuple
 
 STEP = 1 << 20  # bytes compared with zeros between two checks for Ctrl-C
 

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
@@ -24,6 +24,7 @@ from findleaks.target.base import Range, Target, Thread
 from findleaks.target.layout import VDSO
 from findleaks.target.ranges import inside
 from findleaks.target.signal_words import saved_words
+from findleaks.value_classes import NamedTuple
 
 DEEPEST = 1 << 20  # bytes of a stack searched for signal frames
 _LONGEST_CHAIN = 4096  # frames
@@ -157,7 +158,9 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
     if capstone is None and not doubtful.registers:
         return found
     if capstone is None:
-        found.warning = f"every register counts as still in use, so that leftovers may hold lost blocks: {CAPSTONE_MISSING}"
+        found.warning = (
+            f"every register counts as still in use, so stale values may make leaked blocks appear reachable: {CAPSTONE_MISSING}"
+        )
         return found
     from findleaks.unwind.live import LivenessReader
 
@@ -200,7 +203,7 @@ def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks
             put(sp + start, sp + end, f"below the stack pointer of {within}, not read again")
     for one in awaited.interrupted:
         for start, end in _alternate(target, one, thread):
-            put(start & -target.arch.word, end, f"dead stack of {who}, whose signal handler runs on a stack of its own")
+            put(start & -target.arch.word, end, f"dead stack of {who}, whose signal handler runs on a separate stack")
         for name, address in saved_words(target, one.context):
             if name and name not in kept and (mask := mask_of(name)) and not mask & one.live:
                 put(address, address + 8, f"{name} of {who}, saved at a signal, not read again")

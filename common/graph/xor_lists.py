@@ -13,12 +13,13 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import Kind, State
 from findleaks.graph.disguises import LEAST, NOT_DISGUISED, SHARE, DisguiseConvention, Disguised
+from findleaks.value_classes import NamedTuple
 
 ENDS = 512  # leaked blocks examined as ends of lists, at most: the first and the last
 TAIL = 1 << 16  # blocks among which the last are looked for

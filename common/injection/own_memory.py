@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from findleaks.target.base import Region
+from findleaks.value_classes import NamedTuple
 
 PAGE = 4096
 MAGIC = b"findleaks stub\0\2"

@@ -1,1 +1,1 @@
-"""What the C library and its loader keep of threads and files, whatever malloc is used."""
+"""Data of the C library and its loader about threads and files, with any malloc."""

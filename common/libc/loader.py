@@ -1,9 +1,9 @@
-"""Blocks of ld.so that only interior pointers refer to.
+"""Finds blocks of ld.so that only interior pointers refer to.
 
-Once `dlopen` was used, glibc 2.35 and later keep unwinders' table of loaded files in cache-aligned
-segments of blocks (elf/dl-find_object.c, struct dlfo_mappings_segment: previous, to_free, size,
-allocated, …). Only `to_free`, in the segment, points to the block's start: without this, every
-program that loads plugins would have a "possible" leak of some 2 KiB."""
+After the first `dlopen`, glibc 2.35 and later keep the unwinders' table of loaded files in
+cache-aligned segments of blocks (elf/dl-find_object.c, struct dlfo_mappings_segment: previous,
+to_free, size, allocated, …). Only `to_free` in the segment itself points to the start of the block.
+Without this rule, every program that loads plugins would have a "possible" leak of some 2 KiB."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 from findleaks.target.words import word_at
 
-_LINE = 128  # longest cache line in bytes; segments are aligned to one
-_MOST = 1 << 20  # bytes of ld.so's data to search: it has 10 KiB; a core's headers may say anything
+_LINE = 128  # the longest cache line in bytes; segments are aligned to a cache line
+# bytes of ld.so's data that are searched: it has 10 KiB, but a core's headers may be wrong
+_MOST = 1 << 20
 
 _LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")
 
 
 def table_blocks(target: Target) -> list[int]:
-    """Start addresses of the blocks of the table's segments."""
+    """Return the addresses of the blocks with the table's segments."""
     found: list[int] = []
     word = target.arch.word
     regions = target.regions()
@@ -46,7 +47,8 @@ def table_blocks(target: Target) -> list[int]:
 
 
 def _start(target: Target, segment: int) -> int:
-    """`to_free` of a possible segment, aligned by malloc, at most a cache line before it; or 0."""
+    """Return `to_free` of a possible segment, or 0. It is aligned by malloc, and at most a cache
+    line before the segment."""
     word = target.arch.word
     start = word_at(target, segment + word)
     return start if 0 <= segment - start < _LINE and start % (2 * word) == 0 else 0

@@ -1,63 +1,72 @@
 """Thread stacks of glibc, live and cached, from struct pthread (nptl/descr.h), found by structure.
 
-A stack's bounds are two adjacent words in struct pthread, `stackblock` and `stackblock_size`. The
-thread pointer is struct pthread's address in TLS variant II (x86-64, i386, s390x), or just after it
-(variant I: AArch64), where offsets from it are negative. Regions are never taken for bounds: since
-Linux 6.13 and glibc 2.42 guard pages no longer split a mapping, so adjacent stacks are one region.
+The bounds of a stack are two adjacent words in struct pthread, `stackblock` and `stackblock_size`.
+The thread pointer is the address of struct pthread in TLS variant II (x86-64, i386, s390x). In
+variant I (AArch64) it is just behind it, so offsets are negative. Regions are never used as bounds:
+since Linux 6.13 and glibc 2.42 guard pages no longer split a mapping, so adjacent stacks are one
+region.
 
-Stacks of ended threads are kept for reuse on a ring (nptl/allocatestack.c, `stack_cache`;
-`_dl_stack_cache` in ld.so's _rtld_global since 2.34). Its head is near the heads of live threads'
-rings (`stack_used`, `stack_user`), through which every struct pthread is linked by its `list`, the
-two words before `tid`."""
+glibc keeps the stacks of ended threads for reuse, in a ring (nptl/allocatestack.c, `stack_cache`;
+`_dl_stack_cache` in ld.so's _rtld_global since 2.34). The head of the ring is near the heads of
+live threads' rings (`stack_used`, `stack_user`). Every struct pthread is in one of these rings by
+its `list`, the two words before `tid`."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional, TypeVar
+from typing import Optional, TypeVar
 
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region, Target, Thread
 from findleaks.target.ranges import holding, inside, merged, nonzero_pieces
 from findleaks.target.words import word_at, words_at
+from findleaks.value_classes import NamedTuple
 
-PTHREAD_BYTES = 2560  # more than struct pthread to stackblock_size: 1696 in 2.31-2.43 on x86-64
-NO_OFFSET = -PTHREAD_BYTES - 1  # no offset in struct pthread
-MUSL_BYTES = range(128, 512)  # of musl's struct pthread, in variant I: 200 in 1.2.3 on AArch64
+# more than the bytes of struct pthread up to stackblock_size: 1696 in 2.31-2.43 on x86-64
+PTHREAD_BYTES = 2560
+NO_OFFSET = -PTHREAD_BYTES - 1  # no possible offset in struct pthread
+# possible sizes of musl's struct pthread in variant I: 200 in 1.2.3 on AArch64
+MUSL_BYTES = range(128, 512)
 
 MIN_STACK = 4096
 MAX_STACK = 1 << 40
-# Bytes between the heads of the rings at most: 16 to 48, but 16,608 in 2.31, with `stack_cache` in
-# libpthread's .data and `__stack_user`, the ring of the main thread, in its .bss.
+# The largest distance in bytes between the heads of the rings. It is 16 to 48, but 16,608 in 2.31,
+# where `stack_cache` is in libpthread's .data and `__stack_user`, the main thread's ring, in its
+# .bss.
 HEADS_WINDOW = 1 << 15
 
-RING_LIMIT = 1 << 20  # nodes of all rings together
+RING_LIMIT = 1 << 20  # the largest number of nodes of all rings
 
-MAX_VOTERS = 256  # threads examined to find an offset in struct pthread, which is the same in all
+# threads that are examined to find an offset in struct pthread, which is equal in all
+MAX_VOTERS = 256
 
-# Ring heads near which further ones are searched for; there are two, or a few more in a core that
+# Heads of rings near which others are searched for. There are two, or some more in a core that
 # lacks some struct pthreads.
 MAX_HEADS = 64
 
-# Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK, TERMINATED_BITMASK): an
-# ended thread has the first; once joined, or if detached, both (nptl/nptl_free_tcb.c).
+# Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK, TERMINATED_BITMASK). An
+# ended thread has the first. A joined or detached one has both (nptl/nptl_free_tcb.c).
 EXITING, TERMINATED = 0x10, 0x20
 
 
 def thread_stacks(target: Target) -> dict[int, Range]:
-    """{tid: [stackblock, stackblock + size)}, guard included, of live threads that glibc created,
-    if their struct pthread can be read. The main thread's stack, the kernel's, is not included."""
+    """Return {tid: [stackblock, stackblock + size)}, guard included, of the live threads that glibc
+    created and whose struct pthread is readable. The main thread's stack, which the kernel made, is
+    not included."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     found = _stacks_at(target, [thread.thread_pointer for thread in threads], _live_offset(target, threads))
     return {thread.tid: stack for thread, stack in zip(threads, found) if stack is not None}
 
 
 def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Range]:
-    """Sorted stacks of threads that ended, which glibc keeps for reuse: nothing in them is live.
-    From the ring of cached stacks; where its head is not found, from struct pthread headers in
-    `regions` that are no live thread's."""
+    """Return the sorted stacks of ended threads that glibc keeps for reuse. They contain no live
+    data.
+
+    They are taken from the ring of cached stacks. If its head is not found, they are taken from
+    headers of struct pthread in `regions` that do not belong to a live thread."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     live = {thread.thread_pointer for thread in threads}
     if not live:
@@ -72,36 +81,37 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     stacks = set()
     for tcb, stack in zip(ended, _stacks_at(target, ended, offset)):
         if stack is not None:
-            # musl keeps only unjoined threads' stacks: what they returned is above, in struct
-            # pthread
+            # musl keeps only stacks of unjoined threads. The thread's return value is above, in
+            # struct pthread.
             stacks.add(Range(stack.start, musl_pthread(target, tcb)) if is_musl(target, tcb) else stack)
-    # A thread that runs on it proves a stack live, whatever its thread pointer: some cores have
-    # that wrong.
+    # A thread that runs on a stack proves that it is live, whatever its thread pointer is: some
+    # cores have a wrong thread pointer.
     running = sorted({*live, *(thread.sp for thread in target.threads())})
     return sorted(stack for stack in stacks if bisect_left(running, stack.start) == bisect_left(running, stack.end))
 
 
 def cached_thread_pointers(target: Target) -> list[int]:
-    """struct pthread of each cached stack. glibc keeps such a thread's DTV for the next one, and
-    refers to it from there alone."""
+    """Return struct pthread of each cached stack. glibc keeps such a thread's DTV for the next
+    thread, and only struct pthread refers to it."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     live = {thread.thread_pointer for thread in threads}
     return sorted(set(_cached_descriptors(target, threads) or []) - live)
 
 
 class Ended(NamedTuple):
-    """A thread that ended: its stack, and its start function, 0 if unknown."""
+    """An ended thread: its stack, and its start function, or 0 if that is unknown."""
 
     stack: Range
     routine: int
 
 
 def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Ended]:
-    """Threads that ended, neither joined nor detached, by stack: only pthread_join releases it.
+    """Return the threads that ended and were neither joined nor detached, by stack. Only
+    pthread_join releases their stacks.
 
-    `regions` may contain stacks. In struct pthread `cancelhandling` follows `tid` after robust_prev
-    (64-bit only), the three words of robust_head, cleanup and cleanup_jmp_buf; start_routine is
-    between it and stackblock (nptl/descr.h, 2.31 to 2.43)."""
+    `regions` may contain stacks. In struct pthread, `cancelhandling` follows `tid` after
+    robust_prev (64-bit only), the three words of robust_head, cleanup and cleanup_jmp_buf.
+    start_routine is between it and stackblock (nptl/descr.h, 2.31 to 2.43)."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
         return [Ended(stack, 0) for stack in dead_stacks(target, engine, regions)]
@@ -131,7 +141,8 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
 
 def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
-    """start_routine of each: in most of them this word of [start, end) is an address of code."""
+    """Return start_routine of each thread. It is the word of [start, end) that is an address in
+    code in most of the descriptors."""
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
     read = {tcb: words_at(target, tcb + start, max(end - start, 0)) for tcb in descriptors}
     votes: Counter[int] = Counter()
@@ -143,7 +154,7 @@ def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) 
 
 
 def _read_u32(target: Target, address: int) -> int:
-    """The 32-bit number at `address`; -1 where nothing can be read."""
+    """Read the 32-bit number at `address`, or return -1."""
     try:
         return int.from_bytes(target.read(address, 4), target.arch.byteorder)
     except UnreadableMemory:
@@ -151,10 +162,12 @@ def _read_u32(target: Target, address: int) -> int:
 
 
 def _pthread_words(target: Target, tcb: int) -> tuple[int, tuple[int, ...]]:
-    """(offset of the first, words) of struct pthread. In variant I, where its beginning is not
-    known, and may be that of a mapping: what is there of the bytes below the thread pointer."""
+    """Return (offset of the first word, words) of struct pthread.
+
+    In variant I the start of struct pthread is unknown, and may be the start of a mapping. Then the
+    readable bytes right below the thread pointer are returned."""
     if _variant_two(target, tcb):
-        return 0, words_at(target, tcb, PTHREAD_BYTES)  # fewer: it is at the end of its mapping
+        return 0, words_at(target, tcb, PTHREAD_BYTES)  # fewer if it is at the end of its mapping
     data, end = b"", tcb
     for piece in target.pieces(max(tcb - PTHREAD_BYTES, 0), tcb):
         data = data + bytes(piece.data) if piece.address == end else bytes(piece.data)
@@ -164,7 +177,8 @@ def _pthread_words(target: Target, tcb: int) -> tuple[int, tuple[int, ...]]:
 
 
 def _candidates(target: Target, tcb: int) -> dict[int, Range]:
-    """{offset: range} for pairs of words of struct pthread that may be stackblock and its size."""
+    """Return {offset: range} of the pairs of words in struct pthread that may be stackblock and its
+    size."""
     first, words = _pthread_words(target, tcb)
     return {
         index * target.arch.word + first: Range(start, start + size)
@@ -174,12 +188,13 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
 
 
 def _may_be_stack(target: Target, tcb: int, start: int, size: int) -> bool:
+    """Whether these may be the bounds of the stack with this thread pointer."""
     aligned = not (start | size) % target.arch.word
     return aligned and MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size <= target.arch.mask
 
 
 def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Iterator[Optional[Range]]:
-    """The stack at `offset` of each descriptor, without reading its other words."""
+    """Yield the stack at `offset` of each descriptor, without reading its other words."""
     word = target.arch.word
     for tcb in descriptors:
         stack = None
@@ -194,7 +209,7 @@ _T = TypeVar("_T")
 
 
 def _sampled(items: Sequence[_T]) -> Sequence[_T]:
-    """All, or MAX_VOTERS of them at even distances."""
+    """Return all items, or MAX_VOTERS of them at equal distances."""
     return items[:: -(-len(items) // MAX_VOTERS)] if len(items) > MAX_VOTERS else items
 
 
@@ -204,7 +219,8 @@ def _variant_two(target: Target, tcb: int) -> bool:
 
 
 def _offset(found: Iterable[dict[int, Range]]) -> int:
-    """The offset most descriptors agree on, page-aligned bounds counting double; or NO_OFFSET."""
+    """Return the offset with the most votes, or NO_OFFSET. Each descriptor votes for its
+    candidates; page-aligned bounds count double."""
     votes: Counter[int] = Counter()
     for candidates in found:
         for offset, (start, end) in candidates.items():
@@ -213,10 +229,12 @@ def _offset(found: Iterable[dict[int, Range]]) -> int:
 
 
 def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """The offset most of these threads agree on, or NO_OFFSET. A thread runs on its stack, in which
-    no whole module lies, or has page-aligned bounds that no module lies in at all. The main
-    thread's stack is not in its struct pthread: two other numbers there may look like a range
-    around it, in a static program, or where words have 32 bits."""
+    """Return the offset on which most of these threads agree, or NO_OFFSET.
+
+    A stack is plausible if the thread runs on it and no whole module lies in it, or if its bounds
+    are page-aligned and no module overlaps it. The main thread's stack is not in its struct
+    pthread. In a static program, or with words of 32 bits, two other numbers there may look like a
+    range around it."""
     modules = target.modules()
     starts = [module.start for module in modules]
 
@@ -224,7 +242,7 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
         below = bisect_left(starts, stack.end)
         odd = (stack.start | stack.end) % MIN_STACK
         if odd and holding(target.regions(), stack.end - 1) is None:
-            return False  # struct pthread and what is above it end with the stack
+            return False  # struct pthread and the data above it end with the stack
         if stack.start <= thread.sp < stack.end:
             whole = bisect_left(starts, stack.start)
             return whole == below or modules[whole].end > stack.end
@@ -237,26 +255,29 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 
 
 def dtv_words(target: Target, thread_pointer: int) -> list[int]:
-    """The address at which a thread's DTV was allocated, in glibc; [] where there is none.
+    """Return the address at which glibc allocated a thread's DTV, in a list that may be empty.
 
-    The thread control block has a pointer to the DTV's *second* entry (elf/dl-tls.c, allocate_dtv),
-    the only reference: an interior pointer, for which memcheck calls every DTV "possibly lost"."""
+    The thread control block has the only reference, a pointer to the second entry of the DTV
+    (elf/dl-tls.c, allocate_dtv). It is an interior pointer, so memcheck calls every DTV "possibly
+    lost"."""
     if is_musl(target, thread_pointer):
-        return []  # its DTV begins where the thread control block says
+        return []  # musl's thread control block has the start of the DTV
     dtv = word_at(target, thread_pointer + target.arch.dtv_offset)
     return [(dtv - 2 * target.arch.word) & target.arch.mask] if dtv else []
 
 
 def is_musl(target: Target, tcb: int) -> bool:
-    """Whether a thread pointer is that of a musl's thread."""
+    """Whether a thread pointer belongs to a thread of musl."""
     return musl_pthread(target, tcb) > 0
 
 
 def musl_pthread(target: Target, tcb: int) -> int:
-    """The address of a thread's struct pthread, if it is musl's (src/internal/pthread_impl.h), or
-    0. It begins with its own address; words 2 and 3 are its neighbours on the ring of threads,
-    itself if alone, where glibc's word 3 is a small number. In variant I it ends at the thread
-    pointer, and its DTV, in variant II word 1, is at its end."""
+    """Return the address of a thread's struct pthread if it is musl's
+    (src/internal/pthread_impl.h), or 0.
+
+    It begins with its own address. Words 2 and 3 are its neighbours in the ring of threads, or
+    itself if it is alone; glibc's word 3 is a small number. In variant I it ends at the thread
+    pointer, and its DTV, which is word 1 in variant II, is at its end."""
     word = target.arch.word
     if word_at(target, tcb) == tcb:
         return tcb if _on_ring(target, tcb, 2 * word) else 0
@@ -267,14 +288,17 @@ def musl_pthread(target: Target, tcb: int) -> int:
 
 
 def _on_ring(target: Target, pthread: int, before: int) -> bool:
-    """Whether the next struct pthread of musl's ring points back; `before`: offset of `prev`."""
+    """Whether the next struct pthread of musl's ring points back. `before` is the offset of
+    `prev`."""
     after = word_at(target, pthread + before + target.arch.word)
     return after > 0 and word_at(target, after) == after and word_at(target, after + before) == pthread
 
 
 def _descriptor_check(target: Target, threads: Sequence[Thread]) -> Callable[[int], bool]:
-    """Whether a thread pointer is that of a struct pthread. In variant II tcbhead_t's `tcb` and
-    `self` (words 0, 2) both point to it; in variant I it has a stack around itself, or is alive."""
+    """Return a function that checks whether a thread pointer belongs to a struct pthread.
+
+    In variant II, `tcb` and `self` of tcbhead_t (words 0 and 2) both point to it. In variant I it
+    lies in its own stack, or the thread is live."""
     if any(_variant_two(target, thread.thread_pointer) for thread in _sampled(threads)):
         return lambda tcb: tcb > 0 and word_at(target, tcb) == tcb == word_at(target, tcb + 2 * target.arch.word)
     live, offset = {thread.thread_pointer for thread in threads}, _live_offset(target, threads)
@@ -288,7 +312,8 @@ def _descriptor_check(target: Target, threads: Sequence[Thread]) -> Callable[[in
 
 
 def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
-    """Offset of `list` in struct pthread (neighbours point back, the tid follows), or NO_OFFSET."""
+    """Return the offset of `list` in struct pthread, or NO_OFFSET. Its neighbours point back, and
+    the tid follows."""
     word = target.arch.word
     for thread in _sampled(threads):
         tcb = thread.thread_pointer
@@ -302,13 +327,14 @@ def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
 
 
 def _linked(target: Target, node: int, after: int, before: int) -> bool:
-    """The neighbours of a list node point back at it."""
+    """Whether the neighbours of a list node point back to it."""
     return after > 0 and before > 0 and word_at(target, after + target.arch.word) == node == word_at(target, before)
 
 
 def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
-    """`first` and what follows on its ring, up to an unreadable node or one in `seen`, which gets
-    them all: damaged rings may run into each other, and each node is visited once."""
+    """Yield `first` and the following nodes of its ring, up to an unreadable node or one in `seen`.
+    All are added to `seen`, so each node is visited once even if damaged rings lead into each
+    other."""
     node = first
     while node not in seen and len(seen) < RING_LIMIT:
         seen.add(node)
@@ -320,7 +346,8 @@ def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
 
 
 def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[list[int]]:
-    """struct pthread addresses on the ring of cached stacks, or None if the rings are not found."""
+    """Return the struct pthread addresses in the ring of cached stacks, or None if the rings are
+    not found."""
     offset = _list_offset(target, threads)
     if offset == NO_OFFSET:
         return None
@@ -341,7 +368,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
         for address, words in _aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word
-                # before what they refer to is read: most words are no pointers
+                # This comes before other reads, since most words are no pointers.
                 if not (low <= after < high and low <= before < high) or after % word:
                     continue
                 if head not in heads and head not in seen and is_descriptor(after - offset):
@@ -352,7 +379,8 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
 
 
 def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
-    """Those in a module, as true heads are: libpthread, libc, ld.so or a static program."""
+    """Return the addresses in a module, where real heads are: libpthread, libc, ld.so or a static
+    program."""
     modules = target.modules()
     starts = [module.start for module in modules]
     found = set()
@@ -364,20 +392,21 @@ def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
 
 
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
-    """Where further heads may be. Not all between first and last: where a core lacks a struct
-    pthread, what a ring names instead of a head may be anywhere."""
+    """Return the ranges that may contain further heads. They are around each head, not between the
+    first and the last: if a core lacks a struct pthread, a ring may have any address in place of a
+    head."""
     return merged(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(address, words) of the present memory of [start, end)."""
+    """Yield (address, words) of the readable memory of [start, end)."""
     for piece in nonzero_pieces(target, start, end):
         skip = -piece.address % target.arch.word
         yield piece.address + skip, target.arch.unpack(bytes(piece.data[skip:]))
 
 
 def _descriptors(target: Target, engine: Engine, regions: Sequence[Region]) -> Iterator[int]:
-    """struct pthread headers anywhere in the anonymous ones of `regions`."""
+    """Yield struct pthread headers in the anonymous ones of `regions`."""
     for region in regions:
         if region.writable and not region.name.startswith(("/", "[heap", "[stack")):
             for piece in nonzero_pieces(target, region.start, region.end):

@@ -1,10 +1,13 @@
-"""Thread-local variables: where each thread has those of each loaded file.
+"""Thread-local variables: the address of each file's variables in each thread.
 
-ld.so keeps for each file in its struct link_map (glibc 2.36 include/link.h; found by content, as it
-grows with every version) l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align,
-l_tls_firstbyte_offset, l_tls_offset, l_tls_modid. The first four repeat PT_TLS. Variables are
-l_tls_offset below the thread pointer (variant II: x86-64, i386, s390x), or above it (variant I), or
-without one in separate memory that the thread's DTV names (elf/dl-tls.c)."""
+ld.so keeps these fields for each file in struct link_map (glibc 2.36 include/link.h):
+l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset,
+l_tls_offset, l_tls_modid. The first four repeat PT_TLS, and identify the position, since the
+structure grows with every version.
+
+Variables are l_tls_offset bytes below the thread pointer (variant II: x86-64, i386, s390x) or above
+it (variant I). Without an offset, they are in separate memory that the thread's DTV points to
+(elf/dl-tls.c)."""
 
 from __future__ import annotations
 
@@ -19,20 +22,22 @@ from findleaks.target.elf import PT_TLS, Segment
 from findleaks.target.modules import module_headers
 from findleaks.target.words import word_at, words_at
 
-LINK_MAP = 200  # words of a struct link_map that are read: it has 145 in 2.36
+LINK_MAP = 200  # words of a struct link_map that are read; it has 145 in 2.36
 
 MAX_MODULES = 1 << 16
 
-MAX_BLOCKS = 1 << 20  # of all threads: a thousand files in each of a thousand threads
+# the largest number for all threads: a thousand files in each of a thousand threads
+MAX_BLOCKS = 1 << 20
 
-# Bytes of glibc's struct pthread (DWARF of 2.31 and 2.36). In variant II, x86-64's; others have
-# less, with unused memory behind it. In variant I by the size of a word.
+# The size of glibc's struct pthread (DWARF of 2.31 and 2.36): in variant II that of x86-64, the
+# largest one, which is followed by unused memory on other machines; in variant I by the size of a
+# word.
 PTHREAD_ABOVE = 2304
 PTHREAD_BELOW = {4: 1280, 8: 1856}
 
 
 class Block(NamedTuple):
-    """One thread's variables of one file."""
+    """The variables of one file in one thread."""
 
     thread: int  # its tid
     module: Module
@@ -40,15 +45,19 @@ class Block(NamedTuple):
 
 
 class _Template(NamedTuple):
+    """The TLS of a file: its size, and its position in each thread."""
+
     module: Module
     size: int
-    offset: int  # from the thread pointer, down or up (Arch.variables_above); 0: none
-    number: int  # of the file, in DTVs
+    # distance from the thread pointer, down or up (Arch.variables_above); 0 if there is none
+    offset: int
+    number: int  # the file's number in DTVs
 
 
 def control_block(target: Target, thread_pointer: int) -> Range:
-    """A thread's struct pthread and what else is between its variables and its stack: in variant
-    II from the thread pointer up, in variant I below it and up to the variables."""
+    """Return a thread's struct pthread, and the memory between it and the thread's variables or
+    stack: in variant II from the thread pointer up, in variant I below it and up to the
+    variables."""
     arch = target.arch
     if not arch.variables_above:
         return Range(thread_pointer, min(thread_pointer + PTHREAD_ABOVE, arch.mask))
@@ -57,14 +66,15 @@ def control_block(target: Target, thread_pointer: int) -> Range:
 
 
 def static_storage(arch: Arch, thread_pointer: int, size: int) -> Range:
-    """The `size` bytes beside a thread pointer where its variables are."""
+    """Return the `size` bytes on the side of the thread pointer where its variables are."""
     if arch.variables_above:
         return Range(thread_pointer, min(thread_pointer + size, arch.mask))
     return Range(max(thread_pointer - size, 0), thread_pointer)
 
 
 def thread_local_blocks(target: Target) -> list[Block]:
-    """Blocks of all threads, ascending; only the program's if ld.so's list cannot be read."""
+    """Return the blocks of all threads, ascending; only the program's if ld.so's list is
+    unreadable."""
     templates = list(_templates(target))
     found: list[Block] = []
     for thread in target.threads():
@@ -79,6 +89,7 @@ def thread_local_blocks(target: Target) -> list[Block]:
 
 
 def _templates(target: Target) -> Iterator[_Template]:
+    """Yield the TLS of each loaded file."""
     segments = {module.bias: (module, segment) for module in target.modules() for segment in _segment(target, module)}
     word = target.arch.word
     known = set()
@@ -99,19 +110,22 @@ def _templates(target: Target) -> Iterator[_Template]:
                 yield _Template(module, segment.memsz, offset if offset < target.arch.mask >> 8 else 0, words[at + 6])
                 break
     for module, segment in segments.values():
-        # a static program, or musl's: its own block is right below the thread pointer, or above it
+        # A static program, or one of musl: its own block is right below the thread pointer, or
+        # above it.
         if not known and len(segments) == 1:
             distance, align = target.arch.variables_distance if target.arch.variables_above else segment.memsz, max(segment.align, word)
             yield _Template(module, segment.memsz, -(-distance // align) * align, 0)
 
 
 def _segment(target: Target, module: Module) -> list[Segment]:
+    """Return the file's TLS segment, in a list that may be empty."""
     head = module_headers(target, module)
     return [segment for segment in head[1] if segment.type == PT_TLS and segment.memsz][:1] if head is not None else []
 
 
 def _link_maps(target: Target) -> Iterator[int]:
-    """Loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name, l_ld, l_next, l_prev)."""
+    """Yield the loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name, l_ld, l_next,
+    l_prev)."""
     debug = target.symbol("_r_debug")
     if debug is None:
         return
@@ -128,7 +142,7 @@ def _link_maps(target: Target) -> Iterator[int]:
 
 
 def _start(target: Target, thread: Thread, template: _Template) -> int:
-    """Address of the variables in this thread, 0 if they do not exist yet."""
+    """Return the address of the variables in this thread, or 0 if they do not exist yet."""
     if template.offset:
         return thread.thread_pointer + (template.offset if target.arch.variables_above else -template.offset)
     word = target.arch.word

@@ -54,6 +54,8 @@ API void fl_totals(struct blocks *b, uint32_t first, uint32_t last, struct block
 
 /* block_columns.c */
 API void fl_block_columns(const struct blocks *b, uint32_t first, uint32_t last, uint64_t *addresses, uint64_t *sizes, uint8_t *states);
+API void fl_block_columns_of(const struct blocks *b, const uint32_t *indices, uint64_t count, uint64_t *addresses, uint64_t *sizes,
+                             uint8_t *states);
 
 /* block_runs.c */
 API int fl_append_runs(struct blocks *b, const struct run *runs, uint64_t count, const uint8_t *bits, uint64_t bit_count);

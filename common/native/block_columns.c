@@ -15,3 +15,22 @@ API void fl_block_columns(const blocks *b, uint32_t first, uint32_t last, uint64
     }
     memcpy(states, b->states + first, last - first);
 }
+
+/* Of these blocks, in any order: an element each, zeros for an index without a block. Neighbours,
+ * which lists are full of, are found from one another. */
+API void fl_block_columns_of(const blocks *b, const uint32_t *indices, uint64_t count, uint64_t *addresses, uint64_t *sizes, uint8_t *states) {
+    uint32_t last = NONE;
+    uint64_t start = 0;
+    for (uint64_t at = 0; at < count; at++) {
+        uint32_t index = indices[at];
+        if (index >= b->count) {
+            addresses[at] = sizes[at] = states[at] = 0;
+            continue;
+        }
+        start = last != NONE && index == last + 1 ? start_after(b, start, index) : block_address(b, index);
+        last = index;
+        addresses[at] = start;
+        sizes[at] = size_of(b, index);
+        states[at] = b->states[index];
+    }
+}

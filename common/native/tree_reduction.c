@@ -151,12 +151,12 @@ int dominators_survey(dominators *d, int64_t *budget) {
 int dominators_joins(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
-    const uint32_t *order = d->order, *aboves = d->above;
+    const uint32_t *order = d->order, *rows_above = d->above;
     uint32_t *weights = d->weights, rank = d->ranks - (uint32_t)d->at;
     uint64_t *joins = d->joins, *join_blocks = d->join_blocks;
     d->at = pause_of(d->at, d->ranks, budget);
     while (rank-- > d->ranks - (uint32_t)d->at) {
-        uint32_t above = aboves[rank];
+        uint32_t above = rows_above[rank];
         if (bit(joins, rank) || bit(join_blocks, order[rank])) {
             set_bit(joins, rank);
             set_bit(join_blocks, order[rank]);
@@ -205,10 +205,10 @@ int dominators_grow(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
     const uint32_t *order = d->order;
-    uint32_t *aboves = d->above, *weights = d->weights, pause = (uint32_t)pause_of(d->at, d->ranks, budget);
+    uint32_t *rows_above = d->above, *weights = d->weights, pause = (uint32_t)pause_of(d->at, d->ranks, budget);
     uint64_t *placed = d->placed;
     for (uint32_t rank = (uint32_t)d->at; rank < pause; rank++) {
-        uint32_t place, above = aboves[rank];
+        uint32_t place, above = rows_above[rank];
         if (bit(d->joins, rank))
             continue;
         if (begins(d, rank)) {
@@ -216,9 +216,9 @@ int dominators_grow(dominators *d, int64_t *budget) {
         } else {
             place = weights[above];
             weights[above] += weights[rank];
-            placed[place] = (uint64_t)aboves[above] << 32 | order[rank];
+            placed[place] = (uint64_t)rows_above[above] << 32 | order[rank];
         }
-        aboves[rank] = place;
+        rows_above[rank] = place;
         weights[rank] = place + 1;
     }
     d->at = pause;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import locale
 
 HANDLER = "findleaks.plain"  # error handler of `str.encode` that `install` registers
 
@@ -41,6 +40,8 @@ def install() -> None:
 
 def terminal_charset() -> str:
     """The character set of the user's locale, as the environment names it."""
+    import locale  # only files need it
+
     try:
         return codecs.lookup(locale.nl_langinfo(locale.CODESET) or "ascii").name
     except LookupError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from findleaks.results.amounts import Kind, State
 from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
 from findleaks.results.sites import Site
+from findleaks.value_classes import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Optional, Protocol
 
 from findleaks.results.record import Record
+from findleaks.value_classes import dataclass
 
 Kind = Literal["reachable", "possible", "definite", "indirect"]
 """How a block in use is referenced, with memcheck's meanings."""

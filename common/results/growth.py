@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from findleaks.results.record import INTERNAL, OPTIONAL, Record
+from findleaks.value_classes import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from findleaks.results.amounts import Amount, Kind
 from findleaks.results.record import ADDRESS, INTERNAL, MERGED, OPTIONAL, Record
+from findleaks.value_classes import dataclass, field
 
 if TYPE_CHECKING:
     from findleaks.results.note_parts import ReferenceCounts

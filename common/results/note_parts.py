@@ -4,11 +4,11 @@ processes have, apart from notes.py, as each class takes 0.4 ms of every start."
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from findleaks.results.amounts import Amount
 from findleaks.results.record import ADDRESS, Record
+from findleaks.value_classes import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,11 +4,11 @@ were stopped inside an allocator. The parts of these results are in note_parts.p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.results.amounts import Amount
 from findleaks.results.record import Record
+from findleaks.value_classes import dataclass
 
 if TYPE_CHECKING:
     from findleaks.results.note_parts import (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import MISSING, fields
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+
+from findleaks.value_classes import MISSING, NamedTuple, fields
 
 SCHEMA = "findleaks/1"
 """Name and version of the JSON format."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from findleaks.results.addresses import AddressInfo
 from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
+from findleaks.value_classes import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Optional, Union
 
 from findleaks.results.amounts import Amount, Counted, Kind
 from findleaks.results.record import ADDRESS, OPTIONAL, Record
+from findleaks.value_classes import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, repr=False)

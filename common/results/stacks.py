@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.results.record import Record
 from findleaks.results.sites import StackFrame
+from findleaks.value_classes import dataclass
 
 
 @dataclass(frozen=True, eq=False, repr=False)

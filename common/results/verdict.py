@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Optional
 
 from findleaks.results.notes import Heuristics, KernelReferences, UnreadMemory
 from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
+from findleaks.value_classes import dataclass, field
 
 ShareWord = Literal[
     "in-use", "cached", "kept", "metadata", "runtime", "stacks", "unjoined", "cached-stacks", "shared", "kernel", "unknown", "files"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from findleaks.value_classes import NamedTuple
 
 
 class ManagedHeap(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.target.base import Target
+from findleaks.value_classes import NamedTuple
 
 
 class UnreadHeap(NamedTuple):

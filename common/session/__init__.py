@@ -71,6 +71,7 @@ class Session:
         self.reopen: Optional[Callable[[], Session]] = None  # reads the same process again
         self.wait: Callable[[float], None] = lambda seconds: time.sleep(seconds)  # between reads
         self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
+        self.is_closed = False
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self)
 
@@ -358,6 +359,7 @@ class Session:
     def close(self) -> None:
         """Close the target, and free what was computed of it: who takes several moments keeps the
         first session until the last."""
+        self.is_closed = True
         self.target.close()
         self._drop_computed()
 

@@ -7,13 +7,14 @@ import re
 from array import array
 from collections.abc import Iterator
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.interior_structures import ROW, Structure
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merged
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.session import Session

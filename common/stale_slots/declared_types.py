@@ -7,9 +7,10 @@ freed and reused for something else rarely has it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.stale_slots.heap_memory import HeapMemory, wastes_little
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Members, Type

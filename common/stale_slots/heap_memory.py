@@ -6,12 +6,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range, Target
+from findleaks.value_classes import NamedTuple
 
 MAX_BLOCK = 1 << 26  # bytes of a block that is read whole
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from findleaks.target.base import Target
+from findleaks.value_classes import NamedTuple
 
 MAX_SEARCHED = 1 << 26  # bytes of constants that are searched in all, some 100 ms
 PIECE = 1 << 20  # bytes that are searched at a time

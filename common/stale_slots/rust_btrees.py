@@ -13,11 +13,12 @@ so however they are shared."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, Words
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merged
+from findleaks.value_classes import NamedTuple
 
 CAPACITY = 11  # entries of a node
 EDGES = CAPACITY + 1

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, request_sizes
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merged
+from findleaks.value_classes import NamedTuple
 
 LINE = 128  # bytes of a cache line that head and tail are padded to
 LEAST, GREATEST = 3 * LINE, 8 * LINE  # usable bytes of a channel's block

@@ -8,12 +8,13 @@ the same. So only debug information makes sure, which also has the offsets."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.stale_slots.declared_types import standard_name
 from findleaks.stale_slots.heap_memory import MAX_BLOCK, HeapMemory, Storage, Words, wastes_little
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type

@@ -12,9 +12,10 @@ import struct
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, Optional, Union
+from typing import Literal, Optional, Union
 
 from findleaks.target.encoded_numbers import numbers
+from findleaks.value_classes import NamedTuple
 
 Words = Union["memoryview", "array[int]"]
 

@@ -4,11 +4,11 @@ Addresses are integers in the target's address space, sizes bytes, ranges half o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Optional, Protocol, Union
 
 from findleaks import formatting
 from findleaks.target.arch import Arch
+from findleaks.value_classes import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from findleaks.target.control import BreakpointHost, InjectionHost
@@ -188,6 +188,7 @@ class Target(Mapped, Protocol):
     warnings: list[str]  # of unread memory, a truncated core, files that do not match
     tagged: bool = False  # pointers may have tags in their top byte; see tags.py
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
+    fault_address: Optional[int] = None  # that `crashed` accessed; None: none, or not known
     signal: int = 0  # of a core: what made the process dump it; 0: none, or not known
     exe_path: str = ""  # the program's path when it ran; "" where that is not known
     called: str = ""  # the name that it was called by; "" where that is not known

@@ -159,7 +159,7 @@ class _Output:
         low = 0
         while low < len(data):
             part = data[low : low + _BLOCK - self.at % _BLOCK]
-            if part != _ZERO[: len(part)]:
+            if not _ZERO.startswith(part):
                 self._left -= len(part)
                 if self._left < 0:
                     raise _DiskFull(f"of {human(self.free)} that were free a tenth is kept free")

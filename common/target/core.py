@@ -72,6 +72,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
         self.crashed, self.signal, self.tagged = self._process.crashed, self._process.signal, self._process.tagged
+        self.fault_address = self._process.fault_address
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:

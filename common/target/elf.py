@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional, Union
+from typing import Optional, Union
 
 from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.value_classes import NamedTuple
 
 Buffer = Union[bytes, bytearray, memoryview]
 

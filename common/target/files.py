@@ -14,7 +14,9 @@ import errno
 import os
 import re
 import stat
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from findleaks.value_classes import NamedTuple
 
 ELF, MINIDUMP = b"\x7fELF", b"MDMP"
 FORMATS = (ELF, MINIDUMP)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.target import elf
 from findleaks.target.base import Region
 from findleaks.target.notes import Mapping
 from findleaks.target.ranges import gaps, overlapping
 from findleaks.target.runs import Runs
+from findleaks.value_classes import NamedTuple
 
 STACK, VDSO = "[stack]", "[vdso]"
 _MOST_BYTES = 1 << 62  # end of a segment in the file, beyond which a header cannot be true

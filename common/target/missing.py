@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks import formatting
 from findleaks.target import elf
@@ -24,6 +23,7 @@ from findleaks.target.base import Module, Range, Region, is_shared_memory
 from findleaks.target.layout import STACK, Load
 from findleaks.target.notes import Mapping
 from findleaks.target.ranges import gaps
+from findleaks.value_classes import NamedTuple
 
 _INSTALLED = ("/usr/", "/lib", "/opt/", "/etc/", "/nix/store/", "/gnu/store/", "/snap/", "/app/", "/var/cache/")
 """Folders of installed files, which programs map to read them: locales, fonts, class archives."""

@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
@@ -17,6 +17,7 @@ from findleaks.target.notes import Mapping
 from findleaks.target.ranges import holding, merged
 from findleaks.target.reader import Source, map_file, zeros
 from findleaks.target.runs import Runs
+from findleaks.value_classes import NamedTuple
 
 DELETED = " (deleted)"
 _HEADERS = 4096  # bytes first read of an image

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.target import tags
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.elf import Note, text
 from findleaks.target.register_words import image_of, note_words
+from findleaks.value_classes import NamedTuple
 
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
 FINDLEAKS, NT_SNAPSHOT = b"findleaks", 0x464C4B53  # owner and type: see snapshot_note.py
@@ -22,7 +23,8 @@ AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3
 FAULTS = (4, 7, 8, 11, 31)
 """Faults: SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS; si_code is above 0 if the thread caused them."""
 
-SIGABRT, SI_TKILL = 6, -6
+SIGABRT, SIGBUS, SIGSEGV = 6, 7, 11
+SI_TKILL, SI_KERNEL = -6, 128
 CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short behind elf_siginfo
 
 
@@ -59,6 +61,7 @@ class Process(NamedTuple):
     called: str = ""  # see `called`
     signal: int = 0  # that the first thread, the one that dumped, was about to take; 0: none
     tagged: bool = False  # it may use pointers with tags
+    fault_address: Optional[int] = None  # that `crashed` accessed; None: none, or not known
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
@@ -105,6 +108,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     signal = 0
     snapshot: Optional[memoryview] = None
     tagged = False
+    fault: Optional[int] = None
     order = arch.word_format[0]
     for note in notes:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
@@ -127,6 +131,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
             tagged = tagged or bool(sum(arch.unpack(bytes(note.desc[: arch.word]))) & tags.ENABLED)
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
             crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
+            fault = _fault_address(arch, note.desc) if crashed else None
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
             pid, name, words = _psinfo(order, note.desc)
         elif note.type == NT_AUXV and note.name == b"CORE":
@@ -141,7 +146,7 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
     if pid is None and threads:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal, tagged)
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal, tagged, fault)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
@@ -152,6 +157,16 @@ def _own_fault(order: str, info: memoryview) -> bool:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
     return bool((number in FAULTS and code > 0) or (number == SIGABRT and code == SI_TKILL))
+
+
+def _fault_address(arch: Arch, info: memoryview) -> Optional[int]:
+    """si_addr of a SIGSEGV or SIGBUS, which follows si_code at the alignment of a pointer. None if
+    the processor reported none (si_code SI_KERNEL), as for addresses that are not valid at all."""
+    number, _, code = struct.unpack_from(arch.word_format[0] + "3i", info)
+    at = -(-12 // arch.word) * arch.word
+    if number not in (SIGSEGV, SIGBUS) or code == SI_KERNEL or len(info) < at + arch.word:
+        return None
+    return arch.unpack(bytes(info[at : at + arch.word]))[0]
 
 
 def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:

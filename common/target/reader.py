@@ -7,13 +7,14 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Arch
 from findleaks.target.base import MARGIN, PIECE, Piece, Range
 from findleaks.target.ranges import gaps, overlapping
 from findleaks.target.runs import Runs
+from findleaks.value_classes import NamedTuple
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.base import Module
 from findleaks.target.files import Place
 from findleaks.target.reader import map_file
+from findleaks.value_classes import NamedTuple
 
 FOLDERS = ("/usr/lib/debug",)
 _SLICE = 1 << 24  # bytes of a file whose checksum is computed at once

@@ -11,14 +11,14 @@ Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Mapped, Module, Range
 from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import module_headers
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 MAX_ENTRY_BYTES = 1 << 16  # of one entry; a longer one is malformed
 MAX_REMEMBERED_ROWS = 32  # on the stack of DW_CFA_remember_state

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Mapped, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.unwind.arm import ArmRows

@@ -46,6 +46,7 @@ static void rows(const graph *g, const blocks *b, const piece *p, uint64_t count
         at++;
     fl_block_columns(b, 0, made, c.addresses, c.sizes, c.hints);
     fl_leaders(g, 0, made, indices);
+    fl_block_columns_of(b, indices, made, c.addresses, c.sizes, c.hints);
     free_all((void *const[]){out, indices, c.addresses, c.sizes, c.names, c.hints, c.hint_ends}, 7);
 }
 

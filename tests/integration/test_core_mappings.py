@@ -61,10 +61,13 @@ class Program(NamedTuple):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("program") / "only_pointers"
+    return compiled("gcc", tmp_path_factory.mktemp("program"))
+
+
+def compiled(compiler: str, folder: Path) -> Path:
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]
-    subprocess.run(["gcc", *flags, "-o", made, truth.PROGRAMS / "only_pointers.c"], check=True)
-    return made
+    subprocess.run([compiler, *flags, "-o", folder / "only_pointers", truth.PROGRAMS / "only_pointers.c"], check=True)
+    return folder / "only_pointers"
 
 
 @contextmanager
@@ -154,6 +157,15 @@ def pictures(program: Program, folder: Path, writers: tuple[str, ...]) -> Iterat
 def test_every_way_to_look(program: Path, tmp_path: Path, kinds: tuple[str, ...]) -> None:
     with started(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "full", "modified-memory", "kernel")):
+            with target:
+                sound(account, seen(account, target), LACKED[writer])
+
+
+@pytest.mark.parametrize("kinds", [("private", "excluded", "closed-excluded"), ("private", "memfd", "shm")], ids=["private", "shared"])
+def test_words_of_32_bits(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    """A process of i386, whose addresses are plausible numbers."""
+    with started(compiled("i686-linux-gnu-gcc", tmp_path), tmp_path, kinds) as account:
+        for writer, target in pictures(account, tmp_path, ("live", "gcore", "kernel")):
             with target:
                 sound(account, seen(account, target), LACKED[writer])
 

@@ -63,7 +63,7 @@ def test_jvm(kind: str, collector: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("kind", KINDS[:2])  # blocks that only C variables of a Go program retain are not told apart
+@pytest.mark.parametrize("kind", KINDS)
 def test_go(kind: str, tmp_path: Path) -> None:
     for name in ("lacking.go", "lacking.c"):
         (tmp_path / name).write_bytes((truth.PROGRAMS / name).read_bytes())

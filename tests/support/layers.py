@@ -12,9 +12,10 @@ from pathlib import Path
 from sources import Source
 
 LAYERS = (
-    ("bootstrap", "catalogue", "escaping", "libraries"),
-    ("formatting", "progress", "demangle", "quoting", "startup"),
-    ("errors",),
+    ("value_classes",),
+    ("bootstrap", "catalogue", "demangle_rust_v0", "escaping", "libraries"),
+    ("demangle_rust", "formatting", "progress", "quoting", "startup"),
+    ("demangle", "errors"),
     ("arg_types", "wildcards"),
     ("results",),
     ("target",),

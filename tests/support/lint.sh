@@ -44,5 +44,6 @@ step "ruff check" "$bin/ruff" check --quiet --output-format concise .
 step "ruff format" "$bin/ruff" format --quiet --check --output-format concise .
 step mypy types
 step "the C engine" native
+step codespell "$bin/codespell" common gdb lldb docs tests tools README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md setup.py Makefile
 step "the tree" "$bin/python" tests/support/tree.py
 exit $status

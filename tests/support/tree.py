@@ -38,45 +38,11 @@ WRITERS = {
 }
 """Files that may write to the user: everything else gives its text to `commands.emit`, or raises a FindleaksError."""
 
-PLAIN_WORDS = {
-    "told": "reported, identified, distinguished",
-    "tell": "report, identify, distinguish",
-    "tells": "reports, identifies",
-    "telling": "reporting, identifying",
-    "stand": "be, represent",
-    "stands": "is, represents",
-    "strange": "unknown, ignored",
-    "nobody": "none, unowned",
-    "of ours": "findleaks'",
-    "of our own": "explicit, findleaks'",
-    "as far as": "if, where",
-    "knot": "join node",
-    "knots": "join nodes",
-    "bush": "collapsed tree",
-    "bushes": "collapsed trees",
-    "silent": "ignored",
-    "tier": "priority",
-    "tiers": "priorities",
-    "keeper": "owner",
-    "keepers": "owners",
-    "memo": "cache",
-    "room": "space, capacity",
-    "roomy": "large",
-}
-"""Words that say too little where the field has a term, and what to say instead."""
-
-PLAIN_ROOMS = ("common/", "gdb/", "lldb/", "setup.py")
-"""Folders and files without any of PLAIN_WORDS: the whole product."""
-
-GIVEN_NAMES = {
-    ("common/debuginfo/sections.py", "tell"),  # a file's method
-    ("common/runtimes/ruby/census.py", "memo"),  # Ruby's imemo
-    ("gdb/counting.py", "silent"),  # gdb.Breakpoint.silent
-}
-"""(file, word): names that others gave."""
+PROSE = ("common/", "gdb/", "lldb/", "setup.py")
+"""Folders and files whose comments and docstrings are limited to LONGEST_PROSE columns: the whole product."""
 
 LONGEST_PROSE = 100
-"""Columns of comments and docstrings in PLAIN_ROOMS."""
+"""Columns of comments and docstrings."""
 
 
 def files(root: Path) -> list[str]:
@@ -106,8 +72,8 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield from layers.upward(source)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name) and name not in WRITERS:
             yield from writers(source)
-        if name.startswith(PLAIN_ROOMS) and path.suffix in (".py", ".c", ".h"):
-            yield from words_to_avoid(source)
+        if name.startswith(PROSE) and path.suffix in (".py", ".c", ".h"):
+            yield from long_prose(source)
 
 
 def writers(source: Source) -> Iterator[str]:
@@ -127,60 +93,30 @@ _WRITING = {"print", "write", "writelines", "PutCString", "AppendMessage", "Prin
 _WRITES = re.compile(r"print|sys\.(std|__std)\w+\.(write|writelines)|gdb\.write|\w*result\w*\.(PutCString|AppendMessage|Print)|os\.write")
 
 
-def words_to_avoid(source: Source) -> Iterator[str]:
-    """PLAIN_WORDS in the names that a file defines, its comments, docstrings and strings; prose beyond LONGEST_PROSE columns."""
-    name, lines = source.name, source.text.split("\n")
-    for line, said, prose in c_words(source.text) if name.endswith((".c", ".h")) else python_words(source):
-        for word in _AVOIDED.findall(_separated(said)):
-            if (name, word) in GIVEN_NAMES:
-                continue
-            yield f"{name}:{line}: {word!r}: say {PLAIN_WORDS[word]}"
-        for at in range(line, line + said.count("\n") + 1) if prose else ():
+def long_prose(source: Source) -> Iterator[str]:
+    """Lines of comments and docstrings beyond LONGEST_PROSE columns."""
+    lines = source.text.split("\n")
+    for first, last in c_comments(source.text) if source.name.endswith((".c", ".h")) else python_prose(source):
+        for at in range(first, last + 1):
             if len(lines[at - 1]) > LONGEST_PROSE:
-                yield f"{name}:{at}: prose of {len(lines[at - 1])} columns (the limit is {LONGEST_PROSE})"
+                yield f"{source.name}:{at}: prose of {len(lines[at - 1])} columns (the limit is {LONGEST_PROSE})"
 
 
-def python_words(source: Source) -> Iterator[tuple[int, str, bool]]:
-    """(line, text, whether it is prose) of the comments, strings and defined names of a Python file."""
+def python_prose(source: Source) -> Iterator[tuple[int, int]]:
+    """First and last line of each comment and docstring of a Python file."""
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa")):
-            yield token.start[0], token.string, True
+            yield token.start[0], token.start[0]
     for node in source.nodes:
-        line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield line, "\n" * ((node.end_lineno or line) - line), True
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield line, node.value.replace("\n", " "), False
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield line, node.name, False
-        elif isinstance(node, ast.arg):
-            yield line, node.arg, False
-        elif isinstance(node, ast.alias) and node.asname:
-            yield line, node.asname, False
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield line, node.id, False
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield line, node.attr, False
+            yield node.lineno, node.end_lineno or node.lineno
 
 
-def c_words(text: str) -> Iterator[tuple[int, str, bool]]:
-    """(line, text, whether it is prose) of the comments and of the other text of a C file."""
-    end = 0
+def c_comments(text: str) -> Iterator[tuple[int, int]]:
+    """First and last line of each comment of a C file."""
     for comment in re.finditer(r"/\*.*?\*/", text, re.S):
-        yield from (
-            (text.count("\n", 0, at.start()) + 1, at[0], False) for at in re.compile(r"[^\n]+").finditer(text, end, comment.start())
-        )
-        yield text.count("\n", 0, comment.start()) + 1, re.sub(r"\n *\*(?= )", "\n", comment[0]), True
-        end = comment.end()
-    yield from ((text.count("\n", 0, at.start()) + 1, at[0], False) for at in re.compile(r"[^\n]+").finditer(text, end))
-
-
-def _separated(said: str) -> str:
-    """Text in lower case with names split at _ and camel case, and single spaces."""
-    return " ".join(re.sub(r"_|(?<=[a-z0-9])(?=[A-Z])", " ", said).lower().split())
-
-
-_AVOIDED = re.compile(rf"\b(?:{'|'.join(PLAIN_WORDS)})\b")
+        first = text.count("\n", 0, comment.start()) + 1
+        yield first, first + comment[0].count("\n")
 
 
 def debuggers(source: Source) -> Iterator[str]:

@@ -168,7 +168,7 @@ DAMAGES: dict[str, tuple[Damage, int, str]] = {
     "state": (lambda image: image.put(SMALL, 0x41 | 5 << 32, 1), SMALL, "has the state 65, which does not exist"),
     "size": (lambda image: image.put(SMALL, USED | 17 << 32, 1), SMALL, "claims 17 bytes of a chunk with capacity for 16"),
     "nothing": (lambda image: image.put(SMALL, USED, 1), SMALL, "claims 0 bytes"),
-    "place": (lambda image: image.put(MIDDLE + 8, MIDDLE + 256), MIDDLE, "says that the chunk's is at"),
+    "place": (lambda image: image.put(MIDDLE + 8, MIDDLE + 256), MIDDLE, "says that the chunk's header is at"),
     "large": (lambda image: image.put(LARGE + 4096 + 2048 - 16, 0x55, 1), LARGE + 4096 + 2032, "has the state 85"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 import graphs
@@ -49,6 +50,9 @@ def test_columns_are_what_look_ups_give(gaps: list[tuple[int, int, int]], first:
             assert lists(found) == [[look(at) for at in wanted] for look in (blocks.address, blocks.size, blocks.state)]
             assert [column.format for column in found] == ["Q", "Q", "B"]
             assert all(column.readonly and column.contiguous for column in found)
+            some = array("I", [*range(first, last), *wanted, 1 << 31])
+            picked = [(blocks.address(at), blocks.size(at), blocks.state(at)) if at < len(blocks) else (0, 0, 0) for at in some]
+            assert list(zip(*lists(blocks.columns_of(some)))) == picked
 
 
 def test_many_calls_make_one_column(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ptmalloc import BITS_32, NARROW, WIDE, Image, Places
 from findleaks.allocators.glibc import layout
 from findleaks.audit import block_rows
 from findleaks.audit.address_info import STATES
-from findleaks.audit.block_table import block_table
+from findleaks.audit.block_table import BlockTable
 from findleaks.commands import Invocation, parse, parser
 from findleaks.commands.blocks import Listing, blocks
 from findleaks.engine.columns import NO_GROUP
@@ -215,7 +215,7 @@ def test_the_table_has_what_the_json_has(words: list[str]) -> None:
         made = session(random.Random(5), engine)
         of = listing(made, *words)
         rows = [row for row in of.json() if "address" in row]
-        table = block_table(made, of.filters, of.limit or 0, of.by_size)
+        table = BlockTable(made, of.filters, of.limit or 0, of.by_size)
         names = zip(table.state, table.kind, table.owner, table.type)
         assert [
             (

@@ -280,7 +280,7 @@ def test_no_thread_at_all(minor: int, reported: bool) -> None:
     target = of_release((2, minor)).build()
     target._threads = []
     directory, _ = read(target)
-    assert any("thread caches not looked up: no thread is known" in problem.what for problem in directory.problems) == reported
+    assert any("no thread is known, so no thread cache was found" in problem.what for problem in directory.problems) == reported
 
 
 def test_nothing_but_zeros() -> None:

@@ -236,12 +236,12 @@ def test_what_a_corrupt_chunk_is_reported_as(engine: type) -> None:
         data = struct.pack("<4Q", 0, 0x21, 0, 0) + struct.pack("<4Q", 0, size, 0, 0)
         return str(walk_chunks(engine().blocks(X86_64, 16), graphs.piece(0x10000, data), chunk, end).problem)
 
-    assert problem(0x11) == "chunk 0x10020: size 0x10 is less than a chunk's least"
+    assert problem(0x11) == "chunk 0x10020: size 0x10 is less than that of the smallest chunk"
     assert problem(0x29) == "chunk 0x10020: size 0x28 is not aligned"
     assert problem(0x101) == "chunk 0x10020: size 0x100 reaches past the heap's end at 0x10100"
     assert problem(0x21, 0x10008) == "chunk 0x10008: is not at an address where a chunk can be"
     assert problem(0x21, 0x20000) == "chunk 0x20000: is not at an address where a chunk can be"
-    assert problem(0x21, 0xFF00) == "chunk 0xff00: its header is not in memory"
+    assert problem(0x21, 0xFF00) == "chunk 0xff00: its header is missing"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -199,7 +199,7 @@ def test_counters_that_differ_are_reported() -> None:
     image.put(image.bins + SMALL.index(32) * row.size + row.stats + 24, 129)
     directory, jemalloc = read(image.build())
     (problem,) = [problem for problem in directory.problems if "regions in" in problem.what]
-    assert not problem.corrupt and "129 regions in 2 slabs of 32 bytes, found were 128 in 2" in problem.what
+    assert not problem.corrupt and "129 regions in 2 slabs of 32 bytes; 128 in 2 were found" in problem.what
     assert any("do not add up" in found.what for found in jemalloc.verify(directory.blocks))
 
 

@@ -306,9 +306,9 @@ def old_damage(image: OldImage, name: str) -> None:
     [
         ("psize", "was overrun"),
         ("whole header", "the block before it overran"),
-        ("two headers", "is the first that is whole"),
+        ("two headers", "is the first sound one"),
         ("link", "before it"),
-        ("forward link", "where no free chunk is"),
+        ("forward link", "which is no free chunk"),
     ],
 )
 def test_damage_of_oldmalloc_is_named(name: str, reported: str) -> None:

@@ -157,7 +157,7 @@ class TestCorrupt:
         image = Image()
         pool = ARENA + (1 << 14)
         image.target.write(pool + offset, b"\x77\x66\x55\x44")
-        allocator, blocks = self.wrong(image, engine, f"pool {pool:#x} of arena 0: its header makes no sense")
+        allocator, blocks = self.wrong(image, engine, f"pool {pool:#x} of arena 0: its header is invalid")
         assert blocks.find(pool + HEADER) == -1
         assert sum(cache.in_use for cache in allocator.caches(blocks)) == 8 + 1018
         (heap,) = allocator.heaps()
@@ -166,7 +166,7 @@ class TestCorrupt:
     def test_more_blocks_in_use_than_handed_out(self, engine: type) -> None:
         image = Image()
         image.target.write_word(ARENA, 11)
-        self.wrong(image, engine, "its header makes no sense")
+        self.wrong(image, engine, "its header is invalid")
 
     def test_a_list_of_freed_blocks_with_a_cycle(self, engine: type) -> None:
         image = Image()
@@ -193,7 +193,7 @@ class TestCorrupt:
     def test_a_free_pool_too_many(self, engine: type) -> None:
         image = Image()
         image.target.write(ARRAY + 16, struct.pack("<I", 63))
-        self.wrong(image, engine, "counts 63 free pools; found were 61")
+        self.wrong(image, engine, "counts 63 free pools; 61 were found")
 
     def test_links_of_a_pool(self, engine: type) -> None:
         image = Image()

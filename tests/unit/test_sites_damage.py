@@ -60,8 +60,8 @@ AT, BUCKET, LAST = SOUND.at, SOUND.at["bucket 0"], HEADS + 8 * 90000
 TO_BUCKETS, TO_MAP = TABLE + SOUND.layout.table, TABLE + SOUND.layout.map
 DAMAGE = {
     "a cluster to nowhere": (AT["hash"], WILD, f"leads to {WILD:#x}, which cannot be read", entries(*range(32))),
-    "a cluster that follows itself": (AT["link of a cluster"], SOUND.words[AT["hash"]], "is of another list too", entries(*range(16, 32))),
-    "clusters without an end": (AT["link of a cluster"], HEAP, f"leads to {HEAP:#x}, which is none of its memory", entries(*range(16, 32))),
+    "a cluster that follows itself": (AT["link of a cluster"], SOUND.words[AT["hash"]], "is in another list too", entries(*range(16, 32))),
+    "clusters without an end": (AT["link of a cluster"], HEAP, f"leads to {HEAP:#x}, which is outside its memory", entries(*range(16, 32))),
     "a list to nowhere": (AT["list of 3"], WILD, f"from {WILD:#x} on, ends early", entries(3, 7, 11, 15)),
     "an entry to nowhere": (AT["entry 7"], WILD, f"ends early: node {WILD:#x}", entries(3)),
     "an entry that leads to itself": (AT["entry 7"], AT["entry 7"], "ends early: ", entries(3)),

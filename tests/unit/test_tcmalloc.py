@@ -320,7 +320,7 @@ DAMAGE = {
     "a span that lost its pages": (M.spans["mixed"], 0x4141414141414141, "is of other pages", "full"),
     "a span that claims to be huge": (M.spans["mixed"] + 8, 1 << 40, "is of other pages", "full"),
     "a span that claims a page more": (M.spans["mixed"] + 8, 2, "is of other pages", "full"),
-    "a size class there is none of": (M.spans["full"] + 40, 200 << 16 | 32, "size class 200, which is none", "mixed"),
+    "a size class there is none of": (M.spans["full"] + 40, 200 << 16 | 32, "size class 200, which does not exist", "mixed"),
     "a page map's entry to nowhere": (M.entry(HEAP >> 13), 0x4141414141414140, "cannot be read", "full"),
     "a free list that leaves its span": (link(2), HEAP + 8192 + 256, "2 on its free list, 125 in use by its count; ", "full"),
     "a free list that runs into itself": (link(9), HEAP + 5 * 64, "free list", "full"),

@@ -1,10 +1,11 @@
-"""AddressSanitizer's allocator without symbols, in a library or linked in. x86-64: LLVM 12 to 19,
-GCC 11 to 16; AArch64: LLVM 16 to 18, GCC 14 to 16. Sources: see layout.py.
+"""AddressSanitizer's allocator without symbols, in a library or linked into the program.
 
-HWAddressSanitizer, which has the same allocator with other headers, is named and not read.
+x86-64: LLVM 12 to 19, GCC 11 to 16. AArch64: LLVM 16 to 18, GCC 14 to 16. layout.py has the
+sources. HWAddressSanitizer, which has the same allocator with other headers, is reported but not
+read.
 
-This module is imported for every process and only looks whether the shadow is mapped, or what
-follows the allocator's address space where that is fixed, or whether pointers may have tags."""
+This module is imported for every process. It only checks whether the shadow is mapped, or memory at
+the fixed end of the allocator's address range, or whether pointers may have tags."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from findleaks.target.ranges import holding
 
 NAME = "AddressSanitizer"
 SPACE_ENDS = (0x540000000000, 0x640000000000)
-"""kAllocatorSpace + kAllocatorSize (asan/asan_allocator.h): since LLVM 18, GCC 14; and before."""
+"""kAllocatorSpace + kAllocatorSize (asan/asan_allocator.h): since LLVM 18 and GCC 14, and
+before."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder."""
+    """Find the AddressSanitizers of a process (see base.Finder)."""
     regions = target.regions()
     shadow = SHADOWS.get(target.arch.name, 0)
     if not shadow or not (target.tagged or any(holding(regions, address) for address in (shadow, *SPACE_ENDS))):

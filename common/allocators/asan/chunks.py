@@ -1,4 +1,4 @@
-"""The chunks of a size class, and the large ones, by their headers."""
+"""Reads the chunks of a size class, and the large ones, by their headers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range
 
-STEP = 4 << 20  # bytes of chunks that are read at once: a millisecond; of the twin some 100
+# bytes of chunks that are read at once: about 1 ms, or 100 ms in the reference engine
+STEP = 4 << 20
 
 LOWER = 0xFFFFFFFF
 _STATES = bytes({UNUSED: State.FREE, QUARANTINED: State.FREE}.get(state, State.IN_USE) for state in range(256))
 
 
 class Region(NamedTuple):
-    """The addresses of one size class: chunks of `chunk` bytes from `start` to `carved`; memory is
-    mapped to `mapped`, and for the free array at `free_array`."""
+    """The addresses of one size class.
+
+    Chunks of `chunk` bytes extend from `start` to `carved`. Memory is mapped up to `mapped`, and
+    for the free array at `free_array`."""
 
     number: int
     start: int
@@ -34,14 +37,14 @@ class Region(NamedTuple):
 
 
 class Large(NamedTuple):
-    """A large chunk's mapping [start, end)."""
+    """The mapping [start, end) of a large chunk."""
 
     start: int
     end: int
 
 
 class Damage:
-    """Damaged headers: the first ones as problems, the others counted."""
+    """Damaged headers. The first ones are reported one by one, the others are counted."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -49,13 +52,13 @@ class Damage:
         self.last = 0
 
     def add(self, memory: Memory, header: int, capacity: int) -> None:
-        """The header of a chunk, which has so much capacity for a block behind it."""
+        """Add the header of a chunk that has space for a block of `capacity` bytes."""
         self.count += 1
         self.last = header
         if self.count <= MAX_PROBLEMS:
             first, second = memory.words(header, 2) or (0, 0)
             if first == MAGIC:
-                what = f"says that the chunk's is at {second:#x}, outside the chunk"
+                what = f"says that the chunk's header is at {second:#x}, outside the chunk"
             elif state_of(first) not in (ALLOCATED, QUARANTINED):
                 what = f"has the state {state_of(first)}, which does not exist"
             else:
@@ -64,13 +67,13 @@ class Damage:
             self.problems.append(Problem(header, words, damaged=Range(header, header + HEADER)))
 
     def end(self) -> None:
-        """Say how many more there are."""
+        """Report the number of further damaged headers."""
         if self.count > MAX_PROBLEMS:
             self.problems.append(Problem(self.last, f"and {self.count - MAX_PROBLEMS:,} more such headers"))
 
 
 def chunks(memory: Memory, engine: Engine, region: Region) -> Iterator[Chunks]:
-    """The chunks of a class that can be read, ascending. Raises Interrupted."""
+    """Yield the readable chunks of a class, ascending. Raises Interrupted."""
     size = region.chunk
     step = max(STEP // size, 1) * size
     for low in range(region.start, region.carved, step):
@@ -81,7 +84,7 @@ def chunks(memory: Memory, engine: Engine, region: Region) -> Iterator[Chunks]:
 
 
 def _readable(memory: Memory, low: int, high: int, size: int) -> Iterator[Piece]:
-    """Whole chunks of [low, high), without what cannot be read."""
+    """Yield the readable parts of [low, high) as whole chunks."""
     whole = memory.read(low, high - low)
     if whole:
         yield Piece(low, memoryview(whole))
@@ -94,7 +97,7 @@ def _readable(memory: Memory, low: int, high: int, size: int) -> Iterator[Piece]
 
 
 def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> list[Large]:
-    """The mappings of large chunks by their headers, ascending and disjoint."""
+    """Return the mappings of large chunks according to their headers, ascending and disjoint."""
     found: list[Large] = []
     page = memory.target.arch.page
     for address in sorted(set(headers)):
@@ -103,7 +106,7 @@ def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> li
         good = words is not None and start == address and start % page == size % page == 0 and size > page
         if not good or (found and start < found[-1].end):
             problems.append(
-                Problem(address, f"AddressSanitizer's header of a large chunk at {address:#x} is damaged: its block is not seen")
+                Problem(address, f"AddressSanitizer's header of a large chunk at {address:#x} is damaged: its block is not read")
             )
         else:
             found.append(Large(start, start + size))
@@ -111,7 +114,7 @@ def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> li
 
 
 def large_chunk(memory: Memory, one: Large) -> Optional[Chunks]:
-    """The chunk in a mapping, as the only one; None where it cannot be read."""
+    """Read the chunk in a mapping; None if it is unreadable."""
     header = begin = one.start + memory.target.arch.page
     words, good = memory.words(begin, 3), True
     if words is not None and words[0] == MAGIC:
@@ -127,8 +130,9 @@ def large_chunk(memory: Memory, one: Large) -> Optional[Chunks]:
 
 
 def append(memory: Memory, read: Chunks, blocks: Blocks, damage: Damage) -> int:
-    """Append chunks: those in use, and the others as free. A damaged header's chunk is in use:
-    nothing in it must be missed. Returns how many are in the quarantine."""
+    """Append chunks, those in use and the others as free. Returns the number in the quarantine.
+
+    The chunk of a damaged header counts as in use, so that no reference in it is missed."""
     at = read.states.find(DAMAGED)
     while at >= 0:
         damage.add(memory, read.blocks[at] - HEADER, read.sizes[at])
@@ -138,11 +142,12 @@ def append(memory: Memory, read: Chunks, blocks: Blocks, damage: Damage) -> int:
 
 
 def append_region(memory: Memory, engine: Engine, region: Region, blocks: Blocks, damage: Damage) -> int:
-    """`append` the chunks of a class."""
+    """Append the chunks of a class. Returns the number in the quarantine."""
     return sum(append(memory, read, blocks, damage) for read in chunks(memory, engine, region))
 
 
 def append_large(memory: Memory, one: Large, blocks: Blocks, damage: Damage) -> int:
-    """`append` a large chunk, unless it is being made or given back."""
+    """Append a large chunk, unless a thread is allocating or freeing it. Returns the number in the
+    quarantine."""
     read = large_chunk(memory, one)
     return append(memory, read, blocks, damage) if read is not None and read.states[0] != UNUSED else 0

@@ -1,14 +1,15 @@
 """The stack depot of the sanitizers' runtime: a number for each stack of an allocation or a free.
 
-Three forms, all found in the runtime's variables by what they lead to:
+There are three forms. Each is found by the data that the runtime's variables point to.
+
 - LLVM 14 and later, GCC 13 and later: nodes of 16 bytes, whose last 4 are the offset of the stack
-  in the store, plus 1; the store is blocks of 8 MiB
+  in the store, plus 1. The store consists of blocks of 8 MiB
   (sanitizer_common/sanitizer_stackdepot.cpp, StackDepotNode; sanitizer_stack_store.h, StackStore).
-- GCC 12: a pointer for each number to its stack (sanitizer_stackdepot.cpp, tracePtrs).
+- GCC 12: for each number a pointer to its stack (sanitizer_stackdepot.cpp, tracePtrs).
 - LLVM 12 and 13, GCC 11: a hash table of lists of nodes {link 8, id 4, hash_and_use_count 4,
   size 4, tag 4, stack}.
 
-Nodes and pointers are in TwoLevelMap (sanitizer_flat_map.h): 2^15 pointers to arrays of 2^16."""
+Nodes and pointers are in a TwoLevelMap (sanitizer_flat_map.h): 2^15 pointers to arrays of 2^16."""
 
 from __future__ import annotations
 
@@ -30,31 +31,33 @@ NODE = 16  # bytes: {stack_hash 8, link 4, store_id 4}
 BLOCK = 1 << 20  # words of a block of the store (kBlockSizeFrames)
 BLOCKS = 1 << 12  # kBlockCount
 BLOCK_INFO = 16  # bytes: {data_ 8, stored_ 4, mtx_ 1, state 1}
-PACKED = 1  # state of a block that compress_stack_depot=1 has compressed
+PACKED = 1  # state of a block that was compressed (compress_stack_depot=1)
 
 MOST_FRAMES = 255  # kStackTraceMax is 255
-MOST_TAGS = 64  # kinds of stacks, of which there are a few
-TRIED = 8  # of the first numbers, the stacks by which a depot is recognised
+MOST_TAGS = 64  # the largest number of kinds of stacks; there are few
+TRIED = 8  # the first numbers, whose stacks identify a depot
 
 MOST_NODES = 1 << 24
 POLL = 1 << 10  # nodes read between two checks for Ctrl-C
 
 
 class Depot(Protocol):
+    """A stack depot of any form."""
+
     memory: Memory
 
     def ranges(self) -> Sequence[Range]:
-        """Its own mappings."""
+        """Return its own mappings."""
         ...
 
     def stack(self, number: int) -> tuple[int, ...]:
-        """The return addresses of the stack of this number, innermost first; () if there is none,
-        or it cannot be read."""
+        """Return the return addresses of the stack with this number, innermost first; () if there
+        is none, or it is unreadable."""
         ...
 
 
 def _frames(memory: Memory, address: int, size_bits: int) -> tuple[int, ...]:
-    """The stack at `address`: a word of size and tag, and that many addresses."""
+    """Read the stack at `address`: a word of size and tag, and as many addresses."""
     head = memory.word(address) or 0
     size, tag = head & (1 << size_bits) - 1, head >> size_bits
     if not 0 < size <= MOST_FRAMES or tag > MOST_TAGS:
@@ -63,7 +66,8 @@ def _frames(memory: Memory, address: int, size_bits: int) -> tuple[int, ...]:
 
 
 class StoreDepot:
-    """Nodes, and blocks of stacks. `nodes`, `blocks`: addresses of both tables."""
+    """A depot of nodes and blocks of stacks. `nodes` and `blocks` are the addresses of the two
+    tables."""
 
     def __init__(self, memory: Memory, nodes: int, blocks: int) -> None:
         self.memory = memory
@@ -80,7 +84,7 @@ class StoreDepot:
 
 
 class PointerDepot:
-    """A pointer for each stack. `pointers`: address of the table."""
+    """A depot of pointers to stacks. `pointers` is the address of the table."""
 
     def __init__(self, memory: Memory, pointers: int) -> None:
         self.memory = memory
@@ -96,7 +100,7 @@ class PointerDepot:
 
 
 class LinkedDepot:
-    """Nodes by their number."""
+    """A depot of lists of nodes. `nodes` has their addresses by number."""
 
     def __init__(self, memory: Memory, nodes: Mapping[int, int]) -> None:
         self.memory = memory
@@ -110,7 +114,7 @@ class LinkedDepot:
 
 
 class _Linked(NamedTuple):
-    """A node of a list: the next one's address, and its number."""
+    """A node of a list: the address of the next one, its number, and its stack."""
 
     link: int
     number: int
@@ -121,6 +125,7 @@ _NO_NODE = _Linked(0, 0, ())
 
 
 def _linked(memory: Memory, address: int) -> _Linked:
+    """Read the node at `address`. The lowest bit of its link locks the list."""
     words = memory.words(address, 3)
     if words is None or not 0 < words[2] & 0xFFFFFFFF <= MOST_FRAMES or words[2] >> 32 > MOST_TAGS:
         return _NO_NODE
@@ -129,13 +134,13 @@ def _linked(memory: Memory, address: int) -> _Linked:
 
 
 def _entry(memory: Memory, table: int, number: int, size: int) -> int:
-    """The address of an entry in a TwoLevelMap, or 0."""
+    """Return the address of an entry in a TwoLevelMap, or 0."""
     array = memory.word(table + 8 * (number // SECOND)) if 0 < number < FIRST * SECOND else None
     return array + number % SECOND * size if array else 0
 
 
 def _stored(memory: Memory, blocks: int, place: int) -> tuple[int, ...]:
-    """The stack at a place in the store: its offset in words, plus 1."""
+    """Read the stack at a position in the store: its offset in words, plus 1."""
     number, offset = divmod(place - 1, BLOCK)
     info = memory.words(blocks + number * BLOCK_INFO, 2) if 0 <= number < BLOCKS else None
     if info is None or not info[0] or info[1] >> 40 & 0xFF == PACKED:
@@ -144,6 +149,7 @@ def _stored(memory: Memory, blocks: int, place: int) -> tuple[int, ...]:
 
 
 def _arrays(memory: Memory, table: int, size: int) -> Iterator[Range]:
+    """Yield the arrays of a TwoLevelMap."""
     for array in memory.words(table, FIRST) or ():
         if not array:
             break
@@ -151,6 +157,7 @@ def _arrays(memory: Memory, table: int, size: int) -> Iterator[Range]:
 
 
 def _store(memory: Memory, blocks: int) -> Iterator[Range]:
+    """Yield the blocks of the store."""
     for data in (memory.words(blocks, BLOCKS * BLOCK_INFO // 8) or ())[::2]:
         if not data:
             break
@@ -158,7 +165,7 @@ def _store(memory: Memory, blocks: int) -> Iterator[Range]:
 
 
 def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
-    """The depot in this file's variables; None if none of a known form has a stack."""
+    """Find the depot in this file's variables; None if no known form has a stack."""
     code = image.module
     found = list(words_between(memory.target, engine, image.data, PAGE, memory.target.arch.top))
     pages = [(address, value) for address, value in found if value % PAGE == 0]
@@ -176,7 +183,8 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
 
 
 def _linked_nodes(memory: Memory, code: Module, heads: Iterable[int]) -> dict[int, int]:
-    """The nodes of the lists that begin there, by their numbers; other pointers lead to none."""
+    """Return the addresses of the nodes of the lists that begin at `heads`, by number. Other
+    pointers are ignored."""
     nodes: dict[int, int] = {}
     for head in heads:
         while head and len(nodes) < MOST_NODES:
@@ -191,17 +199,17 @@ def _linked_nodes(memory: Memory, code: Module, heads: Iterable[int]) -> dict[in
 
 
 def _filled(memory: Memory, array: int) -> int:
-    """How many of the first numbers have a pointer."""
+    """Count the pointers of the first numbers, up to the first 0."""
     words = memory.words(array + 8, TRIED) or ()
     return (*words, 0).index(0)
 
 
 def _holds(code: Module, depot: Depot, count: int) -> bool:
-    """Whether all of the first `count` numbers have stacks of the runtime's own calls."""
+    """Whether the first `count` numbers all have stacks of the runtime's own calls."""
     return count > 0 and all(_ours(code, depot.stack(number)) for number in range(1, count + 1))
 
 
 def _ours(code: Module, frames: Sequence[int]) -> bool:
-    """Whether the innermost frame is in the runtime's own file, as its interceptors' are. Others
-    may be anything: the runtime unwinds by frame pointers."""
+    """Whether the innermost frame is in the runtime's own file, as that of an interceptor is. Other
+    frames may be wrong, since the runtime unwinds by frame pointers."""
     return bool(frames) and code.start <= frames[0] < code.end

@@ -1,4 +1,5 @@
-"""The engine's call for AddressSanitizer: the chunks of a size class. Layout: see layout.py."""
+"""The engine's function for AddressSanitizer: reads the chunks of a size class. layout.py has the
+layout."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece
 
 DAMAGED = 255
-"""In place of a chunk's state: the header is said to be outside, the state does not exist, or the
-size is 0 or does not fit. asan_chunks.c has the same number."""
+"""The state of a chunk with a damaged header: the header is said to be outside the chunk, the state
+does not exist, or the size is 0 or too large. asan_chunks.c has the same number."""
 
 
 class Chunks(NamedTuple):
-    """Chunks by columns, ascending: block, requested size (of unused and damaged ones: all that
-    there is), state, and the numbers of the stacks that allocated and freed it ("I", 0: none)."""
+    """Chunks as columns, ascending: block, size, state, and the numbers of the stacks that
+    allocated and freed it (0: none).
+
+    The size is the requested one, or the whole capacity of unused and damaged chunks."""
 
     blocks: array[int]
     sizes: array[int]
@@ -27,7 +30,8 @@ class Chunks(NamedTuple):
 
 
 def settled(first: int, capacity: int, good: bool = True) -> tuple[int, int]:
-    """Size and state of a chunk with this first word of a header, where it is `good`."""
+    """Return size and state of a chunk by the first word of its header. `good` is false if the
+    header is at an invalid address."""
     size, state = used_size(first), state_of(first)
     if state == UNUSED:
         return capacity, state
@@ -37,7 +41,7 @@ def settled(first: int, capacity: int, good: bool = True) -> tuple[int, int]:
 
 
 def read_chunks(engine: Engine, piece: Piece, size: int) -> Chunks:
-    """The chunks of `size` bytes, 32 at least, of which the piece has nothing but whole ones."""
+    """Read chunks of `size` bytes, which is 32 or more. The piece must consist of whole chunks."""
     kind = "engine_native" if engine.name == "native" else "engine_reference"
     loops: Any = import_module(f"findleaks.allocators.asan.{kind}")
     read: Chunks = loops.read_chunks(engine, piece, size)

@@ -1,4 +1,4 @@
-"""AddressSanitizer's chunks in the C engine (asan_chunks.c); see engine.py."""
+"""The C engine's function for AddressSanitizer's chunks (asan_chunks.c); see engine.py."""
 
 from __future__ import annotations
 

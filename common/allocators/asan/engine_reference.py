@@ -1,4 +1,6 @@
-"""AddressSanitizer's chunks in Python, with the answers of asan_chunks.c; see engine.py."""
+"""The Python reference engine's function for AddressSanitizer's chunks; see engine.py.
+
+Tests compare it with asan_chunks.c."""
 
 from __future__ import annotations
 

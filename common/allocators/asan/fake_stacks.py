@@ -1,11 +1,11 @@
-"""Fake stacks: mappings in which functions keep their variables, instead of on the thread's stack,
-so that uses after their return are caught (detect_stack_use_after_return; clang's default since
-15).
+"""Fake stacks: mappings with the variables of functions, which are otherwise on the thread's stack.
 
-What a frame that has returned left there is read by no code again: only frames in use are roots.
-Source: asan/asan_fake_stack.h of LLVM 12 to 19 (FakeStack): a page with the positions of eleven
-size classes and the logarithm of their bytes; a byte for each frame, 1 while in use; the
-frames."""
+They detect uses of a variable after its function returned (detect_stack_use_after_return; clang's
+default since 15). No code reads a frame that has returned, so only frames in use are roots.
+
+Source: asan/asan_fake_stack.h of LLVM 12 to 19 (FakeStack). A fake stack is a page with the
+positions of eleven size classes and the logarithm of their bytes; a byte for each frame, 1 while it
+is in use; and the frames."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ PAGE = 4096
 SIZES = 11  # classes of frames, of 2^6 to 2^16 bytes
 LEAST_FRAME = 6  # base-2 logarithm
 SMALLEST, LARGEST = 16, 24
-"""Base-2 logarithms of the bytes of a class (kMinStackSizeLog, kMaxStackSizeLog)."""
-BITS = 8 * SIZES  # offset of the logarithm; behind it is needs_gc_
+"""Base-2 logarithms of the smallest and largest class in bytes (kMinStackSizeLog,
+kMaxStackSizeLog)."""
+BITS = 8 * SIZES  # offset of the logarithm, which needs_gc_ follows
 
 _UNUSED = re.compile(rb"\0+")
 
 
 def dead_frames(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
-    """The parts of the fake stacks in these ranges, anonymous memory, that no frame in use has."""
+    """Yield the parts of fake stacks that belong to no frame in use. `ranges` are anonymous
+    memory."""
     for start, end in ranges:
         reached = start
         for piece in nonzero_pieces(memory.target, start, end):
@@ -44,7 +46,7 @@ def dead_frames(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iter
 
 
 def _unused(memory: Memory, base: int, end: int) -> Sequence[Range]:
-    """The unused parts of the fake stack at `base`; [] if there is none."""
+    """Return the unused parts of the fake stack at `base`; [] if there is none."""
     words = memory.words(base, SIZES + 2)
     if words is None or words[-1] & 0xFF > 1:
         return []
@@ -67,5 +69,6 @@ def _unused(memory: Memory, base: int, end: int) -> Sequence[Range]:
 
 
 def _first_flag(bits: int, number: int) -> int:
-    """The offset of a class's flags: half of all are the first class's, a quarter the second's …"""
+    """Return the offset of a class's flags. Half of all flags belong to the first class, a quarter
+    to the second …"""
     return (1 << bits + 1 - LEAST_FRAME) - (1 << bits + 1 - LEAST_FRAME - number)

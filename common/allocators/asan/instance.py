@@ -26,21 +26,22 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import intersection
 
 LARGE = "large"
-OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not seen; those of GCC 11, LLVM 12 and newer ones are"
+OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not read; those of GCC 11, LLVM 12 and newer ones are"
 SCATTERED = {
-    AARCH64.name: "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not seen; those of LLVM 16, GCC 14 and newer ones are"
+    AARCH64.name: "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not read; those of LLVM 16, GCC 14 and newer ones are"
 }
-"""By architecture: where older ones have SizeClassAllocator32, whose regions are anywhere
+"""By architecture: older versions have SizeClassAllocator32, whose regions may be anywhere
 (SANITIZER_CAN_USE_ALLOCATOR64 in sanitizer_common/sanitizer_platform.h)."""
 
 
-# Of hwasan/hwasan_allocator.h, LLVM 18 (Metadata). Of the sanitizers with such an allocator it
-# alone has tags in pointers.
-WITH_TAGS = "an allocator that is not read, with sizes beside the chunks: its blocks are not seen"
+# hwasan/hwasan_allocator.h, LLVM 18 (Metadata). HWAddressSanitizer is the only sanitizer with such
+# an allocator that has tags in pointers.
+WITH_TAGS = "an allocator that is not read, with sizes beside the chunks: its blocks are not read"
 
 
 class Unread(Allocator):
-    """An AddressSanitizer of another layout, or HWAddressSanitizer: reported, and not read."""
+    """An AddressSanitizer with another layout, or HWAddressSanitizer. It is reported, but not
+    read."""
 
     version = "another layout"
     granule = HEADER
@@ -55,7 +56,7 @@ class Unread(Allocator):
 
 
 def make(target: Target, engine: Engine) -> list[Allocator]:
-    """The AddressSanitizers of a process: as a rule one."""
+    """Return the AddressSanitizers of a process, of which there is usually one."""
     found: list[Allocator] = []
     for one in locate(target, engine):
         if one.beside:
@@ -71,7 +72,7 @@ def make(target: Target, engine: Engine) -> list[Allocator]:
 
 
 class Asan(Allocator):
-    """See allocators.base.Allocator. Quarantined chunks are free."""
+    """One AddressSanitizer; see Allocator. Quarantined chunks are free."""
 
     name = NAME
     version = ""
@@ -93,7 +94,7 @@ class Asan(Allocator):
         headers = self.memory.words(found.headers.start, (found.headers.end - found.headers.start) // 8) or ()
         self.large = large(self.memory, headers, self.problems)
         self.damage = Damage(self.problems)
-        self.quarantined: dict[str, int] = {}  # chunks by their class, once walked
+        self.quarantined: dict[str, int] = {}  # chunks by their class, filled by `walk`
         self._heaps: list[Heap] = []
 
     def heaps(self) -> list[Heap]:
@@ -118,8 +119,8 @@ class Asan(Allocator):
         self.damage.end()
 
     def metadata(self) -> list[Range]:
-        """See Allocator: records of classes, free arrays, the large chunks' table, the shadow, the
-        stack depot, threads' caches, and what returned functions left on fake stacks."""
+        """Return the records of classes, free arrays, the table of large chunks, the shadow, the
+        stack depot, thread caches, and unused parts of fake stacks (see Allocator)."""
         mapped = [Range(region.start, region.end) for region in self.target.regions() if region.start < self.shadow.end]
         return [
             self.found.infos,
@@ -132,7 +133,7 @@ class Asan(Allocator):
 
     @cached_property
     def own(self) -> list[Range]:
-        """Threads' caches, and parts of fake stacks that no frame uses."""
+        """Thread caches, and parts of fake stacks that no frame uses."""
         heaps = [Range(heap.start, heap.end) for heap in self.heaps()]
         others = unclaimed(self.target, [*heaps, self.shadow])
         found = list(dead_frames(self.memory, self.engine, others))
@@ -140,11 +141,12 @@ class Asan(Allocator):
 
     @cached_property
     def depot(self) -> Optional[Depot]:
-        """The stacks of allocations and frees; None where no depot is found."""
+        """The stacks of allocations and frees; None if no depot is found."""
         return depot.find(self.memory, self.engine, self.found.image)
 
     def reserved(self) -> list[Range]:
-        """See Allocator: the rest of the space, and the gap in the shadow."""
+        """Return the rest of the allocator's address range, and the gap in the shadow (see
+        Allocator)."""
         return [Range(self.found.space, self.found.space + SPACE), self.shadow]
 
     def locate(self, address: int) -> str:
@@ -161,7 +163,7 @@ class Asan(Allocator):
         return "shadow" if address in range(*self.shadow) else ""
 
     def region(self, address: int) -> Optional[Region]:
-        """The size class that has these addresses."""
+        """Return the size class that contains `address`, or None."""
         number = (address - self.found.space) // REGION if address >= self.found.space else -1
         return self._by_number.get(number)
 
@@ -183,7 +185,8 @@ class Asan(Allocator):
         return recordings(self.memory, self.engine, self.depot, self.regions, self.large, self.found.image)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator. A class is named by the size of its chunks; those of blocks differ."""
+        """Return a row for each class (see Allocator), named by the size of its chunks, as sizes of
+        blocks vary."""
         rows = [self._cache(blocks, str(region.chunk), [Range(region.start, region.mapped)]) for region in self.regions]
         rows.append(self._cache(blocks, LARGE, [Range(one.start, one.end) for one in self.large]))
         return [row for row in rows if row.total]

@@ -1,4 +1,5 @@
-"""Layouts of AddressSanitizer's allocator on x86-64 Linux, and on AArch64 since it is the same one.
+"""Layouts of AddressSanitizer's allocator on x86-64 Linux, and on AArch64 since both have the same
+one.
 
 Sources, in compiler-rt/lib of LLVM 12 to 19, and in libsanitizer of GCC 11 to 16:
 asan/asan_allocator.cpp (ChunkHeader, LargeChunkHeader),
@@ -9,40 +10,43 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-PAGE = 4096  # least
+PAGE = 4096  # the least page size
 
-# The primary allocator: a part of the address space for each size class.
+# The primary allocator has a part of its address range for each size class.
 SPACE = 1 << 42  # bytes: kAllocatorSize
-SLACK = 1 << 20  # bytes of the range that has it, at most, for what follows it and for alignment
+SLACK = 1 << 20  # the largest number of bytes that follow it in its range, alignment included
 SPACE_BEGIN = 4
-"""Word of SizeClassAllocator64 (NonConstSpaceBeg) with the address of the space where it is not
-fixed, as from LLVM 21 and GCC 16 on; otherwise 0, and it is where its range begins. The range comes
-first: {base_, size_, name_, os_handle_}."""
+"""The word of SizeClassAllocator64 (NonConstSpaceBeg) with the address of the space, if that is not
+fixed (since LLVM 21 and GCC 16). Otherwise the word is 0, and the space is where its range begins.
+The range comes first: {base_, size_, name_, os_handle_}."""
 CLASSES = 64  # kNumClassesRounded
-CHUNK_CLASSES = range(2, 53)  # those of chunks: the first has no space for a block
+CHUNK_CLASSES = range(2, 53)  # classes of chunks; the first class has no space for a block
 REGION = 1 << 36  # bytes of addresses of a class (kRegionSize)
 FREE_ARRAY = REGION - REGION // 8
-"""Offset in a region of its free array, the 32-bit offsets of free chunks."""
-UNIT = 1 << 16  # bytes: what is mapped for chunks or the free array is a multiple
+"""The offset of the free array in a region, which has the 32-bit offsets of free chunks."""
+UNIT = 1 << 16  # bytes; memory for chunks and for the free array is mapped in multiples of this
 
-# A chunk, and the header in it.
+# A chunk and its header.
 HEADER = 16
-"""Bytes of a ChunkHeader, right before the block. Word 0: the state in byte 0, the requested size's
-low 32 bits in the upper half, its next 16 bits in bytes 2 and 3. Word 1: the number of the stack
-that allocated it in the lower half, of the thread in the upper. The block of a quarantined chunk,
-if it has 8 bytes, begins with a word like this one, about its free."""
+"""Bytes of a ChunkHeader, which is right before the block.
+
+Word 0 has the state in byte 0, the low 32 bits of the requested size in its upper half, and the
+next 16 bits of the size in bytes 2 and 3. Word 1 has the number of the stack that allocated the
+block in its lower half, and the thread in its upper half. The block of a quarantined chunk begins
+with such a word about its free, if it has 8 bytes."""
 UNUSED, ALLOCATED, QUARANTINED = 0, 2, 3  # CHUNK_INVALID, CHUNK_ALLOCATED, CHUNK_QUARANTINE
 MAGIC = 0xCC6E96B9CC6E96B9
-"""kAllocBegMagic, the first word of a chunk whose header is farther behind: at the second word."""
+"""kAllocBegMagic: the first word of a chunk whose header is further behind, at the address in the
+second word."""
 
-# The secondary allocator: a mapping for each large chunk, which begins with a page for a header.
+# The secondary allocator maps each large chunk separately. The first page is for a header.
 LARGE_HEADER = 4  # words: map_beg, map_size, size, chunk_idx
 MOST_LARGE = 1 << 20  # kMaxNumChunks
 
 
 def class_size(number: int) -> int:
-    """Bytes of a chunk of a class: DefaultSizeClassMap, which is SizeClassMap<3, 4, 8, 17>.
-    Multiples of 16 up to 256; then four steps to each power of two."""
+    """Return the size of a chunk of a class (DefaultSizeClassMap, which is SizeClassMap<3, 4, 8,
+    17>): multiples of 16 up to 256, then four steps to each power of two."""
     if number <= 16:
         return 16 * number
     power, step = divmod(number - 16, 4)
@@ -50,8 +54,8 @@ def class_size(number: int) -> int:
 
 
 class RegionInfo(NamedTuple):
-    """A RegionInfo, of which an array follows the space: its bytes, and the words that are
-    mapped_free_array, allocated_user and mapped_user, which come behind a mutex."""
+    """A RegionInfo. An array of these follows the space. `size` is in bytes. mapped_free_array,
+    allocated_user and mapped_user are words, which follow a mutex."""
 
     size: int
     free_array: int
@@ -59,23 +63,28 @@ class RegionInfo(NamedTuple):
     mapped: int
 
 
-REGION_INFOS = (RegionInfo(128, 3, 4, 6), RegionInfo(128, 2, 3, 5), RegionInfo(192, 12, 13, 15))
-"""By the mutex, the newest first: Mutex (LLVM 14, GCC 12), StaticSpinMutex, BlockingMutex (LLVM 12,
-GCC 11)."""
+REGION_INFOS = (
+    RegionInfo(size=128, free_array=3, allocated=4, mapped=6),
+    RegionInfo(size=128, free_array=2, allocated=3, mapped=5),
+    RegionInfo(size=192, free_array=12, allocated=13, mapped=15),
+)
+"""By the mutex, newest first: Mutex (LLVM 14, GCC 12), StaticSpinMutex, BlockingMutex (LLVM 12, GCC
+11)."""
 
 
-# Words of LargeMmapAllocator, from page_size_ on: page_size_, chunks_, the range reserved for the
-# array {base_, size_, name_, os_handle_}, n_reserved_, n_chunks_. It follows SizeClassAllocator64,
-# which begins with the range of the space in the same form, by a few words.
+# The words of LargeMmapAllocator, from page_size_ on: page_size_, chunks_, the range reserved for
+# the array {base_, size_, name_, os_handle_}, n_reserved_, n_chunks_. It follows
+# SizeClassAllocator64, which begins with the range of the space in the same form, with a few words
+# in between.
 LARGE_CHUNKS, LARGE_BASE, LARGE_COUNT, LARGE_WORDS = 1, 2, 7, 8
-PRIMARY_WORDS = 16  # of SizeClassAllocator64, at most; 8 in LLVM 19
+PRIMARY_WORDS = 16  # the largest number of words of SizeClassAllocator64; 8 in LLVM 19
 
 
 def state_of(first: int) -> int:
-    """The state in a header's first word."""
+    """Return the state in a header's first word."""
     return first & 0xFF
 
 
 def used_size(first: int) -> int:
-    """The requested size in a header's first word."""
+    """Return the requested size in a header's first word."""
     return first >> 32 | (first >> 16 & 0xFFFF) << 32

@@ -38,13 +38,15 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
-SAMPLE = 64  # chunks of a class by which the headers' layout is recognised
+SAMPLE = 64  # chunks of a class by which the headers' layout is identified
 
 
 class Found(NamedTuple):
-    """An allocator: its file, its variables' address there, its address space, the records of the
-    classes and the regions of those that have chunks, the array of the large chunks' headers.
-    `beside`: what it knows of a chunk is not in the chunk, as in other sanitizers."""
+    """An allocator: its file, the address of its variables there, and its address range.
+
+    `infos` are the records of the classes, `regions` the classes with chunks. `headers` is the
+    array of the large chunks' headers. `beside` is true if the data about a chunk is not in the
+    chunk, as in other sanitizers."""
 
     image: Image
     address: int
@@ -57,8 +59,8 @@ class Found(NamedTuple):
 
 
 def locate(target: Target, engine: Engine) -> Iterator[Found]:
-    """The allocators in the process: SizeClassAllocator64 begins with the address and the size of
-    the range that has the space, and the records behind it."""
+    """Yield the allocators in the process. SizeClassAllocator64 begins with the address and the
+    size of its range, which contains the space and the records behind it."""
     memory = Memory(target)
     for image in images(target):
         for piece in image.pieces(target):
@@ -69,6 +71,7 @@ def locate(target: Target, engine: Engine) -> Iterator[Found]:
 
 
 def _at(memory: Memory, image: Image, address: int) -> Optional[Found]:
+    """Read the allocator whose variables are at `address`, or return None."""
     words = memory.words(address, SPACE_BEGIN + 1) or ()
     space = words and (words[SPACE_BEGIN] or words[0])
     if not space or space % PAGE or not words[0] <= space <= words[0] + words[1] - SPACE:
@@ -83,7 +86,7 @@ def _at(memory: Memory, image: Image, address: int) -> Optional[Found]:
 
 
 class _Fit(NamedTuple):
-    """The records of the classes read by a layout, and how many of classes with chunks fit it."""
+    """The records of the classes in one layout, and how many classes with chunks fit it."""
 
     layout: RegionInfo
     words: Sequence[int]
@@ -91,6 +94,7 @@ class _Fit(NamedTuple):
 
 
 def _fit(memory: Memory, space: int, layout: RegionInfo) -> _Fit:
+    """Count how many records of classes fit a layout."""
     words = memory.words(space + SPACE, CLASSES * layout.size // 8)
     if words is None:
         return _Fit(layout, (), 0)
@@ -99,23 +103,25 @@ def _fit(memory: Memory, space: int, layout: RegionInfo) -> _Fit:
 
 
 def _word(layout: RegionInfo, number: int) -> int:
-    """The first word of a class's record."""
+    """Return the index of the first word of a class's record."""
     return number * layout.size // 8
 
 
 def _record(words: Sequence[int], layout: RegionInfo, number: int) -> tuple[int, int, int]:
-    """mapped_free_array, allocated_user and mapped_user of a class."""
+    """Return mapped_free_array, allocated_user and mapped_user of a class."""
     at = _word(layout, number)
     return words[at + layout.free_array], words[at + layout.allocated], words[at + layout.mapped]
 
 
 def _good(number: int, free_array: int, carved: int, mapped: int) -> bool:
+    """Whether the record of a class is plausible."""
     if carved % class_size(number) or free_array % UNIT or mapped % UNIT:
         return False
     return carved <= mapped <= FREE_ARRAY and free_array <= REGION - FREE_ARRAY
 
 
 def _regions(fit: _Fit, space: int, problems: list[Problem]) -> Iterator[Region]:
+    """Yield the classes with chunks. Report damaged records."""
     for number in CHUNK_CLASSES:
         free_array, carved, mapped = _record(fit.words, fit.layout, number)
         if not (free_array or carved or mapped):
@@ -123,7 +129,7 @@ def _regions(fit: _Fit, space: int, problems: list[Problem]) -> Iterator[Region]
         start = space + number * REGION
         if not _good(number, free_array, carved, mapped):
             at = space + SPACE + number * fit.layout.size
-            what = f"AddressSanitizer's record of its {class_size(number)}-byte chunks at {at:#x} is damaged: they are not seen"
+            what = f"AddressSanitizer's record of its {class_size(number)}-byte chunks at {at:#x} is damaged: they are not read"
             problems.append(Problem(at, what, damaged=Range(at, at + fit.layout.size)))
             continue
         array = Range(start + FREE_ARRAY, start + FREE_ARRAY + free_array)
@@ -138,7 +144,7 @@ def _beside(fit: _Fit, regions: Sequence[Region]) -> bool:
 
 
 def _large_headers(memory: Memory, address: int, problems: list[Problem]) -> Range:
-    """The array of the large chunks' headers: its words in use."""
+    """Return the part in use of the array of the large chunks' headers."""
     words = memory.words(address, PRIMARY_WORDS + LARGE_WORDS) or ()
     for at in range(4, len(words) - LARGE_WORDS):
         chunks, base, count = (words[at + word] for word in (LARGE_CHUNKS, LARGE_BASE, LARGE_COUNT))
@@ -147,14 +153,14 @@ def _large_headers(memory: Memory, address: int, problems: list[Problem]) -> Ran
                 return Range(chunks, chunks + 8 * count)
             break
     problems.append(
-        Problem(address, f"AddressSanitizer's table of large chunks is not found behind {address:#x}: they are not seen", False)
+        Problem(address, f"AddressSanitizer's table of large chunks is not found behind {address:#x}: they are not read", False)
     )
     return Range(0, 0)
 
 
 def older(memory: Memory, regions: Sequence[Region]) -> bool:
-    """Whether the chunk headers are those of LLVM 11 and before: there the requested size is in the
-    second word, and most of the first word's upper half is set."""
+    """Whether the chunk headers are those of LLVM 11 and before. There the requested size is in the
+    second word, and most bits of the first word's upper half are set."""
     fit = misfit = 0
     for region in regions:
         for at in range(region.start, min(region.carved, region.start + SAMPLE * region.chunk), region.chunk):

@@ -1,5 +1,6 @@
-"""The stacks that allocated the blocks, and those that freed the ones in the quarantine: their
-numbers in the stack depot are in each chunk."""
+"""The stacks that allocated the blocks, and those that freed the blocks in the quarantine.
+
+Each chunk has their numbers in the stack depot."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ RUNTIME = ("libasan.so", "libclang_rt.asan")
 
 
 class _Stacks:
-    """Blocks, ascending, with the numbers of their stacks; the live ones' sizes."""
+    """Blocks, ascending, with the numbers of their stacks; and the sizes of live blocks."""
 
     def __init__(self) -> None:
         self.blocks = array("Q")
@@ -37,7 +38,8 @@ class _Stacks:
 def recordings(
     memory: Memory, engine: Engine, depot: Depot, regions: Sequence[Region], large: Sequence[Large], image: Image
 ) -> list[Recording]:
-    """Who allocated the blocks in use and in the quarantine, and who freed the latter."""
+    """Return the stacks that allocated the blocks in use and in the quarantine, and those that
+    freed the latter."""
     allocated, freed = _Stacks(), _Stacks()
     for read in _every(memory, engine, regions, large):
         known, used = read.states.translate(_KNOWN), read.states.translate(_USED)
@@ -56,6 +58,7 @@ def recordings(
 
 
 def _recording(engine: Engine, stacks: _Stacks, depot: Depot, name: str, own: str, freed: bool = False) -> Recording:
+    """Make a recording of blocks and their stacks."""
     numbers, _ = engine.sum_by_value(array("Q", stacks.stacks), array("Q"))
     values, sums = engine.sum_by_value(array("Q", stacks.live), stacks.sizes)
     _, counts = engine.sum_by_value(array("Q", stacks.live), array("Q"))
@@ -75,7 +78,7 @@ def _recording(engine: Engine, stacks: _Stacks, depot: Depot, name: str, own: st
 
 
 def _every(memory: Memory, engine: Engine, regions: Sequence[Region], large: Sequence[Large]) -> Iterator[Chunks]:
-    """The chunks in ascending order: of both sorts, those of mappings and those of classes."""
+    """Yield all chunks in ascending order: those in mappings and those of classes."""
     below = [one for one in large if regions and one.start < regions[0].start]
     yield from _large(memory, below)
     for region in regions:
@@ -84,6 +87,7 @@ def _every(memory: Memory, engine: Engine, regions: Sequence[Region], large: Seq
 
 
 def _large(memory: Memory, large: Sequence[Large]) -> Iterator[Chunks]:
+    """Yield the chunks of these mappings."""
     for one in large:
         read = large_chunk(memory, one)
         if read is not None:

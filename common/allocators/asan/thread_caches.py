@@ -1,5 +1,7 @@
-"""Threads' caches of free chunks: their 32-bit offsets in the region, pairs of which look like
-pointers. Source: sanitizer_common/sanitizer_allocator_local_cache.h of LLVM 12 to 19
+"""Threads' caches of free chunks. They contain 32-bit offsets, two of which may look like a
+pointer.
+
+Source: sanitizer_common/sanitizer_allocator_local_cache.h of LLVM 12 to 19
 (SizeClassAllocator64LocalCache): for each class {count 4, max_count 4, class_size 8, offsets}."""
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
-OFFSETS = 256  # of a class: twice kMaxNumCachedHint
+OFFSETS = 256  # offsets of a class: twice kMaxNumCachedHint
 CLASS = 16 + 4 * OFFSETS  # bytes of a class
 CLASS_SIZE = 8
-COUNT = CHUNK_CLASSES.stop + 1  # classes: one for what is no chunk at each end
+COUNT = CHUNK_CLASSES.stop + 1  # classes, with one at each end that has no chunks
 
 
 def caches(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
-    """The threads' caches in these ranges: by the classes' sizes, one after the other."""
+    """Yield the thread caches in these ranges. The sizes of the classes, in order, identify
+    them."""
     sizes = [class_size(number) for number in range(1, CHUNK_CLASSES.stop)]
     for start, end in ranges:
         for piece in nonzero_pieces(memory.target, start, end):

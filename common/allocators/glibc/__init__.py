@@ -1,6 +1,7 @@
-"""glibc's malloc (ptmalloc2), read without symbols and without relying on the host's libc.
+"""glibc's malloc (ptmalloc2), read without symbols and without the host's libc.
 
-Sources: malloc/malloc.c and arena.c of glibc 2.11 to 2.43; layout.py has the releases checked."""
+Sources: malloc/malloc.c and arena.c of glibc 2.11 to 2.43. layout.py names the releases that were
+checked."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ from findleaks.target.base import Range, Target
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Glibc]:
-    """See base.Finder. There are two if a static program loads a libc, or after dlmopen."""
+    """Find the glibc mallocs of a process (see base.Finder). There are two if a static program
+    loads a libc, or after dlmopen."""
     if any(is_musl(target, thread.thread_pointer) for thread in target.threads()[:1]):
-        # another libc: without the symbol main_arena, all memory would be searched in vain
+        # In a musl process there is no main_arena, and a search of all memory for one takes long.
         return []
     memory = Memory(target)
     found = []
@@ -39,12 +41,13 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
 
 
 def _unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Range]) -> list[Range]:
-    """Memory that neither the heaps found so far nor other allocators own."""
+    """Return memory that belongs neither to the heaps found so far nor to other allocators."""
     return unclaimed(target, [*(Range(span.start, span.end) for allocator in allocators for span in allocator.spans), *others])
 
 
 def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:
-    """Find mapped chunks, and divide them by mp_'s counts: a chunk does not show whose it is."""
+    """Find the mmapped chunks and distribute them over the instances by the counts in each mp_. A
+    chunk itself does not show its instance."""
     counts = [allocator.par("n_mmaps") for allocator in allocators]
     sizes = [allocator.par("mmapped_mem") for allocator in allocators]
     known = None not in counts and None not in sizes
@@ -57,7 +60,8 @@ def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Ra
 
 
 def _portion(chunks: list[Mapped], count: int, size: int) -> tuple[list[Mapped], list[Mapped]]:
-    """`count` adjacent chunks of `size` bytes in total, else the first `count`; and the others."""
+    """Divide `chunks` into `count` adjacent chunks of `size` bytes in total, and the others. If no
+    such chunks exist, take the first `count`."""
     ends = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     first = next((i for i, end in enumerate(ends[count:]) if end - ends[i] == size), 0)
     return chunks[first : first + count], [*chunks[:first], *chunks[first + count :]]

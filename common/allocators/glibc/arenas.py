@@ -1,31 +1,33 @@
-"""Arenas (struct malloc_state) and thread arenas' heaps (malloc/arena.c); all may be corrupt."""
+"""Reads arenas (struct malloc_state) and thread arenas' heaps (malloc/arena.c). All may be
+corrupt."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, HEAP_MAXES, NBINS, NONCONTIGUOUS, HeapInfoLayout, StateLayout
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 MAX_ARENAS = 1 << 16
-MAX_HEAPS = 1 << 20  # heaps of one arena: more would exceed the address space
+MAX_HEAPS = 1 << 20  # heaps of one arena; more would exceed the address space
 
 
 class HeapInfo(NamedTuple):
-    """A thread arena's heap, [start, end) (arena.c, new_heap and grow_heap)."""
+    """One heap [start, end) of a thread arena (arena.c, new_heap and grow_heap)."""
 
     start: int
     end: int
-    limit: int  # memory up to here was once used and may hold old content
-    reserve_end: int  # addresses up to here are reserved; mprotect has not opened them yet
+    limit: int  # memory up to this address was once in use and may have old content
+    reserve_end: int  # addresses up to this one are reserved; mprotect has not made them accessible
 
 
 @dataclass(eq=False, repr=False)
 class Arena:
-    """The fields of one malloc_state."""
+    """The fields of one malloc_state. `number` is 0 for the main arena; others are in ring
+    order."""
 
     number: int
     address: int
@@ -39,7 +41,7 @@ class Arena:
     attached: int
     system_mem: int
     max_system_mem: int
-    top_size: int = 0  # 0 when there is no valid top chunk
+    top_size: int = 0  # bytes; 0 if there is no valid top chunk
     heaps: list[HeapInfo] = field(default_factory=list)  # thread arenas only, oldest first
     heap_info: Optional[HeapInfoLayout] = None
 
@@ -49,7 +51,7 @@ class Arena:
 
     @property
     def end(self) -> int:
-        """The address after this malloc_state."""
+        """The address behind this malloc_state."""
         return self.address + self.layout.size
 
     @property
@@ -58,35 +60,40 @@ class Arena:
 
     @property
     def initialised(self) -> bool:
-        """Whether it ever got system memory; before, top is 0 or the head of the unsorted bin."""
+        """Whether the arena ever got memory from the system. Before, top is 0 or the unsorted bin's
+        address."""
         return self.top not in (0, self.bin_head(0))
 
     def bin_head(self, index: int) -> int:
-        """A bin as fd and bk refer to it: two words before its pair (malloc.c, bin_at)."""
+        """Return the address by which fd and bk refer to a bin: two words before its pair
+        (malloc.c, bin_at)."""
         return self.address + self.layout.bins + (2 * index - 2) * self.layout.word
 
 
 @dataclass(eq=False, repr=False)
 class Span:
-    """A contiguous run of an arena's memory, [start, end): chunks from `first` up to `stop`, where
-    top, a fencepost or nothing follows. The walk fills in the last three fields. `unsure`: headers
-    that call the chunk before free, but whose copy of its size differs."""
+    """A contiguous run [start, end) of an arena's memory. Chunks extend from `first` to `stop`,
+    where top, a fencepost or nothing follows.
+
+    The walk fills in the last four fields. `unsure` are headers that mark the chunk before them
+    free while its copy of the size differs."""
 
     arena: Arena
     start: int
     first: int
     stop: int
     end: int
-    system: int  # bytes that count in system_mem (a thread heap's stale tail does not)
+    system: int  # bytes that count in system_mem; the unused tail of a thread heap does not
     top_unknown: bool = False  # the last chunk before `stop` is the top
     metadata: list[Range] = field(default_factory=list)
-    foreign: list[Range] = field(default_factory=list)  # not the arena's, or corrupt: root memory
-    last_free: list[int] = field(default_factory=list)  # fenceposts behind a free chunk
+    # parts of others, or corrupt parts; they are root memory
+    foreign: list[Range] = field(default_factory=list)
+    last_free: list[int] = field(default_factory=list)  # fenceposts that follow a free chunk
     unsure: list[int] = field(default_factory=list)
 
 
 def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
-    """The malloc_state at `address` read by `layout`, not validated; None if incomplete."""
+    """Read the malloc_state at `address` by `layout`, without checks. None if it is unreadable."""
     words = memory.words(address, layout.size // layout.word)
     mutex, flags = memory.int32(address), memory.int32(address + layout.flags)
     if words is None or mutex is None or flags is None:
@@ -113,7 +120,8 @@ def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
 
 
 def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
-    """(empty, broken): bins that are empty, and others that do not link back to their head."""
+    """Count the bins that are empty, and those that do not link back to their head: (empty,
+    broken)."""
     word, empty, broken = memory.size, 0, 0
     for index in range(NBINS):
         head = arena.bin_head(index)
@@ -126,7 +134,8 @@ def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
 
 
 def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
-    """The layout of the heap_info right before the arena: ar_ptr is the arena, prev is 0."""
+    """Return the layout of the heap_info right before the arena, or None. Its ar_ptr is the arena
+    and its prev is 0."""
     for info in HEAP_INFOS:
         if info.word == memory.size:
             start = arena.address - info.size
@@ -135,12 +144,14 @@ def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
     return None
 
 
-MAX_GROWN = 128 << 20  # bytes by which an arena may grow at once: above DEFAULT_MMAP_THRESHOLD_MAX
+MAX_GROWN = 128 << 20  # bytes by which an arena may grow at once; above DEFAULT_MMAP_THRESHOLD_MAX
 
 
 def plausible(memory: Memory, arena: Arena) -> bool:
-    """Whether this may be an arena: sane counters; bins circular (a few may be bad) or all 0."""
-    # sysmalloc adds to system_mem first: for some instructions it may exceed its own maximum
+    """Whether this may be an arena: its counters agree, and its bins are circular or all 0. A few
+    bins may be damaged."""
+    # sysmalloc updates system_mem first, so for some instructions it may be larger than
+    # max_system_mem.
     page = memory.arch.page
     grown = arena.system_mem - arena.max_system_mem
     growing = grown <= MAX_GROWN and arena.system_mem % page == 0 and arena.max_system_mem % page == 0 and arena.max_system_mem > 0
@@ -153,7 +164,7 @@ def plausible(memory: Memory, arena: Arena) -> bool:
 
 
 def read_top(memory: Memory, arena: Arena) -> None:
-    """Fill in `top_size` where top is a chunk of a plausible size."""
+    """Fill in `top_size` if top is a chunk of a plausible size."""
     if not arena.initialised or (arena.top + 2 * memory.size) % arena.layout.align:
         return
     head = memory.word(arena.top + memory.size)
@@ -164,17 +175,18 @@ def read_top(memory: Memory, arena: Arena) -> None:
 
 
 def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena], str]:
-    """The arenas from `main` along `next`, and "" or why the ring does not close."""
+    """Return the arenas from `main` along `next`, and the reason if the ring does not close, or
+    ""."""
     arenas, seen, address = [main], {main.address}, main.next
     while address != main.address:
         if address in seen:
-            return arenas, f"the arenas' ring runs into {address:#x} again without coming back to main_arena at {main.address:#x}"
+            return arenas, f"the ring of arenas reaches {address:#x} again, but not main_arena at {main.address:#x}"
         arena = parse(memory, address, layout) if address % memory.size == 0 else None
         if arena is None:
-            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, where nothing can be read"
+            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which cannot be read"
         arena.heap_info = first_heap(memory, arena)
         if arena.heap_info is None or not plausible(memory, arena):
-            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, where no arena is"
+            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which is no arena"
         arena.number = len(arenas)
         arenas.append(arena)
         seen.add(address)
@@ -185,9 +197,11 @@ def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena],
 
 
 def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem]) -> None:
-    """Fill in a thread arena's `heaps`: from the one that holds top back along `prev` to the first.
-    A heap's reserve, and so the mask that leads from top to its heap, is stored nowhere: `hint` (4
-    huge pages, or 0) and then HEAP_MAXES are tried until the chain is complete."""
+    """Fill in a thread arena's `heaps`, from the one with top along `prev` to the first.
+
+    The size of a heap's reserved range is stored nowhere, but `top & -size` gives the heap with
+    top. So `hint` (4 huge pages, or 0) and then the sizes of HEAP_MAXES are tried until the chain
+    is complete."""
     info = arena.heap_info
     if info is None:
         return
@@ -200,17 +214,18 @@ def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem])
             return
     only = _heap(memory, arena, first, HEAP_MAXES[0] if first % HEAP_MAXES[0] == 0 else first & -first)
     if only is None:
-        problems.append(Problem(first, f"heap of {arena.name} at {first:#x}: heap_info is corrupt; nothing of it is used"))
+        problems.append(Problem(first, f"heap of {arena.name} at {first:#x}: heap_info is corrupt; none of its blocks are read"))
         return
     arena.heaps = [only]
     if not only.start <= arena.top < only.end:
         arena.top_size = 0
-        what = f"top of {arena.name} is {arena.top:#x}, which is in none of its heaps: only its first heap, at {first:#x}, is used"
+        what = f"top of {arena.name} is {arena.top:#x}, which is in none of its heaps: only its first heap, at {first:#x}, is read"
         problems.append(Problem(arena.address, what))
 
 
 def _chain(memory: Memory, arena: Arena, first: int, heap: int, reserve: int) -> list[HeapInfo]:
-    """The heaps from `heap` back to `first`, oldest first; [] unless the whole chain is sound."""
+    """Return the heaps from `heap` back to `first`, oldest first, or [] if one of them is not
+    sound."""
     chain: list[HeapInfo] = []
     seen: set[int] = set()
     while heap not in seen and len(chain) < MAX_HEAPS:
@@ -230,7 +245,8 @@ def _chain(memory: Memory, arena: Arena, first: int, heap: int, reserve: int) ->
 
 
 def _heap(memory: Memory, arena: Arena, start: int, reserve: int) -> Optional[HeapInfo]:
-    """The heap_info at `start`, if it belongs to this arena and its sizes are consistent."""
+    """Return the heap whose heap_info is at `start`, if it belongs to this arena and its sizes
+    agree."""
     words = memory.words(start, 4)
     if words is None or words[0] != arena.address:
         return None

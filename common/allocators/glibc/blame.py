@@ -1,16 +1,22 @@
-"""Determines which size word was overwritten where a walk over chunks met an invalid header.
+"""Determines which size word was overwritten if a walk over chunks meets an invalid header.
 
-Either that header was, or the size of the chunk before it, which then led into a block. The size
-that leads to the header is right unless something contradicts it: a chain of chunks that passes the
-place by, a free chunk's copy of its size, flags that no chunk of the arena has, or too little space
-for a block. Content alone decides nothing: 0x31, a common size word, is the digit 1, and text may
-reach up to a header. Where text ends in the first byte of the preceding size, which nothing
-contradicts, a pointer to the block behind shows that a block begins there. (malloc/malloc.c of
-glibc 2.26 to 2.43, struct malloc_chunk)"""
+There are two candidates: the size word of that header, and the size word of the chunk before it,
+which may have led the walk into the middle of a block. The size word of the chunk before counts as
+right unless one of these contradicts it:
+
+- a chain of sound chunks starts inside the chunk and passes the invalid header
+- a free chunk's copy of its size gives another size
+- it has flags that no chunk of this arena has
+- it leaves too little space for a block before the next sound chunk
+
+The content of a word alone proves nothing. The word 0x31 is a common size word, and also the text
+"1", and text may fill a block up to the next header. If text may end in the first byte of the size
+word before, a pointer to the block behind it shows that a block really starts there.
+(malloc/malloc.c of glibc 2.26 to 2.43, struct malloc_chunk)"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.glibc.arenas import Span
 from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE, fencepost
@@ -18,23 +24,25 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
 
-HOPS = 24  # consecutive sound chunks required where a walk resumes without a known start
+HOPS = 24  # consecutive sound chunks that prove a position where the true start is unknown
 SEARCH_BYTES = 1 << 18  # bytes behind a header that are searched for the true end of its chunk
-MAX_JUDGED = 64  # headers judged in one instance; if more are invalid, the rest is not judged
-MAX_SEARCHED = 4  # headers, of those judged, for which all memory is searched
+MAX_JUDGED = 64  # invalid headers of one instance that are examined; further ones are not
+MAX_SEARCHED = 4  # of these, headers for which all memory is searched for a pointer
 
 
 class Verdict(NamedTuple):
     """The chunk whose size word was overwritten."""
 
     chunk: int
-    expected: Optional[int]  # its size word before that, if what lies behind it shows it
+    # the size word before it was overwritten, if the memory behind it shows that
+    expected: Optional[int]
     what: str  # a phrase for the user
 
 
 class Judge:
-    """Judges the headers at which the walks of one instance stop."""
+    """Examines the headers at which the walks of one instance stop."""
 
     def __init__(self, memory: Memory, engine: Engine) -> None:
         self.memory = memory
@@ -43,7 +51,9 @@ class Judge:
         self._searches_left = MAX_SEARCHED
 
     def judge(self, span: Span, before: int, chunk: int, end: int) -> Verdict:
-        """The size of `before` (or 0) leads to `chunk`, an invalid header; `end` is sound again."""
+        """Return which size word is wrong. `chunk` is the invalid header, `before` the chunk whose
+        size leads to it (0 if there is none), and `end` the address at which chunks are sound
+        again."""
         self._judgements_left -= 1
         if self._judgements_left < 0:
             return self._own(chunk, None)
@@ -65,23 +75,24 @@ class Judge:
         return self._own(chunk, self._size_word(span, chunk, end))
 
     def _own(self, chunk: int, expected: Optional[int]) -> Verdict:
-        return self._verdict(chunk, "which no block there can have", expected)
+        return self._verdict(chunk, "which is impossible there", expected)
 
     def _earlier(self, before: int, chunk: int, expected: Optional[int]) -> Verdict:
         return self._verdict(before, f"which leads to {chunk:#x}, where no block begins", expected)
 
     def _verdict(self, chunk: int, why: str, expected: Optional[int]) -> Verdict:
-        was = f"; what follows it shows that it was {expected:#x}" if expected is not None else ""
+        was = f"; the memory behind it shows that it was {expected:#x}" if expected is not None else ""
         return Verdict(chunk, expected, f"{self._word(chunk)}, {why}{was}")
 
     def _either(self, before: int, head: int, chunk: int) -> Verdict:
-        what = f"{self._word(chunk)}, which no block there can have; or no block begins there, and that of the block at "
+        what = f"{self._word(chunk)}, which is impossible there; or no block begins there, and that of the block at "
         what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was overwritten: "
-        what += "which of the two cannot be determined"
+        what += "which of the two was overwritten cannot be determined"
         return Verdict(chunk, None, what)
 
     def _word(self, chunk: int) -> str:
-        """ "the size word of the block at 0x… is 0x3131313131313131 ("11111111")" """
+        """Describe a size word: 'the size word of the block at 0x… is 0x31313131 ("1111")', with
+        its text."""
         memory = self.memory
         head = memory.word(chunk + memory.size) or 0
         raw = head.to_bytes(memory.size, memory.arch.byteorder)
@@ -89,7 +100,8 @@ class Judge:
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
     def _passed_by(self, span: Span, before: int, chunk: int) -> Optional[int]:
-        """The size word of `before` if it is too large: chunks begin inside it and skip `chunk`."""
+        """Return the true size word of `before` if it is too large: chunks begin inside it and skip
+        `chunk`."""
         memory, word = self.memory, self.memory.size
         for real in range(before + 4 * word, min(chunk, before + SEARCH_BYTES), 2 * word):
             head = memory.word(real + word) or 0
@@ -99,7 +111,8 @@ class Judge:
         return None
 
     def _free_size(self, span: Span, chunk: int, start: int) -> Optional[int]:
-        """The size word of `chunk` if it is free: its size is repeated at `start` or behind."""
+        """Return the size word of `chunk` if it is free: its size is repeated at `start` or behind
+        it."""
         memory, word = self.memory, self.memory.size
         for base, words in memory.scan(start, min(chunk + SEARCH_BYTES, span.stop + 2 * word)):
             for index in range(-((base - chunk) // word) % 2, len(words) - 1, 2):
@@ -110,20 +123,23 @@ class Judge:
         return None
 
     def _nearest(self, span: Span, chunk: int, end: int) -> int:
-        """The first place where chunks are sound again, if the one before is in use; 0: unknown."""
+        """Return the first address at which chunks are sound again, if the chunk before it is in
+        use; 0 if unknown."""
         after = self.memory.word(end + self.memory.size)
         if after is None or not after & PREV_INUSE or end == span.end:
             return 0
         return sound_from(self.memory, chunk + 2 * self.memory.size, span) or end
 
     def _size_word(self, span: Span, chunk: int, end: int) -> Optional[int]:
-        """The original size word, from the copy behind it or from where chunks are sound again."""
+        """Return the original size word of `chunk`, from the copy of its size or from the next
+        sound chunk."""
         free = self._free_size(span, chunk, chunk + 4 * self.memory.size)
         nearest = 0 if free is not None else self._nearest(span, chunk, end)
         return nearest - chunk | PREV_INUSE | _arena_flag(span) if nearest - chunk >= 4 * self.memory.size else free
 
     def _behind_free(self, span: Span, chunk: int) -> bool:
-        """Whether the header calls the chunk before free, and the copy of its size agrees."""
+        """Whether the header says that the chunk before it is free, and the copy of that size
+        agrees."""
         memory, word = self.memory, self.memory.size
         size = memory.word(chunk) or 0
         if not 4 * word <= size <= chunk - span.first:
@@ -131,7 +147,12 @@ class Judge:
         return (memory.word(chunk - size + word) or 0) & ~FLAG_BITS == size
 
     def _text_into(self, before: int, head: int, size: int) -> bool:
-        """Whether text, or its NUL, is in the lowest bytes of `head`, and the rest fits `size`."""
+        """Whether text or its terminating 0 overwrote the lowest bytes of `head`, while the other
+        bytes fit `size`.
+
+        Example on x86-64: the text "…AAAA" ends one byte too far, so the size word 0x531 became
+        0x541. The last 4 bytes before the size word and its first byte are text, and 0x541 >> 8 ==
+        0x530 >> 8."""
         memory, word = self.memory, self.memory.size
         words = memory.words(before, 2)
         if words is None or memory.arch.byteorder != "little":
@@ -159,7 +180,7 @@ class Judge:
 
 
 def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
-    """Whether the chunk has a header that is valid in this span."""
+    """Whether the chunk's header is valid in this span."""
     head = memory.word(chunk + memory.size)
     if head is None or (chunk + 2 * memory.size) % span.arena.layout.align:
         return False
@@ -168,8 +189,9 @@ def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
 
 
 def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
-    """Where HOPS consecutive chunks are sound and agree with their neighbours, or a chain reaches
-    top: the first place behind corruption, or behind memory that another caller got from sbrk."""
+    """Return the first address from `start` on at which HOPS consecutive chunks are sound, or a
+    shorter chain reaches the top. Chunks resume there after corruption, or after memory that
+    another caller of sbrk got."""
     word, align = memory.size, span.arena.layout.align
     flags = FLAG_BITS & ~_arena_flag(span)
     for base, words in memory.scan(start, span.stop + 2 * word):
@@ -182,7 +204,8 @@ def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
 
 
 def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
-    """Whether HOPS consecutive chunks are sound, counted from `avoid` on, at which none may be."""
+    """Whether HOPS consecutive chunks from `chunk` on are sound. With `avoid`, only chunks behind
+    that address count, and no chunk may start at it."""
     word = memory.size
     others = FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
     hops = 0
@@ -204,5 +227,5 @@ def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
 
 
 def _arena_flag(span: Span) -> int:
-    """The flag that chunks in use of this arena have in addition to PREV_INUSE."""
+    """Return the flag that chunks in use of this arena have in addition to PREV_INUSE."""
     return NON_MAIN_ARENA if span.arena.number else 0

@@ -1,13 +1,13 @@
 """Statistics of glibc's malloc by chunk size, arena and thread, and its own counters.
 
-The counters are those that mallinfo2 and malloc_info print (malloc/malloc.c of 2.31 to 2.43:
-int_mallinfo, __malloc_info, csize2tidx)."""
+Sources: malloc/malloc.c of 2.31 to 2.43 (int_mallinfo, __malloc_info, csize2tidx). The counters are
+those that mallinfo2 and malloc_info print."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from findleaks.allocators import base
 from findleaks.allocators.base import Cache, Problem, ThreadCache
@@ -17,35 +17,40 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.allocators.mappings import MMAPPED
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Arena
 
-SHORT = 1024  # chunks of a bin that Python follows; the engine, for more, needs the whole heap
+# chunks of a bin that are followed in Python; the engine reads the whole heap and is faster above
+SHORT = 1024
 
 
 class Classes(NamedTuple):
-    """Size classes: one for each size of a thread cache's list (up to 1,032 usable bytes on
-    x86-64), then a band for each power of two, named after its least and greatest usable size."""
+    """Size classes. Each size of a thread cache's list is one class (up to 1,032 usable bytes on
+    x86-64). Larger sizes form one class for each power of two, named "1033-2047", "2048-4095" …"""
 
     word: int
     align: int
 
     @property
     def small(self) -> int:
-        """The largest usable size with a class of its own: malloc.c, MAX_TCACHE_SIZE."""
+        """The largest usable size that is a class of its own (malloc.c, MAX_TCACHE_SIZE)."""
         return self.listed(SMALL_TCACHE_BINS - 1)
 
     def listed(self, index: int) -> int:
-        """Usable bytes of the blocks in a thread cache's list (malloc.c, tidx2usize)."""
+        """Return the usable size of the blocks in list `index` of a thread cache (malloc.c,
+        tidx2usize)."""
         return 4 * self.word + index * self.align - self.word
 
     def chunk(self, usable: int) -> int:
-        """Usable bytes and a word; two words if free, since the last is the next chunk's."""
+        """Return the size of a chunk with this usable size: one word more, or two words if it is
+        free. The last word of a free chunk is the next chunk's prev_size."""
         return usable + self.word if (usable + self.word) % self.align == 0 else usable + 2 * self.word
 
     def name(self, usable: int) -> tuple[str, int]:
-        """(name, size) of a block's class, by its usable bytes while in use; a band's size is 0."""
+        """Return (name, size) of the class of a block with this usable size. The size of a range is
+        0."""
         if usable <= self.small:
             return str(usable), usable
         low = 1 << usable.bit_length() - 1
@@ -53,7 +58,7 @@ class Classes(NamedTuple):
 
 
 def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
-    """The size classes of each arena, ascending; then the chunks that were mapped one by one."""
+    """Return the size classes of each arena, ascending, then the class of mmapped chunks."""
     classes = Classes(glibc.memory.size, glibc.granule)
     rows: dict[str, list[Cache]] = {arena.name: [] for arena in glibc.instance.arenas}
     for row in base.tally(glibc.name, glibc.heaps(), blocks):
@@ -69,7 +74,8 @@ def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
 
 
 def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Iterator[Cache]:
-    """One arena's classes; `sizes`: a row for each usable size, a word less for free chunks."""
+    """Yield the classes of one arena. `sizes` has a row for each usable size, a word less for free
+    chunks."""
     groups: dict[tuple[str, int], list[int]] = {}
     for row in sizes:
         chunk = classes.chunk(row.size)
@@ -81,7 +87,8 @@ def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Itera
 
 
 def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
-    """The arenas by ring, then chunks mapped one by one; `own`: what malloc_info prints of each."""
+    """Return the arenas in the order of their ring, then the mmapped chunks. `own` has the figures
+    that malloc_info prints for the arena."""
     made = []
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, listed):
         sums = (held.in_use.bytes, held.cached.bytes, held.free.bytes)
@@ -95,7 +102,8 @@ def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[bas
 
 
 def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
-    """Each thread's lists by size; those of large chunks (2.42) hold several, counted in bands."""
+    """Return each thread's lists by size. Lists of large chunks (2.42) have several sizes, which
+    are counted in the classes of ranges."""
     classes = Classes(glibc.memory.size, glibc.granule)
     made = []
     for cache, index, entries in glibc.kept:
@@ -115,7 +123,8 @@ def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
 
 
 def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
-    """What mallinfo2 returns (its usmblks is always 0), and the sums that malloc_info ends with."""
+    """Return the figures of mallinfo2 (its usmblks is always 0), and the sums that malloc_info
+    prints."""
     arenas = glibc.instance.arenas
     system = sum(arena.system_mem for arena in arenas)
     fast, fast_bytes = sum(one.fast for one in listed), sum(one.fast_bytes for one in listed)
@@ -139,28 +148,30 @@ def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
 
 
 class Bin(NamedTuple):
-    """A fastbin or bin that is not empty, as malloc_info prints it."""
+    """A fastbin or bin that is not empty, as malloc_info prints it. Sizes are in bytes."""
 
-    sort: str  # name of its element
-    least: int  # bins: with flag bits (chunksize_nomask); fastbins: what is rounded up to `most`
+    sort: str  # name of its XML element
+    # in bins with flag bits (chunksize_nomask); in fastbins the smallest size rounded up to `most`
+    least: int
     most: int
     total: int
     chunks: int
 
 
 class Free(NamedTuple):
-    """What an arena's fastbins, bins and top hold according to its lists."""
+    """The contents of an arena's fastbins, bins and top, according to its lists."""
 
     bins: list[Bin]
     fast: int
     fast_bytes: int
     rest: int
-    rest_bytes: int  # malloc_info's figure: with the flag bits of every size word
-    free_bytes: int  # mallinfo's: without
+    rest_bytes: int  # as malloc_info counts: with the flag bits of each size word
+    free_bytes: int  # as mallinfo counts: without flag bits
     top: int
 
     def own(self, arena: Arena) -> dict[str, int]:
-        """Figures under malloc_info's names; no fastbins where the release has none (2.43)."""
+        """Return the figures under malloc_info's names, without fastbins if the release has none
+        (2.43)."""
         total, reached = _aspace(arena)
         made = {}
         for one in self.bins:
@@ -177,30 +188,32 @@ class Free(NamedTuple):
 
 
 def _aspace(arena: Arena) -> tuple[int, int]:
-    """Bytes of its heaps, and bytes up to where they were once writable: __malloc_info."""
+    """Return the bytes of an arena's heaps, and the bytes that were ever writable
+    (__malloc_info)."""
     if not arena.number:
         return arena.system_mem, arena.system_mem
     return sum(heap.end - heap.start for heap in arena.heaps), sum(heap.limit - heap.start for heap in arena.heaps)
 
 
 def follow_lists(glibc: GlibcView) -> list[Free]:
-    """What every arena's lists hold. Reports where a count of chunks differs from the walk's."""
+    """Read the contents of every arena's lists. Report arenas whose lists and heaps have different
+    numbers of free chunks."""
     found = [_free(glibc, arena) for arena in glibc.instance.arenas]
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, found):
         listed = kept.fast + kept.rest - 1
         if held.reconciled and listed != held.free.blocks:
             what = f"{arena.name}: its lists hold {listed:,} free blocks, its heaps {held.free.blocks:,}"
-            inside = "; a thread was inside malloc with it" if arena.held else ""
+            inside = "; a thread in malloc was changing it" if arena.held else ""
             glibc.problems.append(Problem(arena.address, what + inside, False))
     return found
 
 
 def _free(glibc: GlibcView, arena: Arena) -> Free:
-    """As int_mallinfo and __malloc_info count: top is the one chunk in `rest` that is in no bin."""
+    """Count as int_mallinfo and __malloc_info do: `rest` includes top, which is in no bin."""
     memory = glibc.memory
     top = (memory.word(arena.top + memory.size) or 0) & ~FLAG_BITS
     fast = []
-    # the walk reported what is wrong with them
+    # The walk has already reported damaged fastbins.
     for number, chunks, _ in free_lists.fastbins(glibc, arena):
         size = (memory.word(arena.fastbins[number] + memory.size) or 0) & ~FLAG_BITS
         fast.append(Bin("size", size - glibc.granule + 1, size, len(chunks) * size, len(chunks)))
@@ -217,7 +230,7 @@ def _free(glibc: GlibcView, arena: Arena) -> Free:
 
 
 def _sizes(glibc: GlibcView, arena: Arena, index: int) -> Sequence[int]:
-    """Size words of the chunks in a bin, along `fd`."""
+    """Return the size words of the chunks in a bin, along `fd`."""
     word, head, chunk = glibc.memory.size, arena.bin_head(index), arena.bins[2 * index]
     sizes: list[int] = []
     while chunk != head:
@@ -232,10 +245,10 @@ def _sizes(glibc: GlibcView, arena: Arena, index: int) -> Sequence[int]:
 
 
 def _many_sizes(glibc: GlibcView, head: int) -> Sequence[int]:
-    """`_sizes` in bulk, for a list that is long or circular."""
+    """Return the same as `_sizes`, in bulk, for a list that is long or circular."""
     word, engine, pieces = glibc.memory.size, glibc.engine, glibc.chunk_pieces
     nodes, _ = engine.follow(pieces, glibc.memory.word(head + 2 * word) or 0, 2 * word, False, free_lists.LONGEST)
-    if nodes and nodes[-1] == head:  # it may lie between the pieces of memory, or in one
+    if nodes and nodes[-1] == head:  # the bin's head may lie in one of the pieces
         nodes.pop()
     records, _ = engine.gather(pieces, free_lists.added(nodes, word), word)
     return glibc.memory.arch.unpack(bytes(records))

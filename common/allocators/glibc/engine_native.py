@@ -1,4 +1,4 @@
-"""glibc's chunks in the C engine (common/native/glibc_chunks.c); see engine.py."""
+"""The C engine's functions for glibc's chunks (common/native/glibc_chunks.c); see engine.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""glibc's chunks in Python: in tests the reference for glibc_chunks.c; see engine.py."""
+"""The Python reference engine's functions for glibc's chunks; see engine.py.
+
+Tests compare them with common/native/glibc_chunks.c."""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
         blocks.pending = False
         return ChunkWalk(chunk, False, terms.chunk_problem(code, chunk, size, end))
     base = first - word
-    limit = base + (len(words) << shift)  # the size words of chunks below it are in this piece
+    # chunks below this address have their size word in this piece
+    limit = base + (len(words) << shift)
     starts: list[int] = []
     sizes: list[int] = []
     states = bytearray()
@@ -40,13 +43,14 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
             size = head & flags
             if size < least or size & align or size > end - chunk or (chunk + 2 * word) & granule_mask:
                 code = _size_problem(size, word, end - chunk)
-                # an invalid header says nothing about the block before it, which stays in use
+                # An invalid header is no evidence about the block before it, which stays in use.
                 pending = False
                 break
         if pending and not head & PREV_INUSE:
             index = ((chunk - base) >> shift) - 1
             if index >= 0 and words[index] != (sizes[-1] if sizes else blocks.sizes[-1]) + word:
-                # in use, or free with its end overwritten: headers alone cannot decide
+                # The chunk is in use, or it is free and its end was overwritten. Headers alone
+                # cannot decide.
                 code, pending = terms.DIFFERS, False
                 break
             if states:
@@ -74,7 +78,8 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
 
 
 def _start_problem(blocks: PureBlocks, chunk: int, end: int, first: int) -> int:
-    """Why no walk can begin at `chunk`, or OK; `first`: address of the first word at hand."""
+    """Return why no walk can begin at `chunk`, or OK. `first` is the address of the piece's first
+    word."""
     word = blocks.arch.word
     if chunk > end or end + 2 * word > blocks.arch.mask or (chunk + 2 * word) % blocks.granule or chunk % word:
         return terms.MISPLACED
@@ -84,7 +89,8 @@ def _start_problem(blocks: PureBlocks, chunk: int, end: int, first: int) -> int:
 
 
 def _size_problem(size: int, word: int, space: int) -> int:
-    """What is wrong with a chunk of an impossible size, or place, `space` bytes before the end."""
+    """Return what is wrong with a chunk `space` bytes before the end whose size or address is
+    invalid."""
     if size < 4 * word:
         return terms.SMALL
     if size % (2 * word):

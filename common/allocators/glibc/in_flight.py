@@ -1,8 +1,8 @@
-"""The blocks that a thread inside malloc or free refers to, and the structures it is changing.
+"""The blocks that a thread inside malloc or free refers to, and the structures that it is changing.
 
-malloc.c refers to chunks by their header (mem2chunk), two words before the block.
-malloc_consolidate (2.17 to 2.42) first detaches a whole fastbin: then only a local variable holds
-the first chunk, and each chunk links to the next."""
+malloc.c refers to a chunk by its header (mem2chunk), two words before the block. malloc_consolidate
+(2.17 to 2.42) first detaches a whole fastbin. After that, only a local variable points to the first
+chunk, and each chunk links to the next."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
 
-MANGLED_BY = 12  # PROTECT_PTR: a link is stored XORed with its own address >> 12
+MANGLED_BY = 12  # PROTECT_PTR stores a link XORed with its own address >> 12
 
 
 def blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """See Allocator: blocks whose headers these words point to, and blocks linked from them."""
+    """Yield the blocks whose headers these words point to, and the blocks linked from them (see
+    Allocator)."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
     todo = [word for one in words for word in (one, (one + header) & mask) if _starts(blocks, word)]
@@ -44,8 +45,10 @@ def _starts(blocks: Blocks, address: int) -> bool:
 
 
 def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-    """See Allocator. A problem with an arena as a whole is about its structure and top; with a
-    thread cache, about it; with the count of mapped chunks, about any page where one may begin."""
+    """Whether a word points to the memory that the problem is about (see Allocator).
+
+    A problem of a whole arena is about its structure and top. A problem of a thread cache is about
+    the cache. A problem of the number of mmapped chunks is about any page where one may begin."""
     if any_within(words, _about(heap, problem, blocks)):
         return True
     if not heap.instance.par or problem.address != heap.instance.par:
@@ -56,6 +59,7 @@ def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Bl
 
 
 def _about(heap: GlibcView, problem: Problem, blocks: Blocks) -> Iterator[Range]:
+    """Yield the ranges that the problem is about, except for mmapped chunks."""
     header = 2 * heap.memory.size
     yield from around(problem, blocks, header)
     for arena in heap.instance.arenas:

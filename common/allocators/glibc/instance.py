@@ -14,7 +14,7 @@ from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.arenas import Span, find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
 from findleaks.allocators.glibc.caches import Free
-from findleaks.allocators.glibc.layout import Layout
+from findleaks.allocators.glibc.layout import GlibcLayout
 from findleaks.allocators.glibc.locate import Instance
 from findleaks.allocators.glibc.mmapped import agrees
 from findleaks.allocators.glibc.reconcile import Balance, balance, check
@@ -23,6 +23,7 @@ from findleaks.allocators.mappings import Mapped, adjacent, mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
+from findleaks.formatting import counted
 from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
 
 class Glibc(Allocator):
-    """See allocators.base.Allocator. Arenas come first; mmapped runs (`claim_main`) and mapped
-    chunks (`claim_mapped`) once all instances, and so unowned memory, are known."""
+    """One glibc malloc; see Allocator.
+
+    The constructor finds the spans of thread arenas. `claim_main` and `claim_mapped` find the main
+    arena's spans and the mmapped chunks, once all instances and so the unowned memory are known."""
 
     name = "glibc"
     usual_file = "libc.so"
@@ -52,19 +55,23 @@ class Glibc(Allocator):
         self.problems: list[Problem] = []
         self.mapped: list[Mapped] = []
         self.checked: dict[str, int] = {}
-        self.unclaimed: list[Range] = []  # no instance's when mapped chunks were searched
+        self.unclaimed: list[Range] = []  # memory of no instance when mmapped chunks were searched
         self.tcaches = tcache.Caches([], [])
         self.mangled: Optional[bool] = None
         self.judge = Judge(self.memory, engine)
-        self._misfits: list[tuple[Problem, int]] = []  # int: the list's first block, of wrong size
-        self.balances: list[Balance] = []  # one for each arena, once sealed
-        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []  # (cache, list, entries)
+        # with the first block of the list, whose size is wrong
+        self._misfits: list[tuple[Problem, int]] = []
+        self.balances: list[Balance] = []  # one for each arena, filled by `mark_blocks`
+        # (cache, number of the list, blocks)
+        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []
         self._heaps: list[Heap] = []
-        self._walked: dict[int, Blocks] = {}  # by a span's start: the blocks it was walked into
+        # by a span's start: the index into which it was walked
+        self._walked: dict[int, Blocks] = {}
         self.spans: list[Span] = []
         if instance.ring_problem:
-            self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of further arenas are not seen"))
-        # what a heap reserves where glibc.malloc.hugetlb names huge pages (arena.c, heap_max_size)
+            self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of other arenas are not read"))
+        # The address space that a heap reserves if glibc.malloc.hugetlb enables huge pages
+        # (arena.c, heap_max_size).
         huge_reserve = 4 * (self.par("hp_pagesize") or 0)
         for arena in instance.arenas:
             read_top(self.memory, arena)
@@ -74,7 +81,8 @@ class Glibc(Allocator):
         self._index()
 
     def par(self, name: str) -> Optional[int]:
-        """A field of mp_ by ParLayout.offset; None when mp_ was not found or lacks the field."""
+        """Read a field of mp_ (see ParLayout.offset); None if mp_ is unknown or does not have the
+        field."""
         layout = self.instance.par_layout
         offset = layout.offset(name) if layout is not None else -1
         if offset < 0:
@@ -83,13 +91,15 @@ class Glibc(Allocator):
         return read(self.instance.par + offset)
 
     def claim_main(self, free: Sequence[Range]) -> None:
-        """Find the main arena's runs; `free`: anonymous memory that no instance has claimed yet."""
+        """Find the main arena's spans in `free`, anonymous memory that no instance has claimed
+        yet."""
         base = self.par("sbrk_base") or 0
         self.spans += spans.main_spans(self.memory, self.engine, self.instance.main, base, free, self.problems)
         self._index()
 
     def claim_mapped(self, mapped: Sequence[Mapped]) -> None:
-        """Take these as this instance's mapped chunks, and compare them with mp_'s counts."""
+        """Take `mapped` as this instance's mmapped chunks, and compare them with the counts in
+        mp_."""
         self.mapped = list(mapped)
         count, size = self.par("n_mmaps"), self.par("mmapped_mem")
         found = sum(m.end - m.start for m in self.mapped)
@@ -98,9 +108,10 @@ class Glibc(Allocator):
             if self.mapped:
                 self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked", False))
         elif len(self.mapped) != count or not agrees(self.mapped, size, self.memory.size):
-            # More than counted: look-alikes. Fewer: an overwritten header, or missing memory.
+            # If more were found than counted, other memory looks like a chunk. If fewer, a header
+            # was overwritten or memory is missing.
             lost = len(self.mapped) < count and not (self.target.unread or self.target.truncated)
-            what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; found were {len(self.mapped):,}, {found:,} bytes"
+            what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; {len(self.mapped):,} were found, {found:,} bytes"
             self.problems.append(Problem(address, what, lost))
 
     def find_caches(self) -> None:
@@ -115,8 +126,9 @@ class Glibc(Allocator):
                 self._misfits += [(problem, misfit)] if misfit else []
         blind = bool(self.spans) and not self.target.threads()
         if self._cached() and (blind or self.tcaches.unread):
-            whose = "no thread is known" if blind else f"those of {len(self.tcaches.unread)} of the threads"
-            what = f"thread caches not looked up: {whose}; freed blocks in them count as in use"
+            unread = counted(len(self.tcaches.unread), "thread")
+            why = "no thread is known, so no thread cache was found" if blind else f"the caches of {unread} were not found"
+            what = f"{why}: freed blocks in them count as in use"
             self.problems.append(Problem(self.instance.main.address, what, False))
         lists = [(head, 0, length) for cache in self.tcaches.caches for _, head, length in cache.lists if self.owns(head)]
         lists += [(head, 2 * word, -1) for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
@@ -132,7 +144,7 @@ class Glibc(Allocator):
         text = version.from_text(self.target, self.instance.region) or version.from_name(self.instance.region)
         if text:
             return text
-        layouts: list[Optional[Layout]] = [self.instance.layout, self.instance.par_layout]
+        layouts: list[Optional[GlibcLayout]] = [self.instance.layout, self.instance.par_layout]
         layouts += [cache.layout for cache in self.tcaches.caches[:1]]
         layouts += [arena.heap_info for arena in self.instance.arenas[1:2]]
         return version.from_layouts([layout for layout in layouts if layout], self.mangled)
@@ -152,7 +164,7 @@ class Glibc(Allocator):
         walk(self, blocks, span)
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator. Totals as walked (to compare), and after cached blocks are marked."""
+        """Mark blocks as cached, free or metadata, and compare totals (see Allocator)."""
         for span in self.spans:
             for index in {id(one): one for one in (blocks, self.walked_blocks(span, blocks))}.values():
                 for fence in span.last_free:
@@ -168,7 +180,8 @@ class Glibc(Allocator):
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
         damaged = {problem.damaged.start for problem in self.problems if problem.damaged}
-        # A size word that was reported explains a wrong size in a list, and its arena's wrong sum.
+        # A damaged size word that was reported explains a list with a wrong size, and a wrong sum
+        # of its arena. These are not reported again.
         explained = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
         self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
@@ -180,11 +193,13 @@ class Glibc(Allocator):
             held.count(blocks, parts.get(held.arena.name, []))
 
     def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
-        """A span's blocks: an index of its own where they contain heaps of other allocators."""
+        """Return the index with a span's blocks: a separate one if they contain heaps of other
+        allocators."""
         return self._walked.get(span.start, blocks)
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
-        """Mark cached and free blocks and caches. (address, what) of entries that are no block."""
+        """Mark cached and free blocks, and thread caches. Return (address, what) of entries that
+        are not a block."""
         cached: array[int] = array("Q")
         for cache in self.tcaches.caches:
             for index, head, length in cache.lists:
@@ -211,7 +226,8 @@ class Glibc(Allocator):
         return unknown
 
     def _mark_free_before(self, blocks: Blocks, chunk: int) -> None:
-        """Mark the block before `chunk` free: a fencepost or an unknown top showed it later."""
+        """Mark the block before `chunk` free: a fencepost or an unknown top showed its state after
+        the walk."""
         index = blocks.at_or_after(chunk + 2 * self.memory.size) - 1
         if index >= 0 and blocks.state(index) == State.IN_USE and blocks.address(index) + blocks.size(index) == chunk + self.memory.size:
             blocks.set_state([blocks.address(index)], State.FREE)
@@ -225,12 +241,12 @@ class Glibc(Allocator):
         return sorted(ranges)
 
     def reserved(self) -> list[Range]:
-        """See Allocator: the unopened ends of thread arenas' heaps."""
+        """Return the ends of thread arenas' heaps that are not yet accessible (see Allocator)."""
         heaps = (heap for arena in self.instance.arenas for heap in arena.heaps)
         return [Range(heap.limit, heap.reserve_end) for heap in heaps if heap.limit < heap.reserve_end]
 
     def summary(self) -> dict[str, object]:
-        """See Allocator: arenas with their balance, mapped chunks, thread caches."""
+        """Return arenas with their balance, mmapped chunks and thread caches (see Allocator)."""
         return {
             "arenas": [entry.json() for entry in self.balances],
             "mmapped": {
@@ -277,7 +293,8 @@ class Glibc(Allocator):
         return verify(self)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: a class for each size that thread caches have a list for, bands above."""
+        """Return a class for each size of a thread cache's list, and ranges above (see
+        Allocator)."""
         return caches.caches(self, blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
@@ -297,7 +314,7 @@ class Glibc(Allocator):
         return caches.thread_caches(self, blocks)
 
     def counted(self) -> dict[str, int]:
-        """See Allocator: mallinfo2's figures."""
+        """Return the figures of mallinfo2 (see Allocator)."""
         return caches.counted(self, self._listed)
 
     @cached_property
@@ -305,7 +322,8 @@ class Glibc(Allocator):
         return caches.follow_lists(self)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
-        """See Allocator: each arena's top, and the tails that heaps of thread arenas returned."""
+        """Return each arena's top, and the tails that heaps of thread arenas gave back (see
+        Allocator)."""
         found = []
         for span in self.spans:
             top, size = span.arena.top, span.arena.top_size
@@ -316,7 +334,7 @@ class Glibc(Allocator):
         return [one for one in found if one.start < one.end]
 
     def owns(self, address: int) -> bool:
-        """Whether a user pointer lies among this instance's chunks."""
+        """Whether `address`, a pointer that malloc returned, lies among this instance's chunks."""
         span = self._span(address)
         return span is not None and span.first < address < span.stop
 
@@ -330,17 +348,18 @@ class Glibc(Allocator):
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """Memory of all spans, ascending."""
+        """The memory of all spans, ascending."""
         return [piece for span in self.spans for piece in self.target.pieces(span.start, span.end)]
 
     @cached_property
     def chunk_pieces(self) -> tuple[Piece, ...]:
-        """Memory of all chunks, ascending, without the arenas' own structures."""
+        """The memory of all chunks, ascending, without the structures of arenas."""
         return spans.pieces_of(self.memory, self.spans)
 
     @cached_property
     def listed_chunks(self) -> list[int]:
-        """Ascending chunks on free lists: there a walk may resume behind corruption."""
+        """The chunks on free lists, ascending. A walk may resume at one of them after
+        corruption."""
         found: set[int] = set()
         for arena in self.instance.arenas:
             found.update(free_lists.bin_chunks(self.memory, arena))

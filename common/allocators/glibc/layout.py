@@ -1,28 +1,32 @@
-"""Layouts of glibc's malloc structures by release, newest first; offsets and sizes in bytes.
+"""Layouts of glibc's malloc structures by release, newest first. Offsets and sizes are in bytes.
 
-The content of memory decides which row fits (locate.py, tcache.py), never the version number
-that a library states. `since` and `until` name the releases that a row is of: for reports, and
-for two rules of 2.43 that are no offsets (locate.py, verify.py), once the row is known. From
-malloc/malloc.c and malloc/arena.c of the releases named. For x86-64, rows of 2.31, 2.36, 2.41 and
-2.43 were compared with DWARF of Debian's packages; for 32 bits, those of 2.31 to 2.43 with i386's
-and arm's. Rows that end before 2.31 are read from the source only."""
+Sources: malloc/malloc.c and malloc/arena.c of the releases named. The layouts of 2.31, 2.36, 2.41
+and 2.43 for x86-64 were compared with the DWARF of Debian's packages, and those of 2.31 to 2.43 for
+32 bits with that of i386 and arm. Layouts that end before 2.31 are taken from the source only.
+
+The content of memory decides which layout fits (locate.py, tcache.py), never the version that a
+library states. `since` and `until` are the first and last release with a layout. They serve
+reports, and two rules of 2.43 that are no offsets (locate.py, verify.py)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.record import Record
+from findleaks.value_classes import dataclass
 
 Version = tuple[int, int]
-NEWEST: Version = (2, 99)  # in place of the last release: the newest known has the layout
-NBINS = 127  # unsorted, 62 small, 63 large, one never used (malloc.c's 128 less the absent bin 0)
+NEWEST: Version = (2, 99)  # `until` of a layout that the newest known release has
+NBINS = 127  # unsorted, 62 small, 63 large, one never used; malloc.c counts a bin 0, too
+BINMAP = 4  # words of 32 bits in malloc_state.binmap
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA, FLAG_BITS = 1, 2, 4, 7
-NONCONTIGUOUS = 2  # in malloc_state.flags
+NONCONTIGUOUS = 2  # a flag in malloc_state.flags
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Layout:
-    """The releases that have a layout, and their bytes of a word."""
+class GlibcLayout:
+    """The releases that have a layout of a structure, and the size of a word in bytes."""
 
     since: Version
     until: Version
@@ -30,53 +34,65 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StateLayout(Layout):
-    """struct malloc_state."""
+class StateLayout(GlibcLayout):
+    """struct malloc_state: offsets of its fields. `fastbins` is the number of fastbins."""
 
     align: int  # MALLOC_ALIGNMENT
     flags: int
-    fastbin: int  # offset of the fastbins
-    fastbins: int  # number of fastbins
+    fastbin: int  # the first fastbin
+    fastbins: int
     top: int
     bins: int
     next: int
-    attached: int  # -1 where missing
+    attached: int  # attached_threads; -1 if the release does not have it
     system_mem: int  # max_system_mem is the next word
     size: int
 
 
-STATES: tuple[StateLayout, ...] = (
-    # 2.43: fastbins and have_fastchunks are gone.
-    StateLayout((2, 43), (2, 99), 8, 16, 4, 0, 0, 8, 24, 2072, 2088, 2096, 2112),
-    StateLayout((2, 43), (2, 99), 4, 16, 4, 0, 0, 8, 16, 1048, 1056, 1060, 1068),
-    StateLayout((2, 43), (2, 99), 4, 8, 4, 0, 0, 8, 16, 1048, 1056, 1060, 1068),
-    # 2.27 – 2.42: have_fastchunks became an int of its own. i386 has 16-byte alignment since 2.26,
-    # hence one fastbin more.
-    StateLayout((2, 27), (2, 42), 8, 16, 4, 16, 10, 96, 112, 2160, 2176, 2184, 2200),
-    StateLayout((2, 27), (2, 42), 4, 16, 4, 12, 11, 56, 64, 1096, 1104, 1108, 1116),
-    StateLayout((2, 27), (2, 42), 4, 8, 4, 12, 10, 52, 60, 1092, 1100, 1104, 1112),
-    # 2.23 – 2.26: attached_threads added.
-    StateLayout((2, 23), (2, 26), 8, 16, 4, 8, 10, 88, 104, 2152, 2168, 2176, 2192),
-    StateLayout((2, 23), (2, 26), 4, 8, 4, 8, 10, 48, 56, 1088, 1096, 1100, 1108),
-    # 2.11 – 2.22: next_free appeared with the free list of arenas.
-    StateLayout((2, 11), (2, 22), 8, 16, 4, 8, 10, 88, 104, 2152, -1, 2168, 2184),
-    StateLayout((2, 11), (2, 22), 4, 8, 4, 8, 10, 48, 56, 1088, -1, 1096, 1104),
-)
+def _state(since: Version, until: Version, word: int, align: int, fastbins: int, start: str, end: str) -> StateLayout:
+    """Make a layout from the fields before the fastbins, and from those behind binmap."""
+    fast = f"{fastbins}W fastbins, " if fastbins else ""
+    bins = f"W top, W last_remainder, {2 * NBINS}W bins, {BINMAP}I binmap"
+    state = Record(f"{start}, {fast}{bins}, {end}, W system_mem, W max_system_mem", word)
+    fastbin = state["fastbins"] if fastbins else 0
+    offsets = state["top"], state["bins"], state["next"], state.get("attached_threads"), state["system_mem"]
+    return StateLayout(since, until, word, align, state["flags"], fastbin, fastbins, *offsets, state.size)
+
+
+def _states() -> Iterator[StateLayout]:
+    ring = "W next, W next_free, W attached_threads"
+    # 2.43 has neither fastbins nor have_fastchunks.
+    for word, align in (8, 16), (4, 16), (4, 8):
+        yield _state((2, 43), NEWEST, word, align, 0, "i mutex, i flags", ring)
+    # 2.27 made have_fastchunks, a flag before, an int of its own. i386 has an alignment of 16 bytes
+    # since 2.26, and therefore one fastbin more.
+    for word, align, fastbins in (8, 16, 10), (4, 16, 11), (4, 8, 10):
+        yield _state((2, 27), (2, 42), word, align, fastbins, "i mutex, i flags, i have_fastchunks", ring)
+    # 2.23 added attached_threads.
+    for word, align in (8, 16), (4, 8):
+        yield _state((2, 23), (2, 26), word, align, 10, "i mutex, i flags", ring)
+    # 2.11 added next_free, the list of free arenas.
+    for word, align in (8, 16), (4, 8):
+        yield _state((2, 11), (2, 22), word, align, 10, "i mutex, i flags", "W next, W next_free")
+
+
+STATES = tuple(_states())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ParLayout(Layout):
-    """struct malloc_par (`mp_`)."""
+class ParLayout(GlibcLayout):
+    """struct malloc_par (`mp_`): offsets of its fields, -1 for those that the release lacks."""
 
-    n_mmaps: int  # int; n_mmaps_max and max_n_mmaps follow, an int each
+    n_mmaps: int  # an int; the ints n_mmaps_max, max_n_mmaps and no_dyn_threshold follow
     mmapped_mem: int  # max_mmapped_mem is the next word
     sbrk_base: int
-    tcache_bins: int  # -1 if missing; tcache_max_bytes and tcache_count follow, a word each
-    hp_pagesize: int  # -1 where missing
+    tcache_bins: int  # tcache_max_bytes and tcache_count are the next words
+    hp_pagesize: int
     size: int
 
     def offset(self, name: str) -> int:
-        """Offset of a field of FIRST or this class, "no_dyn_threshold" or "tcache_count", or -1."""
+        """Return the offset of a field of FIRST, of this class, or of "no_dyn_threshold" and
+        "tcache_count"; -1 if the release lacks it."""
         if name in FIRST:
             return FIRST.index(name) * self.word
         if name == "no_dyn_threshold":
@@ -87,97 +103,115 @@ class ParLayout(Layout):
 
 
 FIRST = ("trim_threshold", "top_pad", "mmap_threshold", "arena_test", "arena_max")
-"""The first words of malloc_par since 2.10. no_dyn_threshold is the fourth int from n_mmaps on."""
+"""The first words of malloc_par since 2.10."""
 
-PARS: tuple[ParLayout, ...] = (
-    # 2.43: thp_mode before thp_pagesize; tcache_bins is called tcache_small_bins since 2.42.
-    ParLayout((2, 43), (2, 99), 8, 68, 88, 104, 112, 56, 144),
-    ParLayout((2, 43), (2, 99), 4, 36, 52, 60, 64, 28, 80),
-    # 2.35 – 2.42: thp_pagesize, hp_pagesize, hp_flags (the tunable glibc.malloc.hugetlb).
-    ParLayout((2, 35), (2, 42), 8, 60, 80, 96, 104, 48, 136),
-    ParLayout((2, 35), (2, 42), 4, 32, 48, 56, 60, 24, 76),
-    # 2.26 – 2.34: thread caches.
-    ParLayout((2, 26), (2, 34), 8, 40, 56, 72, 80, -1, 112),
-    ParLayout((2, 26), (2, 34), 4, 20, 36, 44, 48, -1, 64),
-    # 2.24 – 2.25: max_total_mem dropped.
-    ParLayout((2, 24), (2, 25), 8, 40, 56, 72, -1, -1, 80),
-    ParLayout((2, 24), (2, 25), 4, 20, 36, 44, -1, -1, 48),
-    # 2.15 – 2.23.
-    ParLayout((2, 15), (2, 23), 8, 40, 56, 80, -1, -1, 88),
-    ParLayout((2, 15), (2, 23), 4, 20, 36, 48, -1, -1, 52),
-)
+
+def _par(since: Version, until: Version, word: int, huge_pages: str, last: str) -> ParLayout:
+    """Make a layout from the fields of huge pages, and those behind max_mmapped_mem."""
+    counts = "i n_mmaps, i n_mmaps_max, i max_n_mmaps, i no_dyn_threshold, W mmapped_mem, W max_mmapped_mem"
+    par = Record(", ".join([*(f"W {name}" for name in FIRST), *filter(None, [huge_pages]), counts, last]), word)
+    offsets = par["n_mmaps"], par["mmapped_mem"], par["sbrk_base"], par.get("tcache_bins"), par.get("hp_pagesize")
+    return ParLayout(since, until, word, *offsets, par.size)
+
+
+def _pars() -> Iterator[ParLayout]:
+    tcache = "W sbrk_base, W tcache_bins, W tcache_max_bytes, W tcache_count, W tcache_unsorted_limit"
+    for since, until, huge_pages, last in (
+        # 2.43 added thp_mode. Since 2.42, tcache_bins is called tcache_small_bins.
+        ((2, 43), NEWEST, "i thp_mode, W thp_pagesize, W hp_pagesize, i hp_flags", tcache),
+        # 2.35 added huge pages (the tunable glibc.malloc.hugetlb), 2.26 thread caches.
+        ((2, 35), (2, 42), "W thp_pagesize, W hp_pagesize, i hp_flags", tcache),
+        ((2, 26), (2, 34), "", tcache),
+        # 2.24 removed max_total_mem.
+        ((2, 24), (2, 25), "", "W sbrk_base"),
+        ((2, 15), (2, 23), "", "W max_total_mem, W sbrk_base"),
+    ):
+        for word in 8, 4:
+            yield _par(since, until, word, huge_pages, last)
+
+
+PARS = tuple(_pars())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TcacheLayout(Layout):
+class TcacheLayout(GlibcLayout):
     """struct tcache_perthread_struct: `bins` counters, then as many list heads.
 
-    List i below 64 has chunks of (i + 2) * MALLOC_ALIGNMENT bytes (i386, with a least chunk of 16:
-    (i + 1) * 16); lists from 64 on have large chunks, one list for each power of two."""
+    List i below 64 has chunks of (i + 2) * MALLOC_ALIGNMENT bytes. On i386, whose smallest chunk
+    has 16 bytes, it has chunks of (i + 1) * 16 bytes. Each list from 64 on has large chunks,
+    between two powers of two."""
 
     counter: int  # bytes of a counter
     bins: int
     entries: int  # offset of the list heads
-    slots: bool  # counters hold how many more entries a list may take, not how many it has
+    slots: bool  # a counter is the number of blocks that the list may still take, not its length
 
     @property
     def size(self) -> int:
         return self.entries + self.bins * self.word
 
     def chunk_size(self, align: int) -> int:
-        """Size of the chunk malloc makes for it (malloc.c, request2size)."""
+        """Return the size of the chunk that malloc allocates for it (malloc.c, request2size)."""
         return max((self.size + self.word + align - 1) & -align, 4 * self.word)
 
 
-TCACHES: tuple[TcacheLayout, ...] = (
-    # 2.42: num_slots, and 12 lists of large chunks.
-    TcacheLayout((2, 42), (2, 99), 8, 2, 76, 152, True),
-    TcacheLayout((2, 42), (2, 99), 4, 2, 76, 152, True),
-    # 2.30 – 2.41: 16-bit counts.
-    TcacheLayout((2, 30), (2, 41), 8, 2, 64, 128, False),
-    TcacheLayout((2, 30), (2, 41), 4, 2, 64, 128, False),
-    # 2.26 – 2.29: 8-bit counts.
-    TcacheLayout((2, 26), (2, 29), 8, 1, 64, 64, False),
-    TcacheLayout((2, 26), (2, 29), 4, 1, 64, 64, False),
-)
+def _tcaches() -> Iterator[TcacheLayout]:
+    for since, until, counter, bins, slots in (
+        # 2.42 has num_slots instead of counts, and 12 lists of large chunks.
+        ((2, 42), NEWEST, "H", 76, True),
+        # 2.30 made the counters 16 bits long.
+        ((2, 30), (2, 41), "H", 64, False),
+        ((2, 26), (2, 29), "B", 64, False),
+    ):
+        for word in 8, 4:
+            entries = Record(f"{bins}{counter} counts, {bins}W entries", word)["entries"]
+            yield TcacheLayout(since, until, word, 2 if counter == "H" else 1, bins, entries, slots)
+
+
+TCACHES = tuple(_tcaches())
 
 SMALL_TCACHE_BINS = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeapInfoLayout(Layout):
-    """struct heap_info at the start of every heap of a thread arena: ar_ptr, prev, size,
-    mprotect_size, a word each, then (2.35) pagesize and padding. Layouts differ only in size, which
-    shows in the address of the first heap's arena."""
+class HeapInfoLayout(GlibcLayout):
+    """struct heap_info, at the start of each heap of a thread arena: ar_ptr, prev, size and
+    mprotect_size, a word each, then (since 2.35) pagesize and padding.
+
+    Layouts differ only in size, which the address of the first heap's arena shows."""
 
     size: int
 
 
 HEAP_INFOS: tuple[HeapInfoLayout, ...] = (
-    HeapInfoLayout((2, 35), (2, 99), 8, 48),
-    HeapInfoLayout((2, 35), (2, 99), 4, 24),
-    HeapInfoLayout((2, 10), (2, 34), 8, 32),
-    HeapInfoLayout((2, 10), (2, 34), 4, 16),
-    HeapInfoLayout((2, 26), (2, 34), 4, 24),  # i386: padded to 16-byte alignment
+    HeapInfoLayout((2, 35), NEWEST, word=8, size=48),
+    HeapInfoLayout((2, 35), NEWEST, word=4, size=24),
+    HeapInfoLayout((2, 10), (2, 34), word=8, size=32),
+    HeapInfoLayout((2, 10), (2, 34), word=4, size=16),
+    HeapInfoLayout((2, 26), (2, 34), word=4, size=24),  # i386: padded to an alignment of 16 bytes
 )
 
 SAFE_LINKING: Version = (2, 32)
 
 HEAP_MAXES = (64 << 20, 8 << 20, 1 << 20, 128 << 20, 32 << 20, 16 << 20, 4 << 20, 2 << 20, 512 << 10)
-"""Sizes and alignments of a thread arena's heap, likeliest first: 64 MiB on 64-bit, 1 MiB on 32-bit
-systems (arena.c: HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX), four of the huge pages that
-the tunable hugetlb names (2.35, heap_max_size), and sizes seen in patched distributions."""
+"""Sizes of a thread arena's heap, which are also alignments, the likeliest first.
+
+arena.c: HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX: 64 MiB on 64-bit systems and 1 MiB on
+32-bit ones. With the tunable hugetlb it is four huge pages (2.35, heap_max_size). Patched
+distributions have other sizes."""
 
 
 def first_chunk(memory: Memory, address: int, align: int) -> int:
-    """The first address for a chunk from `address` on: its user pointer is aligned."""
+    """Return the first address from `address` on at which a chunk's block is aligned."""
     return address + -(address + 2 * memory.size) % align
 
 
 def fencepost(memory: Memory, chunk: int, align: int) -> int:
-    """Bytes of the fencepost at `chunk`, or 0. It ends a run of the main arena: two chunks of two
-    words up to a page's end, or as near to it as chunks' alignment permits; three if old top had
-    two words left, too few to free (sysmalloc)."""
+    """Return the bytes of the fencepost at `chunk`, or 0 if there is none.
+
+    A fencepost ends a span of the main arena (sysmalloc): two chunks of two words each that reach
+    to the end of a page, or as near to it as the alignment of chunks permits. There are three if
+    two words were left of the old top, which are too few to free."""
     words = memory.words(chunk, 4)
     small = 2 * memory.size
     if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:

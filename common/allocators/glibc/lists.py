@@ -1,7 +1,8 @@
-"""glibc's free lists: fastbins and bins, and whether links are mangled.
+"""Follows glibc's free lists (fastbins and bins), and finds out whether links are mangled.
 
-Safe-linking (2.32, malloc.c: PROTECT_PTR) XORs a link with its own address >> 12; heads are never
-mangled. Fastbins link chunks by fd, thread caches user pointers by word 0: the same place."""
+Safe-linking (2.32, malloc.c: PROTECT_PTR) XORs a link with its own address >> 12. List heads are
+never mangled. Fastbins link chunks by fd, thread caches link blocks by word 0. Both are the same
+word of a chunk."""
 
 from __future__ import annotations
 
@@ -14,16 +15,18 @@ from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
 
-VOTES, LINKS = 256, 8  # lists, and links of each, that show whether links are mangled
-SHORT = 64  # nodes of a list followed in Python; the engine follows longer ones
+VOTES, LINKS = 256, 8  # lists, and links of each list, that vote on whether links are mangled
+SHORT = 64  # blocks of a list that are followed in Python; the engine follows the rest
 LONGEST = 1 << 31
-ANCHORS = 1 << 16  # chunks followed in one bin at most
+ANCHORS = 1 << 16  # chunks of one bin that are followed
 
 
 def mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) -> bool:
-    """Whether links are mangled, by vote of these lists: (head, shift, length); see `follow`.
-    Length: -1 if unknown. Each link that leads where a list goes on, or ends, is a vote for how it
-    was read: in a small heap of 32 bits, one of a few may do so in both ways."""
+    """Decide by a vote of these lists whether links are mangled. A list is (head, shift, length);
+    see `follow`. A length of -1 is unknown.
+
+    Each link that leads to a chunk, or ends the list where it should, is a vote for one of the two
+    readings. In a small 32-bit heap, a few links may be valid in both readings."""
     votes = 0
     for one in islice(lists, VOTES):
         votes += _sound_links(glibc, *one, True) - _sound_links(glibc, *one, False)
@@ -31,8 +34,8 @@ def mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) -> bool:
 
 
 def _sound_links(glibc: HeapView, head: int, shift: int, length: int, mangled: bool) -> int:
-    """The number of links, up to the first that does not lead to a chunk, or ends the list where it
-    should not; LINKS at most."""
+    """Count the links up to the first that does not lead to a chunk or ends the list early; at most
+    LINKS."""
     user = head + shift
     for count in range(LINKS):
         link = glibc.memory.word(user)
@@ -48,8 +51,10 @@ def _sound_links(glibc: HeapView, head: int, shift: int, length: int, mangled: b
 
 
 def follow(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
-    """The user pointers of a list, and "" or why it ended early. `head` and the links are user
-    pointers less `shift`: fastbins link chunk headers, two words before."""
+    """Return the blocks of a list, and the reason if it ends early, or "".
+
+    `head` and the links are block addresses less `shift`. Fastbins link chunk headers, which are
+    two words before the block."""
     nodes: array[int] = array("Q")
     seen = set()
     node = head
@@ -75,7 +80,7 @@ def follow(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[arra
 
 
 def added(values: array[int], shift: int) -> array[int]:
-    """Each value plus `shift`, by adding two long numbers: no sum overflows its item."""
+    """Add `shift` to each value by one addition of two long numbers. No sum overflows its item."""
     if not shift or not values:
         return values
     item = values.itemsize
@@ -86,15 +91,16 @@ def added(values: array[int], shift: int) -> array[int]:
 
 
 def fastbins(glibc: HeapView, arena: Arena) -> Iterator[tuple[int, array[int], str]]:
-    """(number, user pointers, "" or why the list ended early) of each fastbin that is not empty."""
+    """Yield (number, blocks, reason) of each fastbin that is not empty. The reason says why the
+    list ended early, or is ""."""
     for number, head in enumerate(arena.fastbins):
         if head:
             yield number, *follow(glibc, head, LONGEST, 2 * glibc.memory.size)
 
 
 def bin_chunks(memory: Memory, arena: Arena, astray: bool = False) -> list[int]:
-    """Ascending chunks in the unsorted, small and large bins, up to where links disagree. With
-    `astray`, also a chunk that a bin leads to, but that does not link back."""
+    """Return the ascending chunks in the unsorted, small and large bins, up to where links
+    disagree. With `astray`, include a chunk that a bin leads to but that does not link back."""
     word, found = memory.size, set()
     for index in range(NBINS):
         head = arena.bin_head(index)

@@ -1,16 +1,18 @@
 """Finds main_arena and mp_ in a process image without symbols.
 
-main_arena is in .data (of libc.so.6, or of a static program). It has two signatures: its `next`
-closes a ring of arenas (at first of itself alone), and its bins are circular lists, most of them
-empty: both words of a pair hold the pair's address less two words. The distance from the bins to
-`next` is the same in all layouts, so a run of bins fits each; but the ring refers to the start of
-the structure, and closes with the right layout only."""
+main_arena is in .data of libc.so.6 or of a static program. Two properties identify it:
+
+- `next` starts a ring of arenas. A process with one arena has a ring of one.
+- Its bins are circular lists, most of them empty. Both words of an empty bin contain the address of
+  the pair less two words.
+
+The distance from the bins to `next` is the same in all layouts, so bins alone fit every layout. The
+ring refers to the start of the structure, so it closes only with the right layout."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.glibc import arenas
@@ -19,14 +21,17 @@ from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PAR
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import holding, subtract
+from findleaks.value_classes import dataclass
 
-SAMPLE = 16  # every 16th pair of words is tried where no main_arena is expected: 8 of its 127 bins
+SAMPLE = 16  # if no main_arena is expected, every 16th pair of words is tried: 8 of its 127 bins
 LONGEST_STATE = max(layout.size for layout in STATES)
 
-TLS_WINDOW = 16 << 10  # bytes by the thread pointer searched for thread_arena, an arena's address
+# bytes around the thread pointer that are searched for thread_arena, an arena's address
+TLS_WINDOW = 16 << 10
 
 MAX_THREADS = 256  # threads whose TLS is searched for it; more add no evidence
-PAR_WINDOW = 64 << 10  # bytes around main_arena searched for mp_, seen 2304 to 2400 bytes before it
+# bytes around main_arena searched for mp_; measured: 2304 to 2400 bytes before it
+PAR_WINDOW = 64 << 10
 
 
 @dataclass(eq=False, repr=False)
@@ -34,9 +39,9 @@ class Instance:
     """One glibc malloc in the process."""
 
     arenas: list[Arena]
-    ring_problem: str  # "" or why not all its arenas are known
+    ring_problem: str  # why not all its arenas are known, or ""
     region: Optional[Region]
-    par: int = 0  # 0 when mp_ was not found
+    par: int = 0  # 0 if mp_ was not found
     par_layout: Optional[ParLayout] = None
 
     @property
@@ -49,7 +54,8 @@ class Instance:
 
 
 def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
-    """Every main_arena, by structure, or else by symbol; `taken` (others' heaps) has none."""
+    """Find every main_arena: by structure, or else by symbol. `taken` are heaps of other
+    allocators, which contain none."""
     memory = Memory(target)
     layouts = [layout for layout in STATES if layout.word == memory.size]
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
@@ -58,10 +64,10 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
     unnamed = (one for region in others for one in _in_region(memory, region, layouts, False, taken))
     searches = (
         (one for region in files for one in _in_region(memory, region, layouts, _libc_like(region))),
-        # a static program that has not called malloc yet, or only from threads
+        # A static program that has not called malloc yet, or has called it in other threads only.
         (one for region in files for one in _in_region(memory, region, layouts, True)),
         _by_symbol(memory, regions, layouts),
-        # no file names (qemu's cores), or .data that ld.so copied elsewhere
+        # Files may be unknown (cores of qemu), or ld.so may have copied .data elsewhere.
         (one for one in unnamed if not _in_thread_heap(memory, one.main.address)),
     )
     for search in searches:
@@ -80,8 +86,10 @@ def _by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence[Stat
 
 
 def _in_thread_heap(memory: Memory, address: int) -> bool:
-    """Whether `address` is in the first page of a thread heap, and so its arena, whose bins look
-    like main_arena's. The heap's header decides, as the arena's address may be guessed wrong."""
+    """Whether `address` is in the first page of a thread heap.
+
+    The arena of a thread heap is there, and its bins look like main_arena's. The heap's header
+    decides, since `address` may be off if the wrong layout was tried."""
     infos = {info.size for info in HEAP_INFOS if info.word == memory.size}
     for most in HEAP_MAXES:
         base = address & -most
@@ -98,8 +106,8 @@ def _libc_like(region: Region) -> bool:
 def _in_region(
     memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool, taken: Sequence[Range] = ()
 ) -> Iterator[Instance]:
-    """The main_arenas in one region, except in `taken`. `whole`: examine every word, and search for
-    rings of arenas, too, since bins may still be all 0."""
+    """Yield the main_arenas in one region, except in `taken`. With `whole`, every word is examined,
+    and rings of arenas are searched too, since bins may still be all 0."""
     parts = subtract([Range(region.start, region.end)], taken)
     for base, words in (found for part in parts for found in memory.scan(*part)):
         places: list[tuple[int, StateLayout]] = []
@@ -110,7 +118,8 @@ def _in_region(
 
 
 def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[Instance]:
-    """The places that hold a main_arena; broken rings count only where no ring closes."""
+    """Yield the places with a main_arena. A place whose ring is broken counts only if no ring
+    closes nearby."""
     done: set[int] = set()
     broken: list[Instance] = []
     for address, layout in sorted(dict.fromkeys(places), key=lambda place: not _starts_well(memory, *place)):
@@ -133,8 +142,8 @@ def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[i
 
 
 def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
-    """Whether the main heap starts with a chunk where this layout's alignment puts it; some 32-bit
-    rows differ in nothing else."""
+    """Whether the main heap starts with a chunk at the address that this layout's alignment gives.
+    Some 32-bit layouts differ only in the alignment."""
     main = arenas.parse(memory, address, layout)
     if main is None or not main.initialised:
         return False
@@ -145,8 +154,8 @@ def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
 
 
 def _plausibility(memory: Memory, instance: Instance) -> int:
-    """Evidence for a main arena whose ring is broken: arenas reached, threads that use it, an mp_
-    of its releases. The bins alone do not show where the structure starts."""
+    """Weigh the evidence for a main arena whose ring is broken: arenas reached, threads that use
+    it, an mp_ of the same releases. Bins alone do not show where the structure starts."""
     find_par(memory, instance)
     used = 0
     for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MAX_THREADS]:
@@ -162,13 +171,15 @@ def _counts(memory: Memory, main: Arena) -> bool:
 
 
 def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout]) -> list[tuple[int, StateLayout]]:
-    """Places whose `next` is the arena itself, or a thread arena from which the ring comes back."""
+    """Return the places whose `next` is the arena itself, or a thread arena whose ring returns to
+    it."""
     size, places = memory.size, []
     low, high = base - LONGEST_STATE, base + len(words) * memory.size
     for index in [i for i, v in enumerate(words) if low <= v < high and 0 < base + i * size - v <= LONGEST_STATE]:
         places += [(words[index], layout) for layout in layouts if words[index] == base + index * size - layout.next]
     infos = {info.size for info in HEAP_INFOS if info.word == size}
-    mask = HEAP_MAXES[-1] - 1  # a malloc_state's offset in its heap: after heap_info
+    # Selects the offset in a heap. The first malloc_state follows heap_info.
+    mask = HEAP_MAXES[-1] - 1
     for index in [i for i, v in enumerate(words) if v & mask in infos]:
         for layout in layouts:
             place = base + index * size - layout.next
@@ -178,7 +189,8 @@ def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
 
 
 def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int) -> list[tuple[int, StateLayout]]:
-    """Places whose bins start at an empty bin or before it; no word between may be 0."""
+    """Return the places whose bins start at an empty bin or before it, with no word 0 in
+    between."""
     size, places = memory.size, []
     covered = -1
     for index in _empty_bins(base, words, size, step):
@@ -195,8 +207,8 @@ def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
 
 
 def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[int]:
-    """Indices of pairs of words that both hold the pair's address less two words; every `step`-th
-    pair, of either parity."""
+    """Return the indices of pairs of words that both contain the pair's address less two words.
+    With `step`, only every `step`-th pair from an even and from an odd index is tried."""
     if step == 1:
         return [i for i, (a, b) in enumerate(zip(words, words[1:])) if a == b == base + (i - 2) * size]
     found = []
@@ -207,7 +219,8 @@ def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[i
 
 
 def find_par(memory: Memory, instance: Instance) -> None:
-    """Fill in `par` and `par_layout`: the best place near main_arena, if its score suffices."""
+    """Find mp_ near main_arena: the place with the highest score, if there is one. Fills in `par`
+    and `par_layout`."""
     main = instance.main
     start, end = main.address - PAR_WINDOW, main.end + PAR_WINDOW
     if instance.region is not None:
@@ -224,13 +237,14 @@ def find_par(memory: Memory, instance: Instance) -> None:
 
 
 def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena) -> Iterator[int]:
-    """Where thread-cache fields agree; in layouts without, where sbrk_base fits the main arena."""
+    """Yield places whose thread cache fields agree, or in layouts without these, places whose
+    sbrk_base fits the main arena."""
     size = layout.word
     if layout.tcache_bins >= 0:
         align = main.layout.align
         for i in [i for i, v in enumerate(words[:-2]) if 0 < v <= 64]:
-            # tcache_max_bytes is the largest request that is cached (malloc.c, tidx2usize), in 2.43
-            # one more than the largest chunk.
+            # tcache_max_bytes is the largest request that is cached (malloc.c, tidx2usize). In 2.43
+            # it is one more than the largest chunk.
             request = (words[i] - 1) * align + 3 * size
             largest = request + size + 1 if layout.since >= (2, 43) else request
             most = words[i + 1]
@@ -244,7 +258,10 @@ def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena)
 
 
 def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> int:
-    """How well mp_ fits at `place`; 0: not at all. Counters may be half updated, hence points."""
+    """Score how well mp_ fits at `place`: 0 if it does not, up to 18.
+
+    Each property adds points, since a thread may be halfway through an update of the counters. A
+    place whose sbrk_base is the start of the main heap (8 points) needs no further evidence."""
     words = memory.words(place, layout.size // layout.word)
     ints = [memory.int32(place + layout.n_mmaps + 4 * i) for i in range(3)]
     if words is None or None in ints:
@@ -255,12 +272,12 @@ def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> in
 
     n_mmaps, n_mmaps_max, max_n_mmaps = (value or 0 for value in ints)
     mapped, max_mapped, base = at(layout.mmapped_mem), at(layout.mmapped_mem + layout.word), at(layout.sbrk_base)
-    # not always aligned: ld.so of 2.31 copies tunables there
+    # The base need not be aligned: ld.so of 2.31 stores a copy of its tunables there.
     if base and memory.word((base & -layout.word) + 4 * layout.word) is None:
         return 0
     if layout.hp_pagesize >= 0 and at(layout.hp_pagesize) & (at(layout.hp_pagesize) - 1):
         return 0
-    # mmap_threshold, arena_test
+    # The words 2 and 3 are mmap_threshold and arena_test.
     score = 1 + 2 * (at(2 * layout.word) >= memory.arch.page) + (0 < at(3 * layout.word) < 1 << 16)
     score += 2 * (n_mmaps <= max_n_mmaps <= n_mmaps_max)
     score += 2 * (mapped <= max_mapped and mapped % memory.arch.page == 0)
@@ -269,7 +286,7 @@ def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> in
     if main.initialised and main.top_size:
         expected = main.top + main.top_size - main.system_mem
         score += 8 if base == expected else 3 if base and not main.contiguous else 0
-    elif main.initialised:  # top's size is overwritten
+    elif main.initialised:  # the size of top is overwritten
         region = holding(memory.target.regions(), base)
         score += 8 if region is not None and base < main.top < region.end else 4 * (base == 0)
     else:

@@ -1,10 +1,15 @@
-"""Chunks that malloc mapped one by one (malloc.c, sysmalloc_mmap), from mmap_threshold up.
+"""Chunks in mappings of their own (malloc.c, sysmalloc_mmap), for requests of mmap_threshold or
+more.
 
-No list has them; mp_ only counts them. Each occupies whole pages, with IS_MMAPPED and no other flag
-in its size word. memalign moves the chunk further in and stores the distance in prev_size; the
-stale header stays at the page's start. Up to 2.41 a chunk's size reaches to the mapping's end; in
-2.43 it is two words less, of which malloc hands out one. Mappings merge with neighbours, even
-foreign ones; so every page start of unowned memory is tried until mp_'s counts are reached."""
+No list contains them; mp_ only counts them. Each occupies whole pages. Its size word has the flag
+IS_MMAPPED and no other. memalign moves the chunk further into the mapping and stores the distance
+in prev_size; the old header stays at the start of the page.
+
+Up to 2.41 a chunk's size reaches to the end of the mapping. In 2.43 it is two words less, and
+malloc hands out one of these two.
+
+The kernel merges mappings with adjacent ones, even those of other code. So every page of unowned
+memory is tried until the counts of mp_ are reached."""
 
 from __future__ import annotations
 
@@ -21,8 +26,8 @@ from findleaks.target.ranges import nonzero_pieces
 
 
 def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[Mapped]:
-    """Mapped chunks in the sorted ranges `free`, ascending. Stops at `count` chunks of `size` bytes
-    in total (None: unknown)."""
+    """Find mmapped chunks in the sorted ranges `free`, ascending. Stop at `count` chunks of `size`
+    bytes in total (None: unknown)."""
     found: list[Mapped] = []
     total = 0
     page = memory.arch.page
@@ -44,8 +49,10 @@ def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int]
 
 
 def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
-    """Whether mp_.mmapped_mem may be `size` with these chunks: exactly, but 2.43 adds two words
-    whenever mremap resizes a chunk (measured; its chunks leave a word unused)."""
+    """Whether mp_.mmapped_mem may be `size` with these chunks.
+
+    Sizes must be equal, except that 2.43 adds two words whenever mremap resizes a chunk (measured;
+    its chunks leave one word unused)."""
     over = size - sum(m.end - m.start for m in found)
     if over > 0 and any(m.chunk + 2 * word + m.size != m.end for m in found):
         return over % (2 * word) == 0
@@ -53,9 +60,11 @@ def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
 
 
 def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int], word: int) -> list[Mapped]:
-    """Leave out look-alikes if that makes both counts right: all of one size, or the smallest ones
-    (malloc maps large requests only). Of several choices the one whose total is least off is taken
-    (2.43 counts a little too much); of two equally good ones neither."""
+    """Leave out memory that only looks like a chunk, if that makes both counts of mp_ right.
+
+    Either all chunks of one size are left out, or the smallest ones, since malloc maps large
+    requests only. Among several choices, the one whose total is nearest wins (2.43 counts a little
+    too much). If two are equally good, all chunks are kept."""
     surplus = len(found) - count if count is not None else 0
     if size is None or surplus <= 0:
         return found
@@ -75,15 +84,15 @@ _MARKS = bytes(byte & FLAG_BITS == IS_MMAPPED for byte in range(256))
 
 
 def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
-    """Page starts whose size word is that of a mapped chunk."""
+    """Yield the pages whose size word is that of a mmapped chunk."""
     page, word = memory.arch.page, memory.size
-    offset = -2 * word % align + word  # i386: chunks begin 8 bytes into the page
+    offset = -2 * word % align + word  # on i386, chunks begin 8 bytes into the page
     at = start + -start % page
     for piece in nonzero_pieces(memory.target, at, end):
         if memory.target.interrupted():
             raise Interrupted()
         skip = -piece.address % page + offset
-        # the byte with the flags
+        # The byte of the size word that has the flags.
         low = skip if memory.arch.byteorder == "little" else skip + word - 1
         data = piece.data
         marks = bytes(data[low::page]).translate(_MARKS)
@@ -94,16 +103,17 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
 
 
 def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapped]:
-    """The mapped chunk in the mapping that starts at `start`, if any."""
+    """Return the mmapped chunk in the mapping that starts at `start`, or None."""
     page, word = memory.arch.page, memory.size
     header = start + -2 * word % align
     plain = _chunk(memory, start, header, limit)
-    if plain is None:  # then memalign, or mremap after it, must have left its traces there
+    if plain is None:  # memalign, or mremap after it, must have left a stale header
         words = memory.words(header, 2)
         size = (words[1] & ~FLAG_BITS) + header - start if words is not None else 0
         if words is None or words[0] & ~FLAG_BITS != header - start or size < page or size % page not in (0, page - 2 * word):
             return None
-    for shift in range(align.bit_length(), 40):  # memalign's alignment: more than malloc's own
+    # alignments of memalign, which are larger than malloc's
+    for shift in range(align.bit_length(), 40):
         alignment = 1 << shift
         if start + alignment > limit + page:
             break
@@ -117,7 +127,8 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
 
 
 def _chunk(memory: Memory, start: int, chunk: int, limit: int) -> Optional[Mapped]:
-    """The mapped chunk with its header at `chunk` in a mapping that starts at `start`, if any."""
+    """Return the mmapped chunk whose header is at `chunk`, in a mapping that starts at `start`, or
+    None."""
     words, word = memory.words(chunk, 2), memory.size
     if words is None or words[0] & ~FLAG_BITS != chunk - start or words[1] & FLAG_BITS != IS_MMAPPED:
         return None

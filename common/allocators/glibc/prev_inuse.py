@@ -1,9 +1,12 @@
-"""Headers in doubt: PREV_INUSE says that the chunk before is free, the copy of its size differs.
+"""Headers in doubt: PREV_INUSE says that the chunk before is free, but the copy of its size
+differs.
 
-A string's end one byte past its block does this: its 0 clears the lowest byte of the next size
-word, the bit included. malloc.c clears the bit and writes the copy (set_foot) only for chunks in
-bins, which are linked both ways; so the links show which word was overwritten. Between these two
-steps both words are right; a thread then runs in libc with one of the chunks in a register."""
+A string that ends one byte past its block has this effect: its 0 clears the lowest byte of the next
+size word, with PREV_INUSE. malloc.c clears the bit and writes the copy (set_foot) only for chunks
+in bins, which are linked in both directions. So the links show which word was overwritten.
+
+Between these two steps both words are right. Then a thread is running in libc with the address of
+one of the two chunks in a register."""
 
 from __future__ import annotations
 
@@ -22,15 +25,16 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
-SHOWN = 20  # problems of one span reported one by one
+SHOWN = 20  # problems of one span that are reported one by one
 
 
 def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
-    """The right headers in doubt: the chunk before is free. Reports the wrong ones, once."""
+    """Yield the headers in doubt that are right: the chunk before them is free. Report the wrong
+    ones once."""
     if not span.unsure:
         return
     memory, word = heap.memory, heap.memory.size
-    # reported already: called again for a second index
+    # A call for a second index must not report the same headers again.
     known = any(problem.address == span.unsure[0] for problem in heap.problems)
     busy = {value for thread in threads_running_in(heap.target, heap.instance.main.address) for value in thread.registers.values()}
     count, reached = 0, None
@@ -50,34 +54,37 @@ def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
         if free:
             yield chunk
     if count > SHOWN:
-        what = f"and {count - SHOWN:,} more headers in a heap of {span.arena.name} that call the block before free, against other signs"
+        what = f"and {count - SHOWN:,} more headers in a heap of {span.arena.name} that wrongly mark the block before them free"
         heap.problems.append(Problem(span.unsure[SHOWN], what))
 
 
 def linked(memory: Memory, chunk: int) -> bool:
-    """Whether a neighbour in a bin links to the chunk; one suffices, as a link may be damaged."""
+    """Whether a neighbour in a bin links to the chunk. One of the two suffices, since a link may be
+    damaged."""
     word = memory.size
     links = memory.words(chunk + 2 * word, 2)
     return links is not None and chunk in (memory.word(links[0] + 3 * word), memory.word(links[1] + 2 * word))
 
 
 def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
-    """The problem that `chunk` marks the chunk before it free, which is in use."""
+    """Make the problem that `chunk` marks the chunk before it free, which is in use."""
     head = memory.word(chunk + memory.size) or 0
     cut = head & 0xFF == 0 and memory.arch.byteorder == "little"
-    low = "; its lowest byte is 0: a string's end one byte too far does that" if cut else ""
-    why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but no free list has that{low}"
+    low = "; its lowest byte is 0, as after a string that ends one byte too far" if cut else ""
+    why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but it is in no free list{low}"
     return wrong_size_word(memory, chunk, why, head | PREV_INUSE, corrupt)
 
 
 def wrong_size_word(memory: Memory, chunk: int, why: str, expected: int, corrupt: bool = True) -> Problem:
+    """Make the problem that the size word of `chunk` is wrong. `expected` is the right value."""
     user = chunk + 2 * memory.size
     what = f"the size word of the block at {user:#x} is {memory.word(chunk + memory.size) or 0:#x}: {why}"
     return Problem(chunk, what, corrupt, Range(chunk + memory.size, user), expected)
 
 
 def copy_differs(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
-    """The problem that the chunk before is free, but its last word does not repeat its size."""
+    """Make the problem that the chunk before is free, but its last word does not repeat its
+    size."""
     size = (memory.word(before + memory.size) or 0) & ~FLAG_BITS
     copy = memory.word(chunk) or 0
     what = f"the free block at {before + 2 * memory.size:#x} has size {size:#x}, but the copy behind it, at {chunk:#x}, is {copy:#x}"

@@ -1,15 +1,15 @@
-"""Reconciles the chunks walked with the bytes that each arena has from the system."""
+"""Compares the chunks that were walked with the bytes that each arena got from the system."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import Arena, Span
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Range
+from findleaks.value_classes import dataclass
 
 NONE = Totals(0, 0)
 STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
@@ -17,14 +17,14 @@ STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
 
 @dataclass(eq=False, repr=False)
 class Balance:
-    """Bytes of one span, or totals of one arena. `chunks`, `top`, `own` and `foreign` add up to
-    `covered`, which must equal `system_mem`."""
+    """The bytes of one span, or the totals of one arena. `chunks`, `top`, `own` and `foreign` add
+    up to `covered`, which must equal `system_mem`."""
 
     arena: Arena
-    chunks: int = 0  # chunks walked, headers included
+    chunks: int = 0  # bytes of the chunks walked, headers included
     top: int = 0
     own: int = 0  # heap_info, malloc_state, fenceposts, alignment
-    foreign: int = 0  # not the arena's, or unreadable because of corruption
+    foreign: int = 0  # bytes that belong to others, or that cannot be read because of corruption
     covered: int = 0
     heaps: int = 0
     in_use: Totals = NONE
@@ -40,17 +40,19 @@ class Balance:
         return self.covered == self.arena.system_mem == self.sum
 
     def add(self, part: Balance) -> None:
+        """Add the figures of one span."""
         for name in ("chunks", "top", "own", "foreign", "covered", "heaps"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
 
     def count(self, blocks: Blocks, parts: Sequence[Range]) -> None:
-        """Count blocks and bytes by their state now; `parts`: ranges of the arena's blocks."""
+        """Count blocks and bytes by their current state. `parts` are the ranges of the arena's
+        blocks."""
         for name, state in STATES.items():
             found = [blocks.totals(state, start, end) for start, end in parts]
             setattr(self, name, Totals(sum(one.blocks for one in found), sum(one.bytes for one in found)))
 
     def json(self) -> dict[str, object]:
-        """For summary(): pairs are {blocks, bytes}, sizes are bytes."""
+        """Return the arena's entry in the JSON. Pairs are {blocks, bytes}, sizes are bytes."""
         made: dict[str, object] = {"name": self.arena.name, "address": hex(self.arena.address), "heaps": self.heaps}
         for name in STATES:
             blocks, size = getattr(self, name)
@@ -61,7 +63,8 @@ class Balance:
 
 
 def balance(blocks: Blocks, word: int, span: Span) -> Balance:
-    """A span's balance before cached blocks are marked. A chunk is a block and 1 word (free: 2)."""
+    """Sum a span before cached blocks are marked. A chunk is a block and one word, or two words if
+    free."""
     used = blocks.totals(State.IN_USE, span.start, span.end)
     free = blocks.totals(State.FREE, span.start, span.end)
     arena = span.arena
@@ -69,7 +72,7 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
     own = sum(end - start for start, end in span.metadata if end > span.first) + span.first - span.start
     chunks = used.bytes + word * used.blocks + free.bytes + 2 * word * free.blocks
     foreign = sum(end - start for start, end in span.foreign)
-    # given up: top and the end's fencepost lie in the foreign part
+    # The walk gave up: top and the last fencepost lie in the foreign part.
     if span.foreign and span.foreign[-1].end == span.end:
         start = span.foreign[-1].start
         foreign -= span.end - (span.start + span.system)
@@ -79,8 +82,8 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
 
 
 def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Problem], wrong: Sequence[Arena] = ()) -> list[Balance]:
-    """One balance for each arena. Adds a problem for each that does not add up, except for arenas
-    in `wrong`, in which sizes are known to be wrong."""
+    """Return one balance for each arena. Add a problem for each that does not add up, except for
+    arenas in `wrong`, which have damaged size words."""
     sums = {arena.number: Balance(arena) for arena in arenas}
     for part in walked:
         sums[part.arena.number].add(part)
@@ -88,7 +91,7 @@ def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Pro
         arena = total.arena
         if not total.reconciled and (total.heaps or arena.system_mem) and not any(arena is one for one in wrong):
             missing = arena.system_mem - total.sum
-            held = "; a thread was inside malloc with it" if arena.held else ""
+            held = "; a thread in malloc was changing it" if arena.held else ""
             what = f"{arena.name} does not add up: {arena.system_mem:,} bytes from the system, "
             what += f"{abs(missing):,} {'unaccounted for' if missing >= 0 else 'too many'}{held}"
             problems.append(Problem(arena.address, what))

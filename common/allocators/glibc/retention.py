@@ -1,8 +1,8 @@
-"""Why a glibc keeps free memory, and what to try.
+"""Explains why a glibc keeps free memory, and what the user can try.
 
-malloc.c: free returns only an arena's top, once it is longer than trim_threshold; mtrim also
+malloc.c: free returns only the top of an arena, once it is larger than trim_threshold. mtrim also
 returns whole free pages between blocks in use. arena.c: threads get arenas of their own, at most
-eight per processor."""
+eight for each processor."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Optional
 from findleaks.allocators.retention import FreeMemory, Retention
 from findleaks.formatting import counted, size
 
-ARENAS = 2  # more arenas than this are too many for what they hold: advise MALLOC_ARENA_MAX=2
+ARENAS = 2  # more arenas than this are too many for their contents: advise MALLOC_ARENA_MAX=2
 SPREAD = 0.6
-"""Free memory is spread over the arenas if ARENAS of them have less than this part of it. Where a
-few have nearly all, fewer arenas would have it as well."""
+"""Free memory counts as spread over the arenas if the ARENAS largest have less than this part of
+it. If few arenas have nearly all of it, fewer arenas would not reduce it."""
 
-Parameter = Callable[[str], Optional[int]]  # a field of mp_ by its name; see Glibc.par
+Parameter = Callable[[str], Optional[int]]  # reads a field of mp_ by its name; see Glibc.par
 
 
 def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
-    """See Allocator.retention."""
+    """Explain the free memory of a glibc (see Allocator.retention). `parameter` reads a field of
+    mp_."""
     kept, returns = free.kept, free.returns
     count = sum(arena.mapped > 0 for arena in free.arenas if arena.arena != "mmapped")
     in_threads = sum(arena.kept for arena in free.arenas if arena.arena not in ("main", "mmapped"))
@@ -54,10 +55,10 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
     shared = min(free.shared, kept - top)
     if 4 * shared >= kept > 0:
         sorts.append("fragmentation")
-        causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call gives that back")
+        causes.append(f"fragmentation: {size(shared)} of it shares pages with blocks in use, and no call returns it")
     elif not sorts:
         sorts.append("between")
-        causes.append("whole free pages between blocks in use: by itself glibc gives back only the end of an arena")
+        causes.append("whole free pages between blocks in use: by itself, glibc returns only the end of an arena")
     if returns is not None and 2 * returns >= kept:
         tries.append("malloc_trim(0) when the process is idle")
         if "fragmentation" not in sorts:
@@ -66,14 +67,15 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
 
 
 def _explain_top(parameter: Parameter) -> str:
-    """The threshold grows with freed mapped chunks (malloc.c, __libc_free, "dynamic threshold")."""
+    """Explain when free returns top. The threshold grows when mmapped chunks are freed (malloc.c,
+    __libc_free, "dynamic threshold")."""
     trim, mapped = parameter("trim_threshold"), parameter("mmap_threshold")
     if trim is None or trim >= 1 << 60:
-        return ", which it never gives back by itself" if trim else ""
+        return ", which it never returns by itself" if trim else ""
     grown = ""
     if mapped and trim == 2 * mapped and not parameter("no_dyn_threshold"):
-        grown = " (it has grown by itself, as large blocks were freed)"
-    return f", which it gives back by itself only beyond trim_threshold, {size(trim)}{grown}"
+        grown = " (it grew when large blocks were freed)"
+    return f", which it returns by itself only beyond trim_threshold, {size(trim)}{grown}"
 
 
 def _percent(part: int, whole: int) -> str:

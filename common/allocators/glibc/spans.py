@@ -1,10 +1,11 @@
-"""Spans: the contiguous runs of chunks that an arena's memory consists of.
+"""Spans: the contiguous runs of chunks that the memory of an arena consists of.
 
-malloc.c, sysmalloc: the main arena grows by brk, and is one run from mp_.sbrk_base to the end of
-top while brk succeeds. When another caller moved the break, or mmap had to be used instead (at
-least 1 MiB at a time; always in the libc of another namespace), the old top ends in two fenceposts,
-chunks of two words each, and a new run starts. A full heap of a thread arena ends in one such
-fencepost and a header of size 0."""
+malloc.c, sysmalloc: the main arena grows by brk. While brk succeeds, it is one span from
+mp_.sbrk_base to the end of top. If another caller moved the break, or malloc had to use mmap (at
+least 1 MiB at a time; always in the libc of another namespace), the old top ends with two
+fenceposts of two words each, and a new span starts.
+
+A full heap of a thread arena ends with one such fencepost and a header of size 0."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from findleaks.target.ranges import holding
 
 
 def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[Span]:
-    """The spans of a thread arena: one for each heap."""
+    """Return the spans of a thread arena, one for each heap."""
     spans = []
     for index, heap in enumerate(arena.heaps):
         info = arena.heap_info.size if arena.heap_info else 0
@@ -39,7 +40,8 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
         else:
             span.stop = _heap_fence(memory, first, heap.end, arena.layout.align)
             if span.stop == heap.end:
-                # no fencepost: overwritten, or the only heap of an arena whose top is wild
+                # The fencepost was overwritten, or this is the only heap of an arena whose top is
+                # invalid.
                 span.top_unknown = True
             else:
                 span.metadata.append(Range(span.stop, heap.end))
@@ -48,9 +50,11 @@ def thread_spans(memory: Memory, arena: Arena, problems: list[Problem]) -> list[
 
 
 def _heap_fence(memory: Memory, first: int, end: int, align: int) -> int:
-    """Where the fencepost of a full heap starts; `end` if there is none. Its last header has size 0
-    and the fencepost's size as prev_size: two words, or four when nothing was left of the old
-    top (malloc.c, sysmalloc). What is left behind it is less than the alignment."""
+    """Return where the fencepost of a full heap starts, or `end` if there is none.
+
+    Its last header has size 0, and the size of the fencepost as prev_size: two words, or four if
+    nothing was left of the old top (malloc.c, sysmalloc). Fewer bytes than the alignment follow
+    it."""
     word = memory.size
     last = end - 2 * word - (end - 2 * word) % align
     words = memory.words(last, 2)
@@ -63,6 +67,7 @@ def _heap_fence(memory: Memory, first: int, end: int, align: int) -> int:
 
 
 def _bad_top(memory: Memory, arena: Arena, end: int) -> Problem:
+    """Make the problem that the size of an arena's top is wrong."""
     word = memory.size
     head = memory.word(arena.top + word)
     size = "cannot be read" if head is None else f"has size {head & ~FLAG_BITS:#x}"
@@ -73,7 +78,8 @@ def _bad_top(memory: Memory, arena: Arena, end: int) -> Problem:
 
 
 def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
-    """The main arena's runs. `sbrk_base`: 0 if unknown; `free`: unowned memory, for mmap's runs."""
+    """Return the spans of the main arena. `sbrk_base` is 0 if it is unknown. `free` is unowned
+    memory, which is searched for spans from mmap."""
     if not arena.initialised:
         return []
     top, end = arena.top, arena.top + arena.top_size
@@ -83,7 +89,7 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
             return _without_top(memory, arena, start, problems)
         right = start + arena.system_mem
         region = holding(memory.target.regions(), start)
-        # the mapping confirms system_mem
+        # The end of the mapping confirms system_mem, so the size of top is wrong.
         if end != right and sbrk_base and region is not None and region.end == right > top:
             problems.append(_bad_top(memory, arena, right))
             arena.top_size, end = right - top, right
@@ -96,15 +102,17 @@ def main_spans(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, fre
 
 
 def _mostly_mapped(memory: Memory, start: int, end: int) -> bool:
-    """Whether half of it is there: brk's memory is one piece; programs exclude parts from cores."""
+    """Whether at least half of the range is mapped. Memory from brk is one piece, but programs may
+    exclude parts of it from cores."""
     mapped = sum(max(0, min(end, region.end) - max(start, region.start)) for region in memory.target.regions())
     return 2 * mapped >= end - start
 
 
 def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Problem]) -> list[Span]:
-    """A main arena whose top is corrupt: from its start, system_mem bytes."""
+    """Return the span of a main arena whose top is corrupt: system_mem bytes from its start."""
     if memory.word(start & -memory.size) is None or not arena.system_mem:
-        problems.append(Problem(arena.address, f"the main arena's top is {arena.top:#x}, no chunk of it: none of its blocks are used"))
+        what = f"the main arena's top is {arena.top:#x}, which is none of its chunks: none of its blocks are read"
+        problems.append(Problem(arena.address, what))
         return []
     region = holding(memory.target.regions(), start)  # system_mem may be as corrupt as top
     end = min(start + arena.system_mem, region.end if region is not None else start)
@@ -113,8 +121,10 @@ def _without_top(memory: Memory, arena: Arena, start: int, problems: list[Proble
 
 
 def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: Sequence[Range], problems: list[Problem]) -> list[Span]:
-    """The runs of a main arena that is not contiguous: the last is known, by top; others are
-    searched for at unowned pages' starts and mp_.sbrk_base until sizes add up to system_mem."""
+    """Return the spans of a main arena that is not contiguous.
+
+    Its top identifies the last span. The others are searched for at mp_.sbrk_base and at the pages
+    of unowned memory, until the sizes add up to system_mem."""
     found: list[Span] = []
     missing = arena.system_mem
     ranges = sorted(free, key=lambda r: (not r.start <= arena.top < r.end, not r.start <= sbrk_base < r.end, r.start))
@@ -122,8 +132,8 @@ def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: 
         at = start + -start % memory.arch.page
         while at < end and missing > 0:
             span = None
-            # The break may have been moved before malloc was first called: by 2.31 for a copy of
-            # its tunables, by a static program for its TLS.
+            # The break may have moved before the first call of malloc: ld.so of 2.31 stores a copy
+            # of its tunables there, a static program its TLS.
             if at < sbrk_base < at + memory.arch.page:
                 span = _piece(memory, engine, arena, sbrk_base, end)
             span = span or _piece(memory, engine, arena, at, end)
@@ -134,13 +144,14 @@ def _pieces(memory: Memory, engine: Engine, arena: Arena, sbrk_base: int, free: 
             missing -= span.system
             at = span.end
     if missing:
-        what = f"{missing:,} of {arena.system_mem:,} bytes of the main arena were not found: their blocks are not seen"
+        what = f"{missing:,} of {arena.system_mem:,} bytes of the main arena were not found: their blocks are not read"
         problems.append(Problem(arena.address, what))
     return sorted(found, key=lambda span: span.start)
 
 
 def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int) -> Optional[Span]:
-    """The run at `start`, if complete and ended by top or by a fencepost at a page's end."""
+    """Return the span at `start`, if it is complete: it ends with top, or with a fencepost at a
+    page's end."""
     word = memory.size
     first = first_chunk(memory, start, arena.layout.align)
     head = memory.word(first + word)
@@ -161,5 +172,5 @@ def _piece(memory: Memory, engine: Engine, arena: Arena, start: int, limit: int)
 
 
 def pieces_of(memory: Memory, spans: Sequence[Span]) -> tuple[Piece, ...]:
-    """Memory of the spans' chunks, ascending, without the arenas' own structures."""
+    """Return the memory of the spans' chunks, ascending, without the structures of arenas."""
     return tuple(piece for span in spans for piece in memory.target.pieces(span.first, span.end))

@@ -1,38 +1,40 @@
 """Thread caches: finds every thread's tcache_perthread_struct through its TLS, without symbols.
 
-libc's `tcache` is static TLS: at one offset from every thread pointer, near `thread_arena`, which
-holds an arena's address. It points to the user part of a chunk of known size, whose content can be
-checked: counters agree with list heads, and these point to chunks of their list's size."""
+The variable `tcache` of libc is static TLS: it is at the same offset from every thread pointer,
+near `thread_arena`, which contains an arena's address. It points to a block of known size whose
+content can be checked: counters agree with list heads, and list heads point to chunks of the list's
+size."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
 from findleaks.target.base import Thread
 from findleaks.target.ranges import holding
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first
 WINDOW = 64 << 10
-WIDE = 8 << 20  # for programs with huge thread-local arrays
-NEAR = 256  # bytes between `tcache` and `thread_arena`: 8 to 24 where it was measured
+WIDE = 8 << 20  # bytes that are searched in programs with huge thread-local arrays
+NEAR = 256  # bytes between `tcache` and `thread_arena`; measured: 8 to 24
 SAMPLES = 4  # threads whose whole TLS is searched
 
 
 class Bad(NamedTuple):
-    """What is wrong with a list."""
+    """A list that does not fit its counter or its size."""
 
     what: str  # a phrase
-    misfit: int = 0  # its first block, whose size is not the list's, or 0
+    misfit: int = 0  # its first block, if that has a wrong size, or 0
 
 
 @dataclass(eq=False, repr=False)
 class ThreadCache:
-    """One thread's cache; `lists`: (index, head, expected length or -1) of those not empty."""
+    """The cache of one thread. `lists` has (index, head, expected length or -1) of each list that
+    is not empty. `good` counts lists without a fault, `bad` has the others."""
 
     tid: int  # 0 if unknown
     address: int
@@ -43,17 +45,20 @@ class ThreadCache:
 
     @property
     def name(self) -> str:
+        """ "thread 17's cache", or its address if the thread is unknown"""
         return f"thread {self.tid}'s cache" if self.tid else f"the thread cache at {self.address:#x}"
 
 
 class Caches(NamedTuple):
+    """The thread caches of a process."""
+
     caches: list[ThreadCache]
     unread: list[int]  # threads whose cache could not be read
 
 
 def find(glibc: HeapView, threads: Sequence[Thread]) -> Caches:
-    """Every thread's cache. If a thread pointer is unknown, the caches that are an arena's first
-    chunk, which is where the first malloc puts them, are added."""
+    """Find every thread's cache. If a thread pointer is unknown, add the caches that are the first
+    chunk of an arena, which is where the first malloc puts a cache."""
     known = [thread for thread in threads if thread.thread_pointer]
     unread = [thread.tid for thread in threads if not thread.thread_pointer]
     offset = _offset(glibc, known)
@@ -77,11 +82,16 @@ def find(glibc: HeapView, threads: Sequence[Thread]) -> Caches:
 
 
 def _first_blocks(glibc: HeapView) -> set[int]:
+    """Return the first block of each span."""
     return {span.first + 2 * glibc.memory.size for span in glibc.spans}
 
 
 def _offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
-    """The cache pointer's offset from the thread pointer, by weight of evidence, if any."""
+    """Return the offset of the cache pointer from the thread pointer that has the most evidence, or
+    None.
+
+    The search starts close to the thread pointer. Each candidate's weight is the sum over a few
+    threads, so a stale pointer in one thread's TLS does not win."""
     for window in (CLOSE, WINDOW, WIDE):
         weights: dict[int, int] = {}
         for thread in threads[:SAMPLES]:
@@ -98,8 +108,11 @@ def _offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
 
 
 def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int, int]]:
-    """(offset, weight) of the words near a thread pointer that point to a thread cache: below it
-    (TLS variant II), or else above it (variant I)."""
+    """Yield (offset, weight) of the words near a thread pointer that point to a thread cache. Words
+    below it are searched first (TLS variant II), then words above it (variant I).
+
+    The weight is 8 if an arena's address is near (`thread_arena`), 4 if the cache is the first
+    block of a span, and one for each good list, up to 8."""
     word = glibc.memory.size
     low, high = min(span.start for span in glibc.spans), max(span.stop for span in glibc.spans)
     known_arenas, first_blocks = {arena.address for arena in glibc.instance.arenas}, _first_blocks(glibc)
@@ -123,7 +136,7 @@ def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int,
 
 
 def examine(glibc: HeapView, pointer: int) -> Optional[ThreadCache]:
-    """The thread cache at `pointer`, in the layout that fits its chunk's size best, if any does."""
+    """Return the thread cache at `pointer`, in the layout that fits best, or None."""
     memory = glibc.memory
     if not pointer or pointer % glibc.granule or not glibc.owns(pointer):
         return None
@@ -134,8 +147,8 @@ def examine(glibc: HeapView, pointer: int) -> Optional[ThreadCache]:
     found = []
     for layout in TCACHES:
         least = layout.chunk_size(glibc.granule)
-        # A free chunk that leaves too little for another is handed out whole; 2.43 was seen to do
-        # so with as much as the smallest chunk.
+        # malloc hands out a free chunk whole if the remainder is too small for a chunk. In 2.43 the
+        # remainder was as large as the smallest chunk (measured).
         if layout.word == memory.size and least <= size <= least + 4 * memory.size:
             cache = _read(glibc, pointer, layout)
             if cache is not None and len(cache.bad) <= max(cache.good, 2):
@@ -144,6 +157,8 @@ def examine(glibc: HeapView, pointer: int) -> Optional[ThreadCache]:
 
 
 def _read(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optional[ThreadCache]:
+    """Read the thread cache at `pointer` by `layout`, and check each list against its counter and
+    size."""
     memory, cache = glibc.memory, ThreadCache(0, pointer, layout)
     words = memory.words(pointer, layout.size // layout.word)
     if words is None:

@@ -1,9 +1,9 @@
 """Predicts what malloc_trim(0) would return to the kernel (malloc.c, mtrim, systrim; 2.10 to 2.43).
 
-Every arena first merges its fastbins' chunks with free neighbours. Of each free chunk in bins, the
-whole pages behind its header and links (struct malloc_chunk, six words) are returned by
-MADV_DONTNEED; of the main arena's top, if it ends at the break, all but MINSIZE by brk. Tops of
-other arenas stay, and so does what thread caches hold."""
+Every arena first merges the chunks of its fastbins with free neighbours. In each free chunk,
+MADV_DONTNEED returns the whole pages behind its header and links (struct malloc_chunk, six words).
+If the main arena's top ends at the break, brk returns all of it but MINSIZE. Tops of other arenas
+and blocks in thread caches stay."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ STEP = 256 << 20  # bytes of heap between two checks for Ctrl-C: 50 ms if all ar
 
 
 def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
-    """Whole pages that malloc_trim(0) would return, resident or not. Raises Interrupted."""
+    """Return the whole pages that malloc_trim(0) would return, resident or not. Raises
+    Interrupted."""
     found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
     for span in glibc.spans:
         top = _at_break(glibc, span)
         for low, high in _free(glibc, span, blocks):
             if high == span.arena.top and span.arena.top_size:
-                top = low if top else 0  # chunks of fastbins right below top become part of it
+                top = low if top else 0  # fastbin chunks right below top become part of it
                 continue
             start = -(-(low + 6 * word) // page) * page
             if high - low > page - 1 + 6 * word and high - start >= page:
@@ -47,7 +48,8 @@ def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
 
 
 def _at_break(glibc: GlibcView, span: Span) -> int:
-    """Top of the main arena if in this span and at the break, so that systrim shortens it; or 0."""
+    """Return the main arena's top if it is in this span and ends at the break, so that systrim
+    shortens it; or 0."""
     arena = span.arena
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
@@ -57,7 +59,8 @@ def _at_break(glibc: GlibcView, span: Span) -> int:
 
 
 def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
-    """Ascending runs of free chunks of a page or more, from the first header to the one behind."""
+    """Yield ascending runs of free chunks of a page or more, from the first header to the one
+    behind."""
     word, page = glibc.memory.size, glibc.memory.arch.page
     taken = [*span.foreign, *span.metadata, *_inner(glibc, span, blocks)]
     for part in subtract([Range(span.first, span.stop)], taken):
@@ -70,7 +73,7 @@ def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, i
                 flat.pop()
                 more = more[1:]
             flat += more
-        # A block in use includes the first word of the next chunk; a chunk's header is two words.
+        # A block in use includes the first word of the next chunk. A chunk's header is two words.
         for at, (low, high) in enumerate(zip(flat[::2], flat[1::2])):
             if at % _CHECK_EVERY == 0 and glibc.target.interrupted():
                 raise Interrupted
@@ -81,7 +84,7 @@ def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, i
 
 
 def _inner(glibc: GlibcView, span: Span, blocks: Blocks) -> list[Range]:
-    """The chunks that contain heaps of other allocators."""
+    """Return the chunks that contain heaps of other allocators."""
     outer = glibc.walked_blocks(span, blocks)
     found = []
     for start, end in next((heap.inner for heap in glibc.heaps() if heap.start == span.start), ()):

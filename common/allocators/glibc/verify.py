@@ -1,7 +1,8 @@
-"""Integrity check of a glibc heap: what a debugging build of malloc asserts, and more.
+"""Checks the integrity of a glibc heap: everything that a debugging build of malloc asserts, and
+more.
 
 Sources: malloc/malloc.c of 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n, free
-(e->key, 2.29), tcache_key_initialize (2.34). What the reader found is in `problems` already."""
+(e->key, 2.29), tcache_key_initialize (2.34). Problems that the reader found are in `problems`."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, subtract
 
-MAX_PROBLEMS = 100  # problems of one sort reported one by one
+MAX_PROBLEMS = 100  # problems of one sort that are reported one by one
 
 
 def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
-    """Everything that is wrong beyond heap.problems; see Allocator.verify."""
+    """Yield every problem that is not yet in heap.problems; see Allocator.verify."""
     heap.checked = {
         "chunk headers": 0,
         "free-list links": 0,
@@ -41,11 +42,12 @@ def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
 
 
 def _consequences(heap: GlibcView) -> None:
-    """Remove the problems that follow from damage that is reported already."""
+    """Remove the problems that follow from damage that is already reported."""
     unread = merged([part for span in heap.spans for part in span.foreign])
 
     def follows(problem: Problem) -> bool:
-        """Whether an entry is no block only because a reported wrong size lost the memory there."""
+        """Whether an entry is no block only because a reported wrong size made the memory there
+        unreadable."""
         explained = problem.corrupt and not problem.damaged
         return explained and inside(unread, problem.address) is not None and heap.owns(problem.address)
 
@@ -53,7 +55,7 @@ def _consequences(heap: GlibcView) -> None:
 
 
 def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
-    """Compare one arena's headers and bins; adds its free chunks to `free`."""
+    """Compare one arena's headers and bins, and add its free chunks to `free`."""
     memory, word = heap.memory, heap.memory.size
     spans = [span for span in heap.spans if span.arena is arena]
     yield from _numbers(heap, arena)
@@ -81,6 +83,7 @@ def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[P
 
 
 def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
+    """Make the problem that a chunk in a bin is in use by its headers."""
     memory, word = heap.memory, heap.memory.size
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
     behind = chunk + size + word
@@ -88,8 +91,8 @@ def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
     what = f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the "
     if head is None or not head & PREV_INUSE:
         return Problem(chunk, what + "walk from chunk to chunk does not reach it")
-    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: freed and given out at "
-    what += "once, or overwritten"
+    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: "
+    what += "it was freed and allocated at the same time, or the word was overwritten"
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
@@ -118,7 +121,7 @@ def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
 
 
 def _entries(heap: GlibcView, free: set[int]) -> Iterator[Optional[Problem]]:
-    """Check thread caches and fastbins: counts, sizes, keys, and that no block was freed twice."""
+    """Check thread caches and fastbins: counts, sizes, keys, and blocks that were freed twice."""
     seen: dict[int, str] = {}
     cached: list[tuple[ThreadCache, list[int]]] = []
     for cache in heap.tcaches.caches:
@@ -146,7 +149,7 @@ def _entries(heap: GlibcView, free: set[int]) -> Iterator[Optional[Problem]]:
 
 
 def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
-    """Check a list's blocks: of `size` (0: any), in use by their headers, and in no other list."""
+    """Check the blocks of a list: they have `size` (0: any), and are in no other list."""
     word = heap.memory.size
     heads = _heads(heap, [block - word for block in entries])
     for block, head in zip(entries, heads):
@@ -157,15 +160,16 @@ def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: 
             yield Problem(chunk, what, damaged=place, expected=size | head & FLAG_BITS)
         elif chunk in free:
             behind = chunk + (head & ~FLAG_BITS)
-            what = f"the block at {block:#x} is in {where} and in a bin at once: freed twice"
+            what = f"the block at {block:#x} is in {where} and in a bin: it was freed twice"
             yield Problem(block, what, damaged=Range(behind + word, behind + 2 * word))
         if block in seen:
-            yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]} at once: freed twice")
+            yield Problem(block, f"the block at {block:#x} is in {where} and in {seen[block]}: it was freed twice")
         seen[block] = where
 
 
 def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
-    """The words at these places. Many are read in one call, since each is in another page."""
+    """Read the words at these addresses. Many are read in one call, since each is in another
+    page."""
     if len(places) <= SHORT:
         return [heap.memory.word(place) or 0 for place in places]
     records, _ = heap.engine.gather(heap.pieces, places, heap.memory.size)
@@ -173,9 +177,10 @@ def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
 
 
 def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
-    """Check the second word of each cached block, a mark by which free() detects double frees: one
-    random number for the process (2.34), the address of the cache (2.29 to 2.33), or nothing
-    before. The value that most blocks have decides which it is."""
+    """Check the second word of each cached block, a mark by which free() detects double frees.
+
+    The mark is a random number of the process (2.34), the address of the cache (2.29 to 2.33), or
+    missing (before). The value that most blocks have shows which one it is."""
     word = heap.memory.size
     marks = [(cache, block, heap.memory.word(block + word) or 0) for cache, blocks in cached for block in blocks]
     votes = Counter(mark for _, _, mark in marks)
@@ -187,7 +192,7 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
     for cache, block, mark in wrong[:MAX_PROBLEMS]:
         should = cache.address if by_cache else key
         what = f"the freed block at {block:#x}, in {cache.name}, has {mark:#x} where free() left its mark {should:#x}"
-        what += ": written to after it was freed; a second free() of it would not be noticed"
+        what += ": written to after it was freed; free() would not detect a second free of it"
         yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
@@ -199,7 +204,8 @@ def _in_libc(heap: GlibcView, value: int) -> bool:
 
 
 def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
-    """A mapped block whose header is damaged: unclaimed memory of the missing size."""
+    """Find a mmapped block whose header is damaged: unclaimed memory of the size that mp_ counts
+    too much."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:
         return
@@ -217,8 +223,8 @@ def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
 
 
 def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
-    """Where a mapping of this size may begin: unclaimed memory of that length, or else longer
-    memory next to a mapped block."""
+    """Return where a mapping of this size may begin: at unclaimed memory of that length, or else in
+    longer memory next to a mmapped block."""
     unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
     longer = [part for part in unclaimed if part.end - part.start > size]
     starts, ends = {m.start for m in heap.mapped}, {m.end for m in heap.mapped}
@@ -228,8 +234,10 @@ def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
 
 
 def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
-    """Which words of the mapped chunk's header were overwritten; `size`: the mapping's, at `start`.
-    Only alignment is before the chunk; 2.43 does not count two words at the end in its size."""
+    """Report which words of a mmapped chunk's header were overwritten. `start` and `size` are those
+    of the mapping.
+
+    Only alignment precedes the chunk. The size word of 2.43 does not count two words at the end."""
     word = heap.memory.size
     right = size - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
     low = header if words[0] else header + word

@@ -1,7 +1,9 @@
-"""Checks an arena's bins: links both ways, sizes, the order of large bins, the map of bins.
+"""Checks an arena's bins: links in both directions, sizes, the order of large bins, the map of
+bins.
 
-Sources: malloc/malloc.c, do_check_malloc_state, and unlink_chunk's checks. The engine follows the
-lists and gathers the links, which are compared as bytes; only differences are examined singly."""
+Sources: malloc/malloc.c, do_check_malloc_state and the checks of unlink_chunk. The engine follows
+the lists and gathers the links, which are compared as bytes. Only differences are examined one by
+one."""
 
 from __future__ import annotations
 
@@ -20,17 +22,22 @@ from findleaks.engine.reference.words import words_of
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Piece, Range
 
-MAX_PROBLEMS = 20  # problems reported of one bin
+MAX_PROBLEMS = 20  # problems of one bin that are reported
 SEARCH_BYTES = 1 << 18  # bytes behind a chunk that are searched for its true end
 NSMALLBINS = 64
 LARGE_64 = ((6, 48, 48), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
 LARGE_32 = ((6, 38, 56), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
 LARGE_32_BIG = ((6, 45, 49), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124))
-"""(shift, largest shifted size, addend) of largebin_index_64, _32, _32_big (32-bit, align 16)."""
+"""(shift, largest shifted size, addend) of largebin_index_64, _32, _32_big (32-bit with align
+16)."""
 
 
 def bin_index(size: int, word: int, align: int) -> int:
-    """malloc.c's number of the bin for this size (bin_index); 2 is the first small one."""
+    """Return malloc.c's number of the bin for chunks of `size` bytes (bin_index). 2 is the smallest
+    bin.
+
+    Example on x86-64: 1,024 bytes are in bin 48 + (1,024 >> 6) = 64, the first large bin. 20 KiB
+    are in bin 110 + (20,480 >> 12) = 115."""
     correction = 1 if align > 2 * word else 0  # SMALLBIN_CORRECTION
     if size < (NSMALLBINS - correction) * align:
         return size // align + correction
@@ -41,27 +48,27 @@ def bin_index(size: int, word: int, align: int) -> int:
 
 
 class Chain(NamedTuple):
-    """One bin's chunks along `fd`."""
+    """The chunks of one bin along `fd`."""
 
     nodes: array[int]
-    last: int  # the word that ended the list: the bin's own address if it is sound
+    last: int  # the word that ends the list: the address of the bin if the list is sound
 
 
 class Bins:
-    """Checks the bins of one arena."""
+    """Checks the bins of one arena. `check` fills in `chunks`, `resized`, `links` and `broken`."""
 
     def __init__(self, memory: Memory, engine: Engine, arena: Arena, pieces: tuple[Piece, ...]) -> None:
         self.memory = memory
         self.engine = engine
         self.arena = arena
         self.pieces = pieces
-        self.chunks: set[int] = set()  # in the bins, filled by `check`
+        self.chunks: set[int] = set()  # chunks in the bins
         self.resized: set[int] = set()  # chunks whose size word is wrong
         self.links = 0  # links checked
-        self.broken = False  # a link leads elsewhere: `chunks` may lack some
+        self.broken = False  # a link is wrong, so `chunks` may lack some
 
     def check(self) -> Iterator[Problem]:
-        """Every bin of an arena that has been used."""
+        """Check every bin of an arena that was used."""
         arena, word = self.arena, self.memory.size
         if not any(arena.bins):
             return
@@ -82,6 +89,7 @@ class Bins:
         return Chain(nodes, last)
 
     def _bin(self, index: int, head: int, forward: Chain) -> Iterator[Problem]:
+        """Check the links, sizes and order of one bin."""
         word, nodes = self.memory.size, forward.nodes
         width = 4 if index + 1 < NSMALLBINS else 6
         records, missing = self.engine.gather(self.pieces, nodes, width * word)
@@ -102,7 +110,8 @@ class Bins:
             yield from self._order(index, nodes, words, width)
 
     def _split(self, node: int, records: bytearray, at: int, size: int) -> bool:
-        """Read a record that spans two pieces into its place; False if part of it is missing."""
+        """Read a record that spans two pieces into its place. Return False if part of it is
+        missing."""
         try:
             records[at : at + size] = self.memory.target.read(node, size)
         except UnreadableMemory:
@@ -110,8 +119,8 @@ class Bins:
         return True
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
-        """Report where the directions disagree: of two links, the wrong one leads to what is no
-        free chunk and not in the list along `bk`. Links behind it are not checked."""
+        """Report where the two directions disagree. The wrong link of a pair leads to something
+        that is not a free chunk and not in the list along `bk`. Links behind it are not checked."""
         word, nodes = self.memory.size, forward.nodes
         backward = self._follow(head, self.memory.word(head + 3 * word) or 0, 3 * word)
         self.links += len(backward.nodes)
@@ -141,13 +150,13 @@ class Bins:
                 what = f"{where}: its own {name}, in the arena, is {values}, which is no chunk that links back"
             else:
                 what = (
-                    f"the free block at {chunk + 2 * word:#x}, in {where}: its {name} {verb} {values}, which no "
-                    "chunk links back; written to after it was freed"
+                    f"the free block at {chunk + 2 * word:#x}, in {where}: its {name} {verb} {values}, and no "
+                    "chunk there links back; written to after it was freed"
                 )
             yield Problem(damaged.start, what, damaged=damaged)
 
     def _sizes(self, index: int, nodes: Sequence[int], sizes: Sequence[int]) -> Iterator[Problem]:
-        """Check that sizes belong to this bin; any belongs to the unsorted one."""
+        """Check that sizes belong to this bin. The unsorted bin may have any size."""
         word, align = self.memory.size, self.arena.layout.align
         wrong = {size for size in set(sizes) if index and bin_index(size, word, align) != index + 1}
         found = ((node, size) for node, size in zip(nodes, sizes) if size in wrong) if wrong else ()
@@ -158,7 +167,7 @@ class Bins:
             yield Problem(node, what, damaged=place, expected=self._true_size(node, index, align))
 
     def _true_size(self, node: int, index: int, align: int) -> Optional[int]:
-        """The size word of a free chunk from the copy of its size behind it."""
+        """Return the size word of a free chunk according to the copy of its size behind it."""
         word = self.memory.size
         for size in range(4 * word, SEARCH_BYTES, 2 * word):
             behind = self.memory.words(node + size, 2)
@@ -176,7 +185,7 @@ class Bins:
         for node, one, next_ in zip(nodes[1:], sizes, sizes[1:]):
             if next_ > one:
                 what = (
-                    f"{self._name(index)} is not sorted: the free block at {node + 2 * word:#x} has size {next_:#x} behind one of {one:#x}"
+                    f"{self._name(index)} is not sorted: the free block at {node + 2 * word:#x} has size {next_:#x} after one of {one:#x}"
                 )
                 yield Problem(node, what, damaged=Range(node + word, node + 2 * word))
                 return
@@ -192,7 +201,8 @@ class Bins:
                     yield Problem(at, f"{what}; written to after it was freed", damaged=Range(at, at + word), expected=right)
 
     def _map(self) -> Iterator[Problem]:
-        """Check that used bins have their bits; empty ones' may be stale (malloc.c, mark_bin)."""
+        """Check that bins in use have their bit in the map. The bit of an empty bin may be stale
+        (malloc.c, mark_bin)."""
         arena, word = self.arena, self.memory.size
         start = arena.address + arena.layout.bins + 2 * NBINS * word
         for index in range(1, NBINS):
@@ -201,7 +211,7 @@ class Bins:
                 at = start + number // 32 * 4
                 bits = self.memory.int32(at)
                 if bits is not None and not bits >> number % 32 & 1:
-                    what = f"{self._name(index)} has chunks, but its bit in the map of bins is clear: malloc passes it over"
+                    what = f"{self._name(index)} has chunks, but its bit in the map of bins is clear: malloc skips it"
                     yield Problem(at, what, damaged=Range(at, at + 4))
 
     def _is_free(self, chunk: int) -> bool:
@@ -212,12 +222,13 @@ class Bins:
         return behind is not None and behind[0] == size and not behind[1] & PREV_INUSE
 
     def _name(self, index: int) -> str:
+        """Name a bin for messages: "small bin 5 of arena 3" and the like."""
         name = "the unsorted bin" if index == 0 else f"small bin {index + 1}" if index + 1 < NSMALLBINS else f"large bin {index + 1}"
         return f"{name} of {self.arena.name}"
 
 
 def same(values: Sequence[int], expected: array[int], word: int) -> bool:
-    """Whether two sequences of words are equal; compared as bytes if possible."""
+    """Whether two sequences of words are equal. They are compared as bytes if possible."""
     if isinstance(values, memoryview) and word == expected.itemsize:
         return values.tobytes() == expected.tobytes()
     return list(values) == list(expected)

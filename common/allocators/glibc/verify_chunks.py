@@ -1,9 +1,12 @@
 """Checks every chunk header of a span: its flags, and whether the chunk before it is free.
 
-malloc.c, do_check_inuse_chunk and do_check_free_chunk: PREV_INUSE is clear if and only if the chunk
-before is in a bin; the word before the header then repeats that one's size. Free chunks are never
-adjacent. NON_MAIN_ARENA is set in chunks given out from thread arenas, and in no free chunk. Chunks
-in thread caches and fastbins look like chunks in use."""
+malloc.c, do_check_inuse_chunk and do_check_free_chunk:
+
+- PREV_INUSE is clear if and only if the chunk before is in a bin. Then the word before the header
+  repeats the size of that chunk.
+- Free chunks are never adjacent.
+- NON_MAIN_ARENA is set in chunks in use of thread arenas, and in no free chunk.
+- Chunks in thread caches and fastbins look like chunks in use."""
 
 from __future__ import annotations
 
@@ -24,23 +27,23 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import Span
 
-MAX_PROBLEMS = 200  # problems of one span reported; if more, the whole span is damaged
+MAX_PROBLEMS = 200  # problems of one span that are reported; with more, the whole span is damaged
 
 
 class Headers:
-    """Checks the headers of one span, wherever the reader walked."""
+    """Checks the headers of one span, in all parts that the reader walked."""
 
     def __init__(self, memory: Memory, engine: Engine, span: Span, listed: Callable[[int], bool]) -> None:
         self.memory = memory
         self.engine = engine
         self.span = span
-        self.listed = listed  # whether it is in a bin; called only where something does not fit
+        self.listed = listed  # whether a chunk is in a bin; called only for suspicious chunks
         self.count = 0  # headers checked
-        self.free: array[int] = array("Q")  # chunks that headers mark free, ascending
+        self.free: array[int] = array("Q")  # chunks that their next header marks free, ascending
         self.problems = 0
 
     def check(self) -> Iterator[Optional[Problem]]:
-        """Problems, and None after each piece of memory."""
+        """Yield problems, and None after each piece of memory."""
         for start, stop, closed in stretches(self.span):
             for problem in self._stretch(start, stop, closed):
                 self.problems += problem is not None
@@ -49,18 +52,18 @@ class Headers:
                     return
 
     def _stretch(self, chunk: int, stop: int, closed: bool) -> Iterator[Optional[Problem]]:
-        """Check the chunks from `chunk` to the header at `stop`; `closed`: that header is sound and
-        says whether the last chunk is free."""
+        """Check the chunks from `chunk` to the header at `stop`. `closed` means that this header is
+        sound and shows whether the last chunk is free."""
         memory, word = self.memory, self.memory.size
         arena_flag = NON_MAIN_ARENA if self.span.arena.number else 0
         normal, mask, least = PREV_INUSE | arena_flag, 2 * word - 1, 4 * word
-        before = 0  # the chunk before this one; 0: none
+        before = 0  # the chunk before this one, or 0
         for piece in memory.target.pieces(chunk, stop + 2 * word if closed else stop):
             if memory.target.interrupted():
                 raise Interrupted
             if piece.address > chunk + word:
                 return
-            # headers below it are in this piece
+            # The headers of chunks below this address are in this piece.
             end = min(stop, piece.address + len(piece.data) - 2 * word + 1)
             while chunk < end:
                 chunk, before, count, free = sound_chunks(self.engine, piece, chunk, stop, normal, before)
@@ -69,7 +72,7 @@ class Headers:
                 if chunk < end:
                     head = memory.word(chunk + word)
                     if head is None or head & mask & ~FLAG_BITS or head < least:
-                        return  # the reader's walk ended here, too, and reported it
+                        return  # the reader's walk also ended here and reported it
                     yield from self._odd(chunk, head, before, normal)
                     self.count += 1
                     before = chunk
@@ -83,7 +86,7 @@ class Headers:
                 yield from self._behind_free(stop, closing, before)
 
     def _odd(self, chunk: int, head: int, before: int, normal: int) -> Iterator[Problem]:
-        """Check a header unlike those of chunks in use behind others in use."""
+        """Check a header that differs from those of chunks in use that follow chunks in use."""
         memory, word = self.memory, self.memory.size
         if head & IS_MMAPPED:
             why = f"IS_MMAPPED is set, but it is in a heap of {self._name()}; free() of it would unmap memory"
@@ -98,7 +101,7 @@ class Headers:
                 yield wrong_size_word(memory, chunk, why, head ^ NON_MAIN_ARENA)
 
     def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:
-        """Check a header that calls the chunk before it free."""
+        """Check a header that marks the chunk before it free."""
         memory, word = self.memory, self.memory.size
         if not before:
             why = "it says that the block before it is free, but it is the first of its heap"
@@ -126,7 +129,8 @@ class Headers:
 
 
 def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
-    """(first chunk, final header, whether that is sound) of each run that the reader walked."""
+    """Yield (first chunk, final header, whether that header is sound) of each run that the reader
+    walked."""
     fences = sorted(part.start for part in span.metadata if part.start > span.first)
     chunk = span.first
     for foreign in sorted(span.foreign):

@@ -1,6 +1,7 @@
-"""Determines the release of glibc: from its banner, its file's name, or the layouts found.
+"""Determines the release of glibc from its banner, its file name, or the layouts found.
 
-Layouts may be newer than the name: distributions backport (RHEL 7: 2.23's malloc_state in 2.17)."""
+Layouts may be newer than the name, since distributions backport changes (RHEL 7: malloc_state of
+2.23 in 2.17)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from findleaks.allocators.glibc.layout import NEWEST, SAFE_LINKING, Layout
+from findleaks.allocators.glibc.layout import NEWEST, SAFE_LINKING, GlibcLayout
 from findleaks.target.base import Region, Target
 from findleaks.target.ranges import nonzero_pieces
 
@@ -18,8 +19,8 @@ MARK = b"GNU C Library "
 
 
 def from_text(target: Target, home: Region | None) -> str:
-    """The version in the banner, which is in the read-only bytes of the file that `home` (the
-    region of main_arena) was mapped from; or ""."""
+    """Return the version in libc's banner, or "". The banner is in the read-only bytes of the file
+    that `home`, the region of main_arena, was mapped from."""
     if home is None or not home.name:
         return ""
     parts = [region for region in target.regions() if region.name == home.name and region.readable and not region.writable]
@@ -34,14 +35,14 @@ def from_text(target: Target, home: Region | None) -> str:
 
 
 def from_name(home: Region | None) -> str:
-    """The version in the file's name, as before 2.34: "2.17" of libc-2.17.so; or ""."""
+    """Return the version in the file name, as before 2.34 ("2.17" for libc-2.17.so), or ""."""
     match = NAME.fullmatch(where(home))
     return match.group(1) if match else ""
 
 
-def from_layouts(layouts: Iterable[Layout], mangled: bool | None) -> str:
-    """The releases to which all layouts found belong: "2.35-2.41", "2.43 or newer", or "unknown"
-    where they contradict each other. `mangled` is None where no list showed whether links are."""
+def from_layouts(layouts: Iterable[GlibcLayout], mangled: bool | None) -> str:
+    """Return the releases that all layouts found have in common: "2.35-2.41", "2.43 or newer", or
+    "unknown" if there are none. `mangled` is None if no list showed whether links are mangled."""
     rows = [(layout.since, layout.until) for layout in layouts]
     if mangled is not None:
         rows.append((SAFE_LINKING, NEWEST) if mangled else ((2, 0), (SAFE_LINKING[0], SAFE_LINKING[1] - 1)))
@@ -55,5 +56,5 @@ def from_layouts(layouts: Iterable[Layout], mangled: bool | None) -> str:
 
 
 def where(home: Region | None) -> str:
-    """The base name of the file main_arena lies in."""
+    """Return the base name of the file that contains main_arena."""
     return os.path.basename(home.name) if home is not None and home.name else "unnamed memory"

@@ -22,8 +22,8 @@ MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is 
 
 
 def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
-    """Walk on from `chunk`, piece by piece, to `end` or a problem (ABSENT: memory ends there). Adds
-    headers that put the chunk before them in doubt to `unsure` (see walk_chunks)."""
+    """Walk from `chunk`, piece by piece, to `end` or a problem. The problem is ABSENT if memory is
+    missing. Add headers that put the chunk before them in doubt to `unsure` (see walk_chunks)."""
     while True:
         if memory.target.interrupted():
             raise Interrupted()
@@ -43,7 +43,10 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Option
 
 
 def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
-    """Append the blocks of `span`; fill its `foreign`, `last_free` and `unsure`."""
+    """Append the blocks of `span`, and fill in its `foreign`, `last_free` and `unsure`.
+
+    After a fencepost or corruption, the walk resumes at the next chunk that is on a free list, or
+    else where chunks are sound again. The memory between is `foreign`."""
     memory = glibc.memory
     chunk, found = span.first, 0
     while chunk < span.stop:
@@ -60,7 +63,7 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
             span.metadata.append(Range(at, at + fence))
             at += fence
             if resume is None:
-                what = f"{span.arena.name}: memory that is not malloc's starts at {at:#x}; where malloc's goes on was not found"
+                what = f"{span.arena.name}: memory of another owner starts at {at:#x}; where malloc's memory continues is unknown"
                 glibc.problems.append(Problem(at, what, False))
                 found = MAX_PROBLEMS
         else:
@@ -82,13 +85,14 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
 
 
 def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Optional[int]:
-    """The first sound chunk behind `bad` that is on a free list, if any is before span.stop."""
+    """Return the first sound chunk behind `bad` that is on a free list and before span.stop, or
+    None."""
     behind = anchors[bisect_right(anchors, bad) : bisect_left(anchors, span.stop)]
     return next((chunk for chunk in behind if is_sound(memory, chunk, span)), None)
 
 
 def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
-    """The chunk that was walked last, if it ends at `chunk`; else 0."""
+    """Return the chunk that was walked last, if it ends at `chunk`; or 0."""
     last = len(blocks) - 1
     before = blocks.address(last) - 2 * memory.size if last >= 0 else 0
     head = memory.word(before + memory.size) if before else None
@@ -96,7 +100,7 @@ def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
 
 
 def _corrupt(chunk: int, span: Span, verdict: Optional[Verdict], resume: Optional[int], listed: bool) -> str:
-    """The line that a user sees: the walk ended at `chunk`; without a verdict, memory is absent."""
+    """Describe for the user why the walk ended at `chunk`. Without a verdict, memory is missing."""
     name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
     if span.arena.held:
         name += " (its lock is held: a thread was changing it)"
@@ -105,6 +109,7 @@ def _corrupt(chunk: int, span: Span, verdict: Optional[Verdict], resume: Optiona
     else:
         what = f"{name} is corrupt at {verdict.chunk:#x}: {verdict.what}"
     if resume is None:
-        return f"{what}. Used are the {chunk - span.first:,} bytes before it, not the {span.stop - chunk:,} after it, which count as roots"
+        what += f". The {chunk - span.first:,} bytes before it are read"
+        return f"{what}; the {span.stop - chunk:,} bytes after it are not, and count as roots"
     where = "a chunk on a free list" if listed else "where chunks are sound again"
-    return f"{what}. Used again from {resume:#x}, {where}; the {resume - chunk:,} bytes between are not, and count as roots"
+    return f"{what}. Reading resumes at {resume:#x}, {where}; the {resume - chunk:,} bytes between are not read, and count as roots"

@@ -1,7 +1,9 @@
-"""jemalloc 5.2 to 5.3, read without symbols: a library of its own, part of another (with any
-prefix), or linked into the program. Sources: 5.2.1, 5.3.0 and 5.3.1 (include/jemalloc/internal:
-extent_structs.h, edata.h, rtree.h, bin.h, cache_bin.h, tcache_structs.h, base.h, arena_structs.h;
-src/stats.c); layout.py has the differences."""
+"""jemalloc 5.2 to 5.3, read without symbols: in its own library, in another one (with any prefix),
+or linked into the program.
+
+Sources: 5.2.1, 5.3.0 and 5.3.1 (include/jemalloc/internal: extent_structs.h, edata.h, rtree.h,
+bin.h, cache_bin.h, tcache_structs.h, base.h, arena_structs.h; src/stats.c). layout.py has the
+differences."""
 
 from __future__ import annotations
 
@@ -14,19 +16,21 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 
 MIN_DATA = {8: 128 << 10, 4: 16 << 10}
-"""Bytes of writable data in an image with jemalloc, at least, by bytes of a word: the root of its
-radix tree takes 256 KiB (2 MiB with addresses of 48 bits, 512 KiB with pages of 64 KiB), or 4 KiB,
-its table of arenas 4,096 words."""
+"""The smallest size of an image's writable data with jemalloc in bytes, by bytes of a word.
 
-PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)  # bytes; a slab of class SECOND is one page
-SECOND = 32  # bytes; a class of every jemalloc; its neighbours in bin_infos give the others
+The root of its radix tree has 256 KiB (2 MiB with addresses of 48 bits, 512 KiB with pages of 64
+KiB), or 4 KiB with words of 4 bytes. Its table of arenas has 4,096 words."""
+
+# possible page sizes in bytes; a slab of class SECOND is one page
+PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)
+SECOND = 32  # bytes; every jemalloc has this class, and its neighbours in bin_infos give the others
 
 
-PART = 256 << 10  # bytes searched at once: larger buffers would be mapped anew each time
+PART = 256 << 10  # bytes searched at once; larger buffers would be mapped again each time
 
 
 def _entry(memory: Memory, piece: Piece, address: int) -> bool:
-    """Whether {32, bytes of a slab (a page), number of regions} may be at `address`."""
+    """Whether {32, bytes of a slab (one page), number of regions} may be at `address`."""
     offset = address - piece.address
     form = memory.arch.structure("PPI")
     if offset + form.size > len(piece.data):  # the entry continues in the next piece
@@ -37,7 +41,8 @@ def _entry(memory: Memory, piece: Piece, address: int) -> bool:
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
-    """See base.Finder. Without jemalloc the only cost: a search for one value in large images."""
+    """Find the jemallocs of a process (see base.Finder). A process without one costs a search for
+    one value in large images."""
     places = []
     memory = Memory(target)
     for image in images(target):

@@ -1,6 +1,7 @@
-"""Arenas (arena_s): their table, and the offsets of bins, counters and thread caches in them. What
-precedes the bins depends on the build, so they are found by the slabs they point to, and the rest
-by what agrees with the extents."""
+"""Arenas (arena_s): their table, and the offsets of bins, counters and thread caches in them.
+
+The fields before the bins depend on the build. So the bins are found by their pointers to slabs,
+and the other fields by their agreement with the extents."""
 
 from __future__ import annotations
 
@@ -22,19 +23,23 @@ from findleaks.target.base import Range
 
 LONGEST = 160 << 10  # bytes of arena_s that are examined
 CHOICES = 8  # candidates for the offset of the bins that are examined closely
-RING = 1 << 16  # thread caches of an arena at most
+RING = 1 << 16  # the largest number of thread caches of an arena
 
 
 @dataclass
 class Arena:
+    """An arena by its number. `base` is its base allocator."""
+
     index: int
     address: int
     base: Optional[Base]
 
 
 class Shape(NamedTuple):
-    """Offsets in every arena, None if not found. Without statistics (`counts` False) jemalloc's
-    counters stay 0, and its arenas list no thread caches."""
+    """Offsets in every arena, None if not found.
+
+    `counts` is false if the build has no statistics. Then jemalloc's counters are 0, and its arenas
+    list no thread caches."""
 
     bins: Optional[int] = None
     bin: Bin = BINS[0]
@@ -45,8 +50,9 @@ class Shape(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """From the extents, by (arena, szind): slabs and regions in use, or large blocks. Small blocks
-    that the profiler sampled count in the smallest large class, as in jemalloc."""
+    """Counts from the extents, by (arena, szind): slabs and regions in use, or large blocks.
+
+    Small blocks that the profiler sampled count in the smallest large class, as in jemalloc."""
 
     slabs: Counter[tuple[int, int]]
     regions: Counter[tuple[int, int]]
@@ -54,6 +60,7 @@ class Counts(NamedTuple):
 
 
 def count(extents: Extents) -> Counts:
+    """Count slabs, regions and large blocks in the extents."""
     counts = Counts(Counter(), Counter(), Counter())
     small, layout = extents.classes.small, extents.layout
     szinds, frees = (1 << extents.classes.szind_bits) - 1, (1 << extents.nfree_bits) - 1
@@ -69,12 +76,16 @@ def count(extents: Extents) -> Counts:
 
 
 def name(index: int) -> str:
+    """ "arena 3" for messages and tables"""
     return "no arena" if index == NO_ARENA else f"arena {index}"
 
 
 def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[Arena]:
-    """The arenas in arenas[]. `words`: pointers in the image's data into the base allocator's
-    blocks, ascending. Element k points into base k, so all agree on where the table begins."""
+    """Return the arenas in the array arenas[].
+
+    `words` are pointers in the image's data into blocks of base allocators, ascending. Element k
+    points into base k, so all elements give the same start of the array. The start that most words
+    give is taken."""
     known = [(address, value, base) for address, value, base in _possible(bases, words, leaves) if base.index < ARENAS]
     word = bases.memory.size
     votes = Counter(address - word * base.index for address, _, base in known)
@@ -85,12 +96,13 @@ def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> l
 
 
 def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
-    """Candidates for arena 0 if it is the only one: what the image's data points to in base 0."""
+    """Return candidates for arena 0 if it is the only one: addresses in base 0 that the data points
+    to."""
     return sorted({value for _, value, base in _possible(bases, words, leaves) if base.index == 0})
 
 
 def _possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> Iterator[tuple[int, int, Base]]:
-    """(address, value, base) of words that may point to an arena in this base."""
+    """Yield (address, value, base) of the words that may point to an arena in a base."""
     for address, value in words:
         base = bases.base(value) if value not in leaves else None
         if base is not None and value % 64 == 0 and value > base.address:
@@ -98,8 +110,9 @@ def _possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) 
 
 
 class Guess(NamedTuple):
-    """Bins of this layout may be at `offset` in every arena; `score` is the evidence, `zero` the
-    address of arena 0 in that case (0: unknown)."""
+    """A guess that the bins of every arena are at `offset`, in the layout `bin`.
+
+    `score` is the evidence. `zero` is the address of arena 0 in that case, or 0 if unknown."""
 
     score: int
     offset: int
@@ -108,8 +121,8 @@ class Guess(NamedTuple):
 
 
 class Guesses:
-    """Guesses at the offset of the bins, the best by how many size classes have matching counters
-    (`agreed`), and by how many words point to slabs where their bins would (`named`)."""
+    """The best guesses at the offset of the bins: by the number of size classes whose counters
+    agree with the extents (`agreed`), and by the number of words that point to slabs (`named`)."""
 
     def __init__(self, memory: Memory, extents: Extents) -> None:
         self.memory = memory
@@ -121,7 +134,8 @@ class Guesses:
         self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
 
     def look(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> None:
-        """Add an arena's evidence; `naming`: words that point to slabs, and the slabs' numbers."""
+        """Add the evidence of one arena at `at`. `naming` are words that point to slabs, with the
+        slabs' indices."""
         votes = self._count(arena, at, naming)
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
             layout = self.bins[row]
@@ -131,28 +145,31 @@ class Guesses:
             self.named = _better(self.named, votes[offset, row], offset, at, arena, layout)
 
     def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
-        """Words that fit the slab's own bin, by (offset of the first bin, number of layout)."""
+        """Count the words that fit the bin of the slab they point to, by (offset of the first bin,
+        number of the layout)."""
         votes: Counter[tuple[int, int]] = Counter()
         for place, i in naming:
             if self.extents.arena[i] == arena.index:
                 before = self._firsts[self.extents.szind[i]] + self.extents.shard(i)
                 for row, layout in enumerate(self.bins):
                     if layout.extent is self.extents.layout:
-                        # a bin that just returned its current slab has only the others
+                        # A bin that has just returned its current slab has a word only in its list
+                        # of other slabs.
                         for field in (layout.slabcur, layout.nonfull):
                             votes[place - at - field - before * layout.size, row] += 1
         return votes
 
 
 def _better(best: Guess, score: int, offset: int, at: int, arena: Arena, layout: Bin) -> Guess:
-    """Of several words in base 0, the nearest below the bins is the arena."""
+    """Return the better guess. Among several words in base 0, the nearest one below the bins is the
+    arena."""
     if (score, -offset) <= (best.score, -best.offset):
         return best
     return Guess(score, offset, at if arena.index == 0 else best.zero, layout)
 
 
 def shape(memory: Memory, engine: Engine, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
-    """Find the offsets; where arena 0 is the only one, also which of `firsts` it is."""
+    """Find the offsets in arenas. If arena 0 is the only one, also find which of `firsts` it is."""
     slabs = {extents.descriptors[i]: i for i in extents.blocks if extents.slab[i]}
     if not slabs:
         return Shape()
@@ -170,7 +187,8 @@ def shape(memory: Memory, engine: Engine, arenas: list[Arena], firsts: Sequence[
 
 
 def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
-    """The shape by the best guess; sets arena 0's address accordingly."""
+    """Return the shape that follows from the best guess, and set the address of arena 0
+    accordingly."""
     agreed, named, classes = guesses.agreed, guesses.named, guesses.extents.classes
     if not named.score:
         return Shape()
@@ -186,7 +204,8 @@ def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
 
 
 def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Optional[list[list[int]]]:
-    """BIN_STATS of each small class, shards added up; `bins`: their address. None if unreadable."""
+    """Read the counters BIN_STATS of each small class, summed over its shards. `bins` is the
+    address of an arena's bins. None if unreadable."""
     rows, at = [], bins
     for small in classes.small:
         sums = [0] * len(BIN_STATS)
@@ -201,7 +220,8 @@ def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Op
 
 
 def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bins: int, layout: Bin) -> int:
-    """How many classes of an arena have bins here that fit the extents' slabs and regions."""
+    """Score bins at this address: one point for each class whose counters agree with the slabs and
+    regions of the extents, and one more if the class has slabs."""
     agree = 0
     for szind, sums in enumerate(bin_counters(memory, classes, bins, layout) or ()):
         if sums[8] == counts.slabs[arena, szind] and sums[3] == counts.regions[arena, szind]:
@@ -210,14 +230,19 @@ def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bin
 
 
 def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
-    """Whether any counter of these bins ever changed, except the last two: a wrong guess may take a
-    bin's second pointer to slabs for the first, and reads the first as one of these."""
+    """Whether a counter of these bins ever changed. The last two counters are ignored: a wrong
+    guess may take a bin's second pointer to slabs for the first, and read the first as one of these
+    counters."""
     number = sum(small.shards for small in classes.small)
     return any(any((memory.members(bins + i * layout.size + layout.stats, BIN_STATS_MEMBERS) or ())[:-2]) for i in range(number))
 
 
 def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:
-    """The offset of the counters of large classes: nmalloc less ndalloc is the number of blocks."""
+    """Find the offset of the counters of large classes: nmalloc less ndalloc is the number of
+    blocks.
+
+    The search looks for the smallest class with blocks, then scores the other classes by the same
+    difference. A candidate may be wrong in half as many classes as have blocks."""
     nbins = len(classes.small)
     nlarge = len(classes.sizes) - nbins
     rows = layouts(memory.arch).larges
@@ -245,7 +270,7 @@ def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Ar
 
 
 def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]:
-    """The offset of an arena's list heads: thread caches, their contents for statistics."""
+    """Find the offset of an arena's list heads of thread caches and of their descriptors."""
     for arena in arenas:
         words = memory.words(arena.address, end // memory.size)
         for i, (head, descriptor) in enumerate(zip(words or (), (words or ())[1:])):
@@ -255,8 +280,10 @@ def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]
 
 
 def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
-    """Whether the two heads point to a thread cache of this arena. In 5.3 (tcache_slow_s) its link,
-    its descriptor and the arena follow each other; in 5.2 (tcache_s) the bins come first."""
+    """Whether two list heads point to a thread cache of this arena.
+
+    In 5.3 (tcache_slow_s), its link, its descriptor and the arena follow each other. In 5.2
+    (tcache_s), the bins come first."""
     word = memory.size
     if descriptor - head == 2 * word:
         return memory.word(head + 5 * word) == arena
@@ -264,7 +291,8 @@ def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
 
 
 def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, int]], str]:
-    """(thread cache, descriptor) of an arena's ring of descriptors; why it ended early, or ""."""
+    """Return (thread cache, descriptor) of each element of an arena's ring of descriptors, and why
+    the ring ended early, or ""."""
     heads = memory.words(arena.address + tcaches, 2)
     if heads is None or not heads[0]:
         return [], ""
@@ -273,12 +301,12 @@ def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, in
     at = first
     while len(found) < RING:
         if not names_arena(memory, at - distance, at, arena.address):
-            return list(found.items()), f"leads to {at:#x}, which is none of this arena's"
+            return list(found.items()), f"leads to {at:#x}, which does not belong to this arena"
         found[at - distance] = at
         after = memory.word(at)
         if after is None or after == first:
             return list(found.items()), "" if after is not None else f"cannot be read behind {at:#x}"
         if after - distance in found:
-            return list(found.items()), f"comes back to {after:#x}"
+            return list(found.items()), f"has a cycle at {after:#x}"
         at = after
     return list(found.items()), f"has more than {RING:,}"

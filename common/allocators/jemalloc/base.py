@@ -1,4 +1,6 @@
-"""The base allocator (src/base.c): blocks of descriptors, arenas and tree nodes, never roots."""
+"""The base allocator (src/base.c): its blocks contain descriptors, arenas and tree nodes.
+
+They are never root memory."""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ from findleaks.allocators.jemalloc.layout import CACHELINE, FRAME, layouts
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Piece, Range
 
-MAX_FRAMES = 4096  # frames of one block at most: 8 GiB
-MAX_BLOCKS = 1 << 16  # blocks of one base at most
+MAX_FRAMES = 4096  # the largest block: 8 GiB
+MAX_BLOCKS = 1 << 16  # the largest number of blocks of one base
 HEADER = "PPQPP"  # base_block_t: size, next, and a descriptor of the free rest: bits, address, size
 COUNTERS = ((2, 2, 5, 6), (2, 0, 1, 2), (1, 0, 1, 2))
-"""Words of a heap of free rests; which words after the heaps are the counters allocated, resident
-and mapped: 5.3.1, 5.3.0, 5.2 (base.h)."""
+"""By release (5.3.1, 5.3.0, 5.2; base.h): the number of words of a heap of free rests, and the
+indices of the counters allocated, resident and mapped in the words behind the heaps."""
 WITHIN = 512  # bytes at the start of base_t that contain its list of blocks
 
 
 @dataclass
 class Base:
-    """A base_t. Its blocks are newest first; its counters are -1 if not found."""
+    """A base_t. Its blocks are listed newest first. Counters are in bytes, -1 if not found."""
 
     address: int
     index: int
@@ -33,7 +35,8 @@ class Base:
 
 
 class Bases:
-    """Every base found. Headers, at aligned addresses, show which block contains an address."""
+    """Every base that was found. Headers at aligned addresses show which block contains an
+    address."""
 
     def __init__(self, memory: Memory, classes: Classes) -> None:
         self.memory = memory
@@ -46,6 +49,7 @@ class Bases:
         self._seen = -1
 
     def block(self, address: int) -> Optional[Range]:
+        """Return the block of a base allocator that contains `address`, or None."""
         frame = address & -FRAME
         if frame in self._blocks:
             return self._blocks[frame]
@@ -62,6 +66,8 @@ class Bases:
         return found
 
     def _header(self, at: int, members: Sequence[int]) -> Optional[Range]:
+        """Return the block whose header at `at` has these members, or None if they are not
+        plausible."""
         size, after, _, rest, left = members
         if not size or size % FRAME or size > MAX_FRAMES * FRAME or after % FRAME or after == at:
             return None
@@ -70,10 +76,11 @@ class Bases:
         return Range(at, at + size)
 
     def ranges(self) -> list[Range]:
+        """Return the ranges of all blocks found, ascending."""
         return sorted({block for block in self._blocks.values() if block is not None})
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Memory of the blocks; the same tuple until another block is found."""
+        """Return the memory of the blocks; the same tuple until another block is found."""
         if self._seen != len(self._blocks):
             self._seen = len(self._blocks)
             target = self.memory.target
@@ -81,7 +88,8 @@ class Bases:
         return self._pieces
 
     def base(self, address: int) -> Optional[Base]:
-        """The base whose first block contains `address`; adds its other blocks to those found."""
+        """Return the base whose first block contains `address`, and register its other blocks; or
+        None."""
         block = self.block(address)
         if block is None:
             return None
@@ -90,7 +98,8 @@ class Bases:
         return self._first[block.start]
 
     def _read(self, block: Range) -> Optional[Base]:
-        """The base_t at the start of `block` (base_new), if its list of blocks ends with it."""
+        """Read the base_t at the start of `block` (base_new), if its list of blocks ends with
+        `block`."""
         size = self.memory.size
         if self.memory.word(block.start + size) != 0:
             return None
@@ -104,7 +113,7 @@ class Bases:
         return None
 
     def _chain(self, head: int, last: Range) -> list[Range]:
-        """The blocks from `head` on, if they end with `last`."""
+        """Return the blocks from `head` on, if they end with `last`, or else []."""
         chain: list[Range] = []
         at = head
         while at and len(chain) < MAX_BLOCKS:
@@ -122,8 +131,8 @@ class Bases:
         return []
 
     def _counted(self, base: Base, heaps: int) -> Base:
-        """Add the counters: heaps of free rests, one for each class, are followed by the counters,
-        of which `mapped` can be checked."""
+        """Read the counters of a base. They follow the heaps of free rests, one for each size
+        class. The counter `mapped` must equal the size of the blocks."""
         total = sum(end - start for start, end in base.blocks)
         for heap, allocated, resident, mapped in COUNTERS:
             words = self.memory.words(heaps + self.nsizes * heap * self.memory.size, 8)

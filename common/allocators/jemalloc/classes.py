@@ -1,4 +1,4 @@
-"""Size classes: small ones from bin_infos in memory, large ones derived from these (sc.c)."""
+"""Size classes: small ones from bin_infos in memory, and large ones derived from these (sc.c)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from findleaks.target.base import Range
 
 PAGES = (12, 13, 14, 16)
 STRIDES = {8: (40, 88), 4: (48,)}
-"""Bytes of a bin_info_t, by bytes of a word: with plain bitmaps, or (pages from 16 KiB, words of 4
-bytes; bitmap.h) with trees of bitmaps, whose lowest level comes first."""
+"""Sizes of a bin_info_t by bytes of a word: with plain bitmaps, or with trees of bitmaps (pages
+from 16 KiB, and words of 4 bytes; bitmap.h), whose lowest level comes first."""
 
-LARGEST = {8: 7 << 60, 4: 7 << 28}  # bytes of the largest size class, by bytes of a word
-MIN_SMALL, MAX_SMALL = 20, 128  # number of small classes
+LARGEST = {8: 7 << 60, 4: 7 << 28}  # the largest size class in bytes, by bytes of a word
+MIN_SMALL, MAX_SMALL = 20, 128  # the least and greatest number of small classes
 
 
 class Small(NamedTuple):
-    """A row of bin_infos: bytes of a region and a slab, regions of a slab, bins of an arena."""
+    """A row of bin_infos: bytes of a region and of a slab, regions of a slab, bins of an arena."""
 
     size: int
     slab: int
@@ -30,8 +30,8 @@ class Small(NamedTuple):
 
 @dataclass(frozen=True)
 class Classes:
-    """All size classes. `table`: memory of bin_infos; `page`: base-2 logarithm of the page size;
-    `sizes`: bytes by index (szind), first the small classes."""
+    """All size classes. `table` is the memory of bin_infos, `page` the base-2 logarithm of the page
+    size. `sizes` has the bytes of each class by its index (szind), small classes first."""
 
     table: Range
     page: int
@@ -48,12 +48,13 @@ class Classes:
 
     @cached_property
     def bitmap(self) -> int:
-        """Bytes of a bitmap's lowest level for the class with most regions."""
+        """Bytes of a bitmap's lowest level in the class with the most regions."""
         return (self.most_regions + 63) // 64 * 8
 
     def bitmaps(self, word: int) -> int:
-        """Bytes of all levels of a bitmap for as many regions as a slab may have: where the lowest
-        has more than 8 words, a bit of each level above is about a word below (bitmap.h)."""
+        """Return the bytes of all levels of a bitmap for the largest possible number of regions. If
+        the lowest level has more than 8 words, each bit of a level above describes a word below
+        (bitmap.h)."""
         sizes = [max(1 << self.page - 3, self.most_regions)]
         while len(sizes) < 2 or (sizes[1] > 8 and sizes[-1] > 1):
             sizes.append(-(-sizes[-1] // (8 * word)))
@@ -61,7 +62,7 @@ class Classes:
 
 
 def read(memory: Memory, second: int) -> Optional[Classes]:
-    """The classes, if bin_infos' entry for 32 bytes is at `second`."""
+    """Read the classes, if the entry of bin_infos for 32 bytes is at `second`; or None."""
     entry = _entry(memory, second)
     if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.regions != entry.slab // 32:
         return None
@@ -86,6 +87,7 @@ def read(memory: Memory, second: int) -> Optional[Classes]:
 
 
 def _entry(memory: Memory, address: int) -> Optional[Small]:
+    """Read an entry of bin_infos. Its number of regions is repeated in the bitmap information."""
     members = memory.members(address, "PPIIP")
     return Small(*members[:4]) if members is not None and members[4] == members[2] else None
 
@@ -96,7 +98,10 @@ def _plausible(entry: Small, page: int) -> bool:
 
 
 def _sizes(first: Sequence[int], word: int = 8) -> Iterator[int]:
-    """sc_data_init (sc.c): tiny classes, four multiples of the quantum, then four per doubling."""
+    """Yield the sizes that sc_data_init (sc.c) computes: tiny classes, four multiples of the
+    quantum, then four classes for each doubling.
+
+    Example for a quantum of 16: 8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256 …"""
     quantum = first[2] - first[1]
     size = first[0]
     while size < quantum:

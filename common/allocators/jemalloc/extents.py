@@ -21,11 +21,13 @@ from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.arch import Arch
 from findleaks.target.base import Range
 
-SHOWN = 16  # broken descriptors reported one by one; the others are only counted
+SHOWN = 16  # broken descriptors that are reported one by one; others are only counted
 HUGE = 2 << 20  # bytes of a pageslab (hpdata.h, 5.3); only its pages in use have descriptors
 
 
 class _Columns(NamedTuple):
+    """The descriptors' addresses and words, and the index of each in the raw bytes."""
+
     descriptors: list[int]
     bits: list[int]
     address: list[int]
@@ -37,10 +39,11 @@ class _Columns(NamedTuple):
 
 
 class Extents:
-    """All extents, ascending and disjoint, a column per attribute. `bits`, `address`, `size` are
-    the descriptor's words; `record` is its index in `raw`, where each takes `length` bytes, of
-    little-endian words. `good`: what it says of blocks is consistent. `blocks`: numbers of the
-    extents that hold blocks."""
+    """All extents, ascending and disjoint, as one column for each attribute.
+
+    `bits`, `address` and `size` are words of the descriptor. `record` is the descriptor's index in
+    `raw`, where each has `length` bytes as little-endian words. `good` is true if the descriptor's
+    class, size and state agree. `blocks` are the indices of the extents that contain blocks."""
 
     def __init__(self, arch: Arch, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
         self.arch = arch
@@ -56,7 +59,8 @@ class Extents:
         states = (1 << layout.state_bits) - 1
         self.start = [a & outside for a in self.address]
         self.szind = [b >> szind & szinds for b in bits]
-        # Pages that the hugepage allocator keeps ready (sec.c) have the state active and no class.
+        # Pages that the hugepage allocator keeps ready (sec.c) are in state active, and of no size
+        # class.
         none = len(self.classes.sizes)
         self.state = [b >> state & states or (0 if szind < none else KEPT) for b, szind in zip(bits, self.szind)]
         self.arena = [b & layout.arena_mask for b in bits]
@@ -65,8 +69,8 @@ class Extents:
         self.pad = self._padding()
 
     def _padding(self) -> int:
-        """Bytes of large extents beyond their blocks: a page, so that a block can begin anywhere in
-        the first (sz_large_pad), or 0, depending on the build."""
+        """Return the bytes by which large extents exceed their blocks, which depend on the build:
+        one page, so that a block can begin anywhere in the first page (sz_large_pad), or 0."""
         page, sizes, small = 1 << self.classes.page, self.classes.sizes, len(self.classes.small)
         for i in self.blocks:
             if not self.slab[i] and self.szind[i] >= small and (self.address[i] % page or self.size[i] > sizes[self.szind[i]]):
@@ -80,44 +84,51 @@ class Extents:
         return self.start[i] + self.size[i]
 
     def at(self, address: int) -> int:
-        """The number of the extent that contains `address`, or -1."""
+        """Return the index of the extent that contains `address`, or -1."""
         i = bisect_right(self.start, address) - 1
         return i if i >= 0 and address < self.end(i) else -1
 
     def shard(self, i: int) -> int:
-        """The index of the slab's bin among its class's bins."""
+        """Return the index of the slab's bin among the bins of its class."""
         return self.bits[i] >> self.layout.nfree + self.nfree_bits & 63
 
     @cached_property
     def nfree_bits(self) -> int:
-        """SC_LG_SLAB_MAXREGS + 1: a page of the smallest class, unless the build changed it."""
+        """SC_LG_SLAB_MAXREGS + 1: the regions of a page of the smallest class, unless the build
+        changed it."""
         return max(self.classes.page - 3, (self.classes.most_regions - 1).bit_length()) + 1
 
     def nfree(self, i: int) -> int:
+        """Return the number of free regions of a slab according to its descriptor."""
         return self.bits[i] >> self.layout.nfree & (1 << self.nfree_bits) - 1
 
     def bitmap(self, i: int) -> int:
-        """A slab's bitmap; a set bit is a free region, bits beyond the last region are cleared."""
+        """Return a slab's bitmap. A set bit is a free region. Bits beyond the last region are
+        cleared."""
         count = self.classes.small[self.szind[i]].regions
         at = self.record[i] * self.length + self.layout.bitmap
         return int.from_bytes(self.raw[at : at + (count + 63) // 64 * 8], "little") & (1 << count) - 1
 
     def word(self, i: int, offset: int) -> int:
+        """Return the word at `offset` in the descriptor of an extent."""
         at = self.record[i] * self.length + offset
         return int.from_bytes(self.raw[at : at + self.arch.word], "little")
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """Number of extents with blocks, by the bits of arena, class, free regions, and slab."""
+        """The number of extents with blocks, by the bits of arena, class, free regions, and
+        slab."""
         layout = self.layout
         szinds, frees = (1 << self.classes.szind_bits) - 1, (1 << self.nfree_bits) - 1
         mask, bits = layout.arena_mask | 1 << layout.slab | szinds << layout.szind | frees << layout.nfree, self.bits
         return Counter([bits[i] & mask for i in self.blocks])
 
     def usable(self, i: int) -> int:
-        """Bytes of an active extent's blocks (malloc_usable_size): the class's, or all but the
-        padding (5.3.1, which rounds large ones up to pages). A small block that the profiler
-        sampled has an extent of its own and its class's size. None ends behind its extent."""
+        """Return the usable size of an active extent's blocks (malloc_usable_size) in bytes.
+
+        It is the size of the class, or all bytes but the padding (5.3.1, which rounds large sizes
+        up to pages). A small block that the profiler sampled is alone in its extent and has the
+        size of its class. No block ends behind its extent."""
         szind = self.szind[i]
         size = self.classes.sizes[szind]
         if self.slab[i]:
@@ -126,11 +137,11 @@ class Extents:
         return min(size, self.size[i] - (offset if szind < len(self.classes.small) else max(offset, self.pad)))
 
     def runs(self) -> array[int]:
-        """A record of RUN words for each extent with blocks, in order."""
+        """Return a record of RUN words for each extent with blocks, in order."""
         classes = self.classes
         slab_states, whole = run_states(State.IN_USE, State.FREE), run_states(State.IN_USE, State.IN_USE)
         first, step = 8 * self.layout.bitmap, 8 * self.length
-        # by the bits that decide: stride, size, count, states
+        # by the class and whether it is a slab: stride, size, count, states
         known: dict[int, tuple[int, int, int, int]] = {}
         for szind, small in enumerate(classes.small):
             known[szind << 1 | 1] = small.size, small.size, small.regions, slab_states
@@ -146,14 +157,16 @@ class Extents:
 
 
 def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]) -> Extents:
-    """The extents in the radix tree; those that do not fit it, or overlap, are reported instead."""
+    """Read the extents in the radix tree. Extents that contradict the tree, or overlap, are
+    reported."""
     page, inside = classes.page, (1 << classes.page) - 1
     length = layout.bitmap + max(classes.bitmap, 64)
-    # The tree's elements ascend, and so do the extents' addresses, except for broken ones.
+    # The tree's elements ascend. So do the extents' addresses, except for broken ones.
     wanted = [descriptor for descriptor in dict.fromkeys(elements.descriptors) if descriptor]
     gathered, missing = engine.gather(bases.pieces(), wanted, length)
     words = engine.arch.words(gathered)
-    raw = bytes(words)  # numbers in this machine's order: also bitmaps, which consist of them
+    # numbers in this machine's byte order, including bitmaps, which consist of numbers
+    raw = bytes(words)
     step, size = length // bases.memory.size, bases.memory.size
     bits, address, sizes = words[0::step].tolist(), words[8 // size :: step].tolist(), words[8 // size + 1 :: step].tolist()
     if size == 4:
@@ -164,17 +177,17 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     columns = _disjoint(columns._replace(size=[s & ~inside for s in columns.size]), ~inside, bad)
     good = _good(classes, layout, columns, bad)
     for descriptor, why in bad[:SHOWN]:
-        problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not seen"))
+        problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not read"))
     if len(bad) > SHOWN:
-        problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more descriptors like that, from {bad[SHOWN][0]:#x} on"))
+        problems.append(Problem(bad[SHOWN][0], f"{len(bad) - SHOWN:,} more damaged descriptors, from {bad[SHOWN][0]:#x} on"))
     return Extents(engine.arch, layout, classes, raw, length, columns, good)
 
 
 def _known_to_tree(
     bases: Bases, elements: Elements, page: int, columns: _Columns, missing: Sequence[int], bad: list[tuple[int, str]]
 ) -> _Columns:
-    """The descriptors, by address, to which the tree leads from their first and last page. Those in
-    `missing` (indices) are unreadable; errors go to `bad`."""
+    """Return the descriptors, by address, that the tree has for their first and last page.
+    Descriptors in `missing` (indices) are unreadable. Add the others to `bad`."""
     wanted = columns.descriptors
     frames = {descriptor >> 21 for descriptor in wanted}
     outside = {frame for frame in frames if bases.block(frame << 21) is None}
@@ -194,13 +207,14 @@ def _known_to_tree(
             kept.append(i)
         else:
             what = f"says that its pages are {columns.address[i]:#x}, {columns.size[i] >> page << page:,} bytes"
-            bad.append((descriptor, f"{what}, of which the radix tree does not know the first and last"))
+            bad.append((descriptor, f"{what}, but the radix tree has other descriptors for the first and last"))
     kept.sort(key=columns.address.__getitem__)
     return columns.only(kept)
 
 
 def _disjoint(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _Columns:
-    """Drop extents that overlap one before. `outside`: the bits of an address outside its page."""
+    """Remove extents that overlap the one before. `outside` is the mask of the bits above a page
+    offset."""
     starts = [a & outside for a in columns.address]
     if not any(map(gt, map(add, starts, columns.size), starts[1:])):
         return columns
@@ -215,7 +229,7 @@ def _disjoint(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _C
 
 
 def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
-    """Whether each descriptor is consistent, decided once for each class, state and size."""
+    """Decide whether each descriptor is consistent, once for each class, state and size."""
     inside = (1 << classes.page) - 1
     decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
     deciding, offsets = [b & decides for b in columns.bits], [a & inside for a in columns.address]
@@ -234,7 +248,8 @@ def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[i
 
 
 def _wrong(classes: Classes, layout: Extent, bits: int, size: int, offset: int) -> str:
-    """What is wrong with an active extent's class or size, or ""; its block begins at `offset`."""
+    """Return what is wrong with an active extent's class or size, or "". Its block begins at
+    `offset`."""
     szind = bits >> layout.szind & (1 << classes.szind_bits) - 1
     if bits >> layout.state & (1 << layout.state_bits) - 1 != ACTIVE or szind == len(classes.sizes):
         return ""
@@ -253,11 +268,12 @@ def _wrong(classes: Classes, layout: Extent, bits: int, size: int, offset: int) 
 
 
 def state_name(state: int) -> str:
+    """Return jemalloc's name for a state of pages."""
     return STATES[state] if state < len(STATES) else "kept" if state == KEPT else "in transition"
 
 
 def pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
-    """The pageslabs that contain extents, ascending; [] if there are none."""
+    """Return the pageslabs that contain extents, ascending; [] if there are none."""
     bit = seen.layout.hpa
     if bit < 0:
         return []
@@ -271,8 +287,8 @@ def pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
 
 
 def spans(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:
-    """(start, end, arena) of maximal stretches of an arena's extents, ascending, and of pageslabs
-    (`extra`), whose free pages have no descriptor."""
+    """Return (start, end, arena) of runs of adjacent extents of one arena, ascending, and of
+    pageslabs (`extra`), whose free pages have no descriptor."""
     found: list[tuple[int, int, int]] = []
     low = high = whose = -1
     hpa = extents.layout.hpa if extra else -1

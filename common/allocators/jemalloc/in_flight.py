@@ -1,7 +1,9 @@
-"""Blocks that a thread inside jemalloc refers to by the stack of a cache it fills or flushes. A
-fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) puts the
-addresses of a slab's regions on the stack one by one; they count as cached once all are there. A
-flush leaves those it returns there until all are. In between, a register points into the stack."""
+"""Blocks that a thread inside jemalloc refers to by the stack of a cache that it fills or flushes.
+
+A fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) writes
+the addresses of a slab's regions to the stack one by one. They count as cached when all are
+written. A flush leaves the addresses on the stack until all blocks are returned. In between, a
+register points into the stack."""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from findleaks.engine.contract import Blocks
 
 
 def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """All entries of stacks that a word points into; blocks of descriptors that one points to."""
+    """Yield all entries of stacks that a word points into, and the blocks of descriptors that one
+    points to."""
     for cache in heap.caches_found:
         low = cache.stacks_at
         for stack in sorted(cache.stacks, key=lambda stack: stack.address):

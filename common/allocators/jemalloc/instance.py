@@ -25,6 +25,8 @@ SHOWN = 16  # cached addresses without a block that are reported one by one; oth
 
 
 class Jemalloc(Allocator):
+    """One jemalloc; see Allocator."""
+
     name = "jemalloc"
     release_call = 'mallctl("arena.4096.purge")'  # MALLCTL_ARENAS_ALL is 4096
     cache_setting = (
@@ -43,12 +45,14 @@ class Jemalloc(Allocator):
         self.where = parts.image.name
         self.problems = problems
         self.caches_found: list[tcache.Cache] = []
-        self.internal: set[int] = set()  # blocks that jemalloc made for itself
+        self.internal: set[int] = set()  # blocks that jemalloc allocated for itself
         self.profiler = profile.Found()
         self._heaps: Optional[list[Heap]] = None
         self._find_caches()
 
     def _find_caches(self) -> None:
+        """Read the thread caches that arenas list, or else search for them, and find their
+        threads."""
         memory, parts, layout = self.memory, self.parts, self.parts.extents.layout
         if parts.shape.tcaches is not None:
             for arena in parts.arenas:
@@ -67,11 +71,11 @@ class Jemalloc(Allocator):
             self.problems += [Problem(cache.address, f"the {cache.label} at {cache.address:#x} {what}") for what in cache.problems]
         if parts.shape.bins is None and any(parts.extents.slab):
             address = parts.arenas[0].address if parts.arenas else parts.root.address
-            what = "the arenas' bins were not found: thread caches are not looked up, freed blocks in them count as in use"
+            what = "the arenas' bins were not found, so no thread cache was searched for: freed blocks in them count as in use"
             self.problems.append(Problem(address, what))
 
     def heaps(self) -> list[Heap]:
-        """Stretches of adjacent extents of one arena, whatever their state."""
+        """Return runs of adjacent extents of one arena, in any state."""
         if self._heaps is None:
             seen = self.parts.extents
             self._runs = seen.runs()
@@ -88,7 +92,8 @@ class Jemalloc(Allocator):
         return Heap(start, end, arenas.name(arena), walk)
 
     def sealed(self, blocks: Blocks) -> None:
-        """Mark cached blocks, and jemalloc's own: the caches' stacks and the profiler's blocks."""
+        """Mark cached blocks, and jemalloc's own ones: the caches' stacks and the profiler's
+        blocks."""
         cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
         unknown = blocks.set_state(cached, State.CACHED) if cached else []
         for entry in unknown[:SHOWN]:
@@ -110,8 +115,8 @@ class Jemalloc(Allocator):
         self.problems += report.reconcile(self)
 
     def metadata(self) -> list[Range]:
-        """The base allocator's blocks, the tree's root, the table of classes, and the thread caches
-        with their cached parts of the tree."""
+        """Return the base allocator's blocks, the tree's root, the table of classes, and the thread
+        caches with their cached parts of the tree."""
         parts = self.parts
         caches = [part for cache in self.caches_found for part in cache.own]
         return sorted([*parts.bases.ranges(), parts.root.range, parts.classes.table, *caches])
@@ -158,7 +163,7 @@ class Jemalloc(Allocator):
         return names.environment_variable(self.target, self.parts.image.module)
 
     def retention(self, free: FreeMemory) -> Retention:
-        # only `verdict` needs it
+        # Only `verdict` needs this module.
         from findleaks.allocators.jemalloc.retention import explain_retention
 
         return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
@@ -168,7 +173,7 @@ class Jemalloc(Allocator):
         return self.profiler.row is not None
 
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:
-        # few commands ask for stacks
+        # Few commands need stacks.
         from findleaks.allocators.jemalloc.sites import recordings
 
         return recordings(self, blocks)
@@ -185,11 +190,11 @@ class Jemalloc(Allocator):
         return found
 
     def counted(self) -> Mapping[str, int]:
-        """stats.* as malloc_stats_print prints them."""
+        """Return stats.* as malloc_stats_print prints them."""
         return report.totals(self)
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See in_flight."""
+        """Yield the blocks that these words refer to; see in_flight."""
         return in_flight.blocks_in_flight(self, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:

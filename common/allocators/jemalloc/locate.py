@@ -20,13 +20,14 @@ from findleaks.target.base import Target
 from findleaks.target.ranges import nonzero_pieces
 
 VERSION = re.compile(rb"\0(\d{1,2}\.\d{1,3}\.\d{1,3})-\d{1,6}-g[0-9a-f]{7,40}\0")
-"""JEMALLOC_VERSION: the release, commits since, and the commit."""
+"""JEMALLOC_VERSION: the release, the number of commits since, and the commit."""
 
 SAMPLE = 512  # slabs whose bitmaps are counted to distinguish layouts
 
 
 def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Jemalloc]:
-    """Every jemalloc that one of these places, words that hold 32, belongs to."""
+    """Find every jemalloc that one of these places belongs to. A place is a word with the value
+    32."""
     memory = Memory(target)
     found: dict[int, tuple[Image, list[Classes]]] = {}
     for image, address in places:
@@ -39,7 +40,7 @@ def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int
         words = list(tree.candidates(engine, memory, image, bases))
         roots = tree.find(memory, engine, image, tables[0], bases, words)
         for i, root in enumerate(sorted(roots)):
-            # Two in one image have equal tables: which table belongs to which does not matter.
+            # Two jemallocs in one image have equal tables, so any table fits.
             made.append(_allocator(engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
     return made
 
@@ -47,6 +48,7 @@ def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int
 def _allocator(
     engine: Engine, memory: Memory, image: Image, table: Classes, bases: Bases, words: Sequence[tuple[int, int]], root: tree.Root
 ) -> Jemalloc:
+    """Read the jemalloc whose radix tree has this root."""
     problems: list[Problem] = []
     leaves = tree.leaves(memory, engine, root, bases, problems)
     elements = tree.elements(memory, engine, root, leaves)
@@ -61,7 +63,7 @@ def _allocator(
 
 
 def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
-    """The extents in the layout with which most are consistent; the newer one if both fit."""
+    """Read the extents in the layout with which most are consistent; the newer one if both fit."""
     tried: list[tuple[float, Extents, list[Problem]]] = []
     for layout in layouts(engine.arch).extents:
         found: list[Problem] = []
@@ -75,7 +77,8 @@ def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Class
 
 
 def _sense(seen: Extents) -> float:
-    """The share of consistent extents: class fits size, a slab's free regions fit its bitmap."""
+    """Return the share of consistent extents (0 to 1): the class fits the size, and a slab's number
+    of free regions fits its bitmap."""
     # States from 6 on do not exist (edata.h), except for KEPT.
     good = sum(seen.good) - sum(6 <= state < KEPT for state in seen.state)
     slabs = [i for i in seen.blocks if seen.slab[i]]
@@ -85,7 +88,7 @@ def _sense(seen: Extents) -> float:
 
 
 def _version(target: Target, image: Image) -> str:
-    """The release named in the read-only bytes of the image, or ""."""
+    """Return the release named in the read-only bytes of the image, or ""."""
     module = image.module
     for region in target.regions():
         if module.start <= region.start < module.end and region.readable and not region.writable:

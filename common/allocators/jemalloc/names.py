@@ -1,8 +1,9 @@
-"""Names that a build of jemalloc has: configure's --with-jemalloc-prefix, in capitals, precedes the
-environment variable MALLOC_CONF, and the prefix itself the functions (jemalloc_internal_defs.h.in,
-JEMALLOC_PREFIX and JEMALLOC_CPREFIX; malloc_conf_init in jemalloc.c of 5.0 to 5.3).
+"""The names of settings and functions in a build of jemalloc.
 
-tikv-jemalloc, which Rust programs use, has _rjem_ and _RJEM_MALLOC_CONF."""
+configure's --with-jemalloc-prefix precedes the names of functions, and in capitals the environment
+variable MALLOC_CONF (jemalloc_internal_defs.h.in, JEMALLOC_PREFIX and JEMALLOC_CPREFIX;
+malloc_conf_init in jemalloc.c of 5.0 to 5.3). tikv-jemalloc, which Rust programs use, has _rjem_
+and _RJEM_MALLOC_CONF."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _OVERLAP = 80  # bytes of a piece that are searched again with the next
 
 
 def environment_variable(target: Target, module: Module) -> str:
-    """The variable by the string in the library's constants; "" where they cannot be read."""
+    """Find the environment variable in the library's constants; "" if they cannot be read."""
     names: set[str] = set()
     for region in target.regions():
         if region.readable and not region.writable and module.start <= region.start < module.end:
@@ -25,12 +26,12 @@ def environment_variable(target: Target, module: Module) -> str:
                 data = rest + bytes(piece.data)
                 names.update(name.decode() for name in _NAME.findall(data))
                 rest = data[-_OVERLAP:]
-    # A program that has a prefixed jemalloc may well speak of MALLOC_CONF, too.
+    # A program with a prefixed jemalloc may also contain the text MALLOC_CONF.
     return max(sorted(names), key=len, default="")
 
 
 def renamed(words: str, variable: str) -> str:
-    """`words` for users, with this build's names instead of MALLOC_CONF and mallctl."""
+    """Replace MALLOC_CONF and mallctl in `words` by the names of this build."""
     prefix = variable[: -len(VARIABLE)]
     if not prefix:
         return words

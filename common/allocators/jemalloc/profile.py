@@ -1,6 +1,8 @@
-"""Blocks of the heap profiler (prof:true): its hash tables, and the structures they lead to. They
-are ordinary blocks, much of them never written: what the program left there before would count as
-references. Where words have 4 bytes they are not read, and count as blocks in use. Sources:
+"""Finds the blocks of the heap profiler (prof:true): its hash tables, and the structures behind
+them.
+
+They are ordinary blocks, and much of their memory is never written, so that old content would count
+as references. With words of 4 bytes they are not read and count as blocks in use. Sources:
 prof_structs.h, prof_data.c (5.2: prof.c), ckh.h."""
 
 from __future__ import annotations
@@ -19,24 +21,26 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
 BUCKET = 64  # bytes: four cells of {key, data}
-LARGEST = 26  # base-2 logarithm of the number of buckets at most
-MAX_COUNTS = 1 << 22  # structures prof_tctx_t of a profiler, at most
-TREE = 16  # offset in prof_gctx_t of the root of its tree of prof_tctx_t
+LARGEST = 26  # the base-2 logarithm of the largest number of buckets
+MAX_COUNTS = 1 << 22  # the largest number of structures prof_tctx_t
+TREE = 16  # the offset in prof_gctx_t of the root of its tree of prof_tctx_t
 
 
 class Table(NamedTuple):
     """ckh_t: {prng_state, count, lg_minbuckets, lg_curbuckets, hash, keycomp, tab}, 48 bytes."""
 
     taken: int  # cells in use
-    buckets: int  # base-2 logarithm of their number
+    buckets: int  # base-2 logarithm of the number
     functions: tuple[int, int]
     cells: int
 
 
 @dataclass
 class Found:
-    """Blocks of the profiler: prof_tctx_t by its words, prof_tdata_t, prof_gctx_t by the offset of
-    its stack (bt), and others (cells, names). `row`: their layout, None without a profiler."""
+    """The blocks of the profiler: each prof_tctx_t with its words, each prof_tdata_t, each
+    prof_gctx_t with the offset of its stack (bt), and others (cells, names).
+
+    `row` is their layout, or None without a profiler."""
 
     row: Optional[Profile] = None
     counts: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -50,7 +54,8 @@ class Found:
 
 
 def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> Found:
-    """A profiler that is on. `near`: where threads point to prof_tdata_t."""
+    """Find the blocks of a profiler that is on. `near` is memory where threads point to
+    prof_tdata_t."""
     found = Found()
     if memory.size != 8:
         return found
@@ -69,12 +74,13 @@ def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: S
 
 
 def _block(extents: Extents, address: int) -> bool:
+    """Whether a block in use may start at `address`."""
     i = extents.at(address) if address and address % 8 == 0 else -1
     return i >= 0 and not extents.state[i] and extents.good[i]
 
 
 def _table(memory: Memory, address: int) -> Optional[Table]:
-    """The table at `address`, if its numbers are plausible."""
+    """Read the table at `address`, if its numbers are plausible; or None."""
     words = memory.words(address, 6)
     if words is None:
         return None
@@ -86,7 +92,8 @@ def _table(memory: Memory, address: int) -> Optional[Table]:
 
 
 def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> Iterator[Table]:
-    """Candidates for bt2gctx in the image's data: functions of this image, and cells in a block."""
+    """Yield candidates for bt2gctx in the image's data: its functions are in this image, and its
+    cells in a block."""
     if not len(extents):
         return
     module = image.module
@@ -99,15 +106,15 @@ def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> I
 
 
 def _cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
-    """(key, data) of the cells in use."""
+    """Yield (key, data) of the cells in use."""
     for at in range(table.cells, table.cells + (BUCKET << table.buckets), 4096):
         words = memory.words(at, min(4096, table.cells + (BUCKET << table.buckets) - at) // 8) or ()
         yield from ((key, data) for key, data in zip(words[0::2], words[1::2]) if key)
 
 
 def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[dict[int, int]]:
-    """The prof_gctx_t's: a key is the stack (bt) inside its data, at the same offset in each, which
-    is their value. None if this is another table."""
+    """Return {prof_gctx_t: offset of its stack}, or None if this is another table. A key is the
+    stack (bt) inside its data, at the same offset in each."""
     cells = list(_cells(memory, table))
     distances = {key - data for key, data in cells}
     if len(cells) != table.taken or len(distances) > 1 or any(not 0 < distance < 256 for distance in distances):
@@ -116,7 +123,7 @@ def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[dict[i
 
 
 def _row(memory: Memory, table: Table, contexts: Iterable[int]) -> Optional[Profile]:
-    """The layout with which most contexts lead to a prof_tctx_t; None if none has one."""
+    """Return the layout with which most contexts have a prof_tctx_t, or None if none has one."""
     roots = [(context, memory.word(context + TREE)) for context in sorted(contexts)]
     best: tuple[int, Optional[Profile]] = (0, None)
     for row in PROFILES:
@@ -127,7 +134,7 @@ def _row(memory: Memory, table: Table, contexts: Iterable[int]) -> Optional[Prof
 
 
 def _trees(memory: Memory, extents: Extents, table: Table, contexts: Iterable[int], row: Profile, found: Found) -> None:
-    """Add what each context leads to: the counts of each thread for it."""
+    """Add the prof_tctx_t's of each context, which count the samples of each thread there."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
     while left and len(found.counts) < MAX_COUNTS:
         if memory.target.interrupted():
@@ -142,7 +149,7 @@ def _trees(memory: Memory, extents: Extents, table: Table, contexts: Iterable[in
 
 
 def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Range], row: Profile, found: Found) -> None:
-    """Add the threads, including those without counts, and what each leads to."""
+    """Add the threads, including those without counts, with their tables and names."""
     for start, end in near:
         for _, stored in memory.scan(start, end):
             for word in set(stored):
@@ -158,7 +165,8 @@ def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Rang
 
 
 def _count(memory: Memory, row: Profile, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:
-    """The words of the prof_tctx_t at `at`, if its context and its thread's table fit."""
+    """Return the words of the prof_tctx_t at `at`, if its context and its thread's table fit; or
+    None."""
     words = memory.words(at, row.link // 8 + 2) if at % 8 == 0 else None
     if words is None or words[row.context // 8] != context or memory.words(words[0] + row.table + 24, 2) != table.functions:
         return None

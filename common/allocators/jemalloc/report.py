@@ -1,4 +1,4 @@
-"""Size classes, arenas and totals, by the extents and by jemalloc's counters."""
+"""Size classes, arenas and totals, from the extents and from jemalloc's counters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Key = tuple[int, int, bool]  # arena, size class, whether the blocks are in slab
 
 
 class Row:
-    """The extents' figures for a size class of an arena."""
+    """Counts of the extents of one size class of an arena. `memory` and `bytes` are in bytes."""
 
     def __init__(self) -> None:
         self.extents = self.blocks = self.total = self.memory = self.bytes = self.cached = self.internal = 0
 
 
 def rows(allocator: JemallocView) -> dict[Key, Row]:
-    """Rows by arena and class, separate for slabs and for extents of single blocks."""
+    """Count by arena and class, separately for slabs and for extents with a single block."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
     shift, mask = seen.layout.nfree, (1 << seen.nfree_bits) - 1
@@ -55,9 +55,12 @@ def rows(allocator: JemallocView) -> dict[Key, Row]:
 
 
 def caches(allocator: JemallocView) -> list[base.Cache]:
-    """A row for each arena and class, small ones as in malloc_stats_print's table of bins, and for
-    small blocks that the profiler sampled, with an extent each. What jemalloc counts as in use
-    (curregs) is here in use, cached, or holds thread caches' stacks (own["internal"])."""
+    """Return a row for each arena and class. Small classes are those of malloc_stats_print's table
+    of bins. Small blocks that the profiler sampled, each in its own extent, are in rows named "…
+    sampled".
+
+    Blocks that jemalloc counts as in use (curregs) are in use, cached, or contain thread caches'
+    stacks (own["internal"])."""
     parts = allocator.parts
     table, nbins = parts.classes, len(parts.classes.small)
     by_class = rows(allocator)
@@ -98,7 +101,8 @@ def _large(arena: int, name: str, szind: int, row: Row, counters: dict[str, int]
 
 
 def _cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str, int]) -> base.Cache:
-    """A row as a size class; `each`: bytes that a cached, free or internal block counts."""
+    """Make a size class of a row. `each` is the size of a cached, free or internal block in
+    bytes."""
     taken, free = row.cached + row.internal, row.total - row.blocks
     counts = row.blocks - taken, row.cached, free
     in_bytes = row.bytes - taken * each, row.cached * each, free * each
@@ -106,6 +110,7 @@ def _cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str,
 
 
 def pages(allocator: JemallocView) -> Counter[tuple[int, int]]:
+    """Sum the bytes of extents by arena and state."""
     seen = allocator.parts.extents
     found: Counter[tuple[int, int]] = Counter()
     for arena, state, size in zip(seen.arena, seen.state, seen.size):
@@ -114,7 +119,7 @@ def pages(allocator: JemallocView) -> Counter[tuple[int, int]]:
 
 
 def of_hugepages(allocator: JemallocView) -> Counter[int]:
-    """Bytes of active extents that come from the hugepage allocator, by arena."""
+    """Sum the bytes of active extents of the hugepage allocator by arena."""
     seen = allocator.parts.extents
     found: Counter[int] = Counter()
     for arena, state, size, bits in zip(seen.arena, seen.state, seen.size, seen.bits):
@@ -124,8 +129,8 @@ def of_hugepages(allocator: JemallocView) -> Counter[int]:
 
 
 def arenas_of(allocator: JemallocView) -> list[base.Arena]:
-    """In bytes: `free` regions of slabs, `spare` dirty and muzzy pages; `mapped` with jemalloc's
-    own memory, without what it returned to the kernel (retained)."""
+    """Return the arenas, in bytes. `free` are free regions of slabs, `spare` dirty and muzzy pages.
+    `mapped` includes jemalloc's own memory, but no memory returned to the kernel (retained)."""
     parts = allocator.parts
     by_state, hugepages = pages(allocator), of_hugepages(allocator)
     sums: dict[str, list[int]] = {}
@@ -166,8 +171,8 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
 
 
 def totals(allocator: JemallocView) -> dict[str, int]:
-    """stats.* in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge), by the extents where
-    possible, even where jemalloc uses counters."""
+    """Return stats.* in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge). They are computed
+    from the extents if possible, even if jemalloc uses counters."""
     of_arenas = [arena.own for arena in arenas_of(allocator)]
     if not allocator.parts.shape.counts or not of_arenas or any("base" not in own for own in of_arenas):
         return {}
@@ -177,7 +182,7 @@ def totals(allocator: JemallocView) -> dict[str, int]:
     for (_, szind, slab), row in rows(allocator).items():
         # A sampled small block counts in the smallest large class.
         allocated += row.blocks * allocator.parts.classes.sizes[nbins] if not slab and szind < nbins else row.bytes
-    # Muzzy pages are resident in 5.2 only; in 5.3 the kernel may have reclaimed them (pa_extra.c).
+    # Muzzy pages are resident in 5.2 only. In 5.3 the kernel may have reclaimed them (pa_extra.c).
     muzzy = 0 if allocator.parts.extents.layout.name == "5.2" else sum(own["pmuzzy"] for own in of_arenas) * page
     return {
         "allocated": allocated,
@@ -190,8 +195,8 @@ def totals(allocator: JemallocView) -> dict[str, int]:
 
 
 def reconcile(allocator: JemallocView) -> Iterator[Problem]:
-    """Report where an arena's counters and its extents differ: a thread was inside malloc, or one
-    of the two was overwritten."""
+    """Report arenas whose counters and extents differ: a thread was inside malloc, or one of the
+    two was overwritten."""
     parts = allocator.parts
     counts = arenas.count(parts.extents)
     for arena in parts.arenas:
@@ -202,7 +207,7 @@ def reconcile(allocator: JemallocView) -> Iterator[Problem]:
             if found != (counters["curslabs"], counters["curregs"]):
                 size = parts.classes.small[szind].size
                 counted = f"{counters['curregs']:,} regions in {counters['curslabs']:,} slabs"
-                off.append(f"{counted} of {size} bytes, found were {found[1]:,} in {found[0]:,}")
+                off.append(f"{counted} of {size} bytes; {found[1]:,} in {found[0]:,} were found")
         if off:
             more = f" (and {len(off) - 1} more classes)" if len(off) > 1 else ""
             yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)

@@ -1,9 +1,12 @@
-"""Why a jemalloc keeps free memory, and what to try. Free pages wait for their decay time, checked
-only by threads that allocate. decay_t (decay.h and decay.c of 5.3, arena_structs.h and arena.c of
-5.2) is a mutex and a flag, then a word each: time_ms (-1: never purge, 0: at once), interval,
-epoch, jitter_state, deadline (four of 64 bits), nunpurged, and a backlog of 200. With time_ms > 0,
-decay_reinit sets interval to a 200th of it in ns; otherwise jitter_state keeps its first value,
-decay_t's address."""
+"""Explains why a jemalloc keeps free memory, and what the user can try.
+
+Free pages wait for their decay time, which only threads that allocate check. decay_t (decay.h and
+decay.c of 5.3, arena_structs.h and arena.c of 5.2) has a mutex and a flag, then a word each:
+time_ms (-1: never purge, 0: at once), interval, epoch, jitter_state, deadline (the last four have
+64 bits), nunpurged, and a backlog of 200.
+
+If time_ms > 0, decay_reinit sets interval to a 200th of it in ns. Otherwise jitter_state keeps its
+first value, the address of the decay_t. These two rules identify a decay_t in memory."""
 
 from __future__ import annotations
 
@@ -19,13 +22,15 @@ from findleaks.formatting import number, size
 NEVER = -1
 STEPS = 200  # SMOOTHSTEP_NSTEPS
 MAX_DECAY = 1 << 40  # milliseconds: 35 years
-MUTEX = 256  # more than decay_t has before time_ms: 112 to 144 in Debian's builds
+MUTEX = 256  # above the number of bytes before time_ms, which is 112 to 144 in Debian's builds
 
 
 def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
-    """(dirty, muzzy) decay times of an arena in ms, NEVER if never purged; None if not found."""
+    """Return the (dirty, muzzy) decay times of an arena in ms, NEVER if never purged; None if not
+    found."""
     data = memory.read(arena.address, LONGEST) or memory.read(arena.address, LONGEST // 4)
-    form = struct.Struct(memory.arch.word_format + "QQQ")  # no machine has a gap there
+    # these fields need no padding on any machine
+    form = struct.Struct(memory.arch.word_format + "QQQ")
     rest = STEPS * memory.size
     found: list[int] = []
     at = 0
@@ -38,7 +43,8 @@ def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
 
 
 def _decay_time(times: Sequence[int], address: int, never: int) -> Optional[int]:
-    """The time of a decay_t whose time_ms is at `address`; `times`: it, and what follows."""
+    """Return the time of a decay_t whose time_ms is at `address`, or None. `times` are time_ms and
+    the three fields behind it."""
     time, interval, epoch, jitter = times
     if 0 < time < MAX_DECAY:
         return time if interval == time * 1_000_000 // STEPS and epoch else None
@@ -48,7 +54,8 @@ def _decay_time(times: Sequence[int], address: int, never: int) -> Optional[int]
 
 
 def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Sequence[Arena]) -> Retention:
-    """`call` returns free pages. Decay times are those of the arena with most free pages."""
+    """Explain the free memory of a jemalloc. `call` returns free pages. Decay times are those of
+    the arena with the most free pages."""
     spare = free.spare()
     dirty, muzzy = spare.get("dirty", 0), spare.get("muzzy", 0)
     pages = dirty + muzzy
@@ -63,11 +70,9 @@ def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Seque
     if decay is not None:
         evidence["dirty_decay_ms"], evidence["muzzy_decay_ms"] = decay
         if NEVER in (decay[0], decay[1] if muzzy else 0):
-            why = f": {'dirty' if decay[0] == NEVER else 'muzzy'}_decay_ms is -1, so that they are never given back"
+            why = f": {'dirty' if decay[0] == NEVER else 'muzzy'}_decay_ms is -1, so they are never returned"
         else:
-            why = (
-                f": dirty_decay_ms is {number(decay[0])}, but only threads that allocate look at the clock, unless background_thread is set"
-            )
+            why = f": dirty_decay_ms is {number(decay[0])}, but only threads that allocate check the time, unless background_thread is set"
     cause = f"{size(pages)} of free pages ({size(dirty)} dirty, {size(muzzy)} muzzy){why}"
     tries = ("MALLOC_CONF=background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0", f"{call} when the process is idle")
     return Retention(pages, ("decay", *sorts), "; ".join([cause, *causes]), tries, evidence)

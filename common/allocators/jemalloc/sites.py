@@ -1,4 +1,5 @@
 """Allocation stacks of jemalloc's heap profiler (prof:true), with the figures of prof.dump.
+
 Sources: prof_structs.h, prof_data.c and edata.h (5.2: prof.c, extent_structs.h)."""
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import Totals
 from findleaks.errors import Interrupted
 
-DEEPEST = 1024  # frames of a stack at most; PROF_BT_MAX is 128, 5.3.1 can be set to more
+DEEPEST = 1024  # the largest number of frames; PROF_BT_MAX is 128, a setting of 5.3.1 allows more
 USUAL_INTERVAL = 19  # base-2 logarithm: LG_PROF_SAMPLE_DEFAULT
-WIDEST_INTERVAL = 50  # base-2 logarithm of the largest interval looked for
-UNKNOWN, DAMAGED = -1, -2  # in place of a site: no record of the profiler, or a damaged stack
+WIDEST_INTERVAL = 50  # base-2 logarithm of the largest interval that is tried
+UNKNOWN, DAMAGED = -1, -2  # in place of a site: the profiler has no record, or its stack is damaged
 POLL = 1 << 12  # steps between two checks for Ctrl-C
 SETTING = re.compile("lg_prof_sample:([0-9]{1,2})")
 
 
 def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
-    """The profiler's recording; [] if it is off."""
+    """Return the profiler's recording, or [] if it is off."""
     found = allocator.profiler
     if found.row is None:
         return []
@@ -51,7 +52,7 @@ def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
 
 
 def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> dict[int, tuple[int, ...]]:
-    """The stack of each prof_gctx_t, ascending by address; damaged ones are left out."""
+    """Return the stack of each prof_gctx_t, ascending by address, without damaged ones."""
     memory, stacks, bad = allocator.memory, {}, []
     for count, (context, offset) in enumerate(sorted(found.contexts.items())):
         if count % POLL == 0 and memory.target.interrupted():
@@ -71,7 +72,7 @@ def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> d
 
 
 def _counts(allocator: JemallocView, found: Found, stacks: dict[int, tuple[int, ...]]) -> Iterator[list[int]]:
-    """For each stack the sums of its threads' counters, without those that prof.reset expired."""
+    """Sum the counters of all threads for each stack, without counters that prof.reset expired."""
     assert found.row is not None
     row, memory, fields = found.row, allocator.memory, 8 if found.row.unbiased else 4
     expired = {thread for thread in found.threads if memory.read(thread + row.expired, 1) == b"\1"}
@@ -81,12 +82,13 @@ def _counts(allocator: JemallocView, found: Found, stacks: dict[int, tuple[int, 
         counters = words[row.counters // 8 :][:fields]
         if sum_ is not None and words[0] not in expired:
             sum_[:] = [a + b for a, b in zip(sum_, counters)]
-    # An unbiased sum may have gone below zero: prof.reset changes what freed samples count.
+    # An unbiased sum may be negative: prof.reset changes the weight of freed samples.
     return ([value if value < 1 << 63 else 0 for value in sum_] for sum_ in sums.values())
 
 
 def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval: int) -> Site:
-    """`counts`: prof_cnt_t: blocks and bytes that are live, and that were ever allocated."""
+    """Make a site. `counts` is prof_cnt_t: blocks and bytes that are live, and that were ever
+    allocated."""
     blocks, bytes_, all_blocks, all_bytes = counts[::2] if row.unbiased else counts
     live, allocated = Totals(blocks, bytes_), Totals(all_blocks, all_bytes) if all_blocks else None
     if interval == 1:
@@ -98,9 +100,8 @@ def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval
 
 
 def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], interval: int) -> Iterator[tuple[int, int, float]]:
-    """Address, site (UNKNOWN or DAMAGED: none) and weight of the blocks that were sampled, also of
-    those since freed into thread caches. Each has an extent of its own, whose descriptor points to
-    the prof_tctx_t."""
+    """Yield address, site (or UNKNOWN or DAMAGED) and weight of the sampled blocks, including those
+    in thread caches. Each is alone in its extent, whose descriptor points to the prof_tctx_t."""
     assert found.row is not None
     seen, row = allocator.parts.extents, found.row
     contexts = {at: words[row.context // 8] for at, words in found.counts.items()}
@@ -116,25 +117,27 @@ def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], inte
 
 
 def _of_no_record(address: int) -> Problem:
-    return Problem(address, f"the block at {address:#x} was sampled by the profiler, and refers to no record of it: it has no stack")
+    """Make the problem that a sampled block has no record of the profiler."""
+    return Problem(address, f"the block at {address:#x} was sampled by the profiler, but the profiler has no record of it: it has no stack")
 
 
 def _unaccounted(sites: Sequence[Site], found: Counter[int]) -> Iterator[str]:
-    """Whether the profiler counts more blocks than there are."""
+    """Report it if the profiler counts more blocks than were found."""
     missing = sum(max(site.live.blocks - found[i], 0) for i, site in enumerate(sites))
     if missing:
         yield f"jemalloc's profile counts {missing:,} blocks in use more than were found: their descriptors, or its counts, are damaged"
 
 
 def _interval(allocator: JemallocView) -> int:
-    """Bytes from one sample to the next, on average: a power of two."""
+    """Return the number of bytes between two samples, on average: a power of two."""
     found = _by_table(allocator)
     return 1 << (found if found is not None else _by_settings(allocator))
 
 
 def _by_table(allocator: JemallocView) -> Optional[int]:
-    """lg_prof_sample, by prof_shifted_unbiased_cnt (from 5.3 on): what a sampled block counts, by
-    size class. Computed as in prof_unbias_map_init, to the same last bit."""
+    """Find lg_prof_sample by prof_shifted_unbiased_cnt (since 5.3): the weight of a sampled block
+    by size class. Each candidate's table is computed as in prof_unbias_map_init, to the same last
+    bit."""
     memory, sizes = allocator.memory, allocator.parts.classes.sizes
     tables = []
     for logarithm in range(WIDEST_INTERVAL + 1):
@@ -151,6 +154,6 @@ def _by_table(allocator: JemallocView) -> Optional[int]:
 
 
 def _by_settings(allocator: JemallocView) -> int:
-    """lg_prof_sample by MALLOC_CONF in the environment."""
+    """Read lg_prof_sample from MALLOC_CONF in the environment."""
     match = SETTING.search(setting(allocator.memory, "MALLOC_CONF") or "")
     return min(int(match[1]), WIDEST_INTERVAL) if match else USUAL_INTERVAL

@@ -10,7 +10,7 @@ from findleaks.allocators.jemalloc.view import JemallocView
 
 
 def bins(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
-    """bin_stats_t of an arena's small classes, shards added up; None if not available."""
+    """Read bin_stats_t of an arena's small classes, summed over shards; None if not available."""
     shape = allocator.parts.shape
     if shape.bins is None or not shape.counts:
         return None
@@ -19,8 +19,9 @@ def bins(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]
 
 
 def large(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
-    """Counters of an arena's large classes, those that jemalloc computes while it merges statistics
-    included: requests are the arena's plus those of thread caches; a fill brings one block."""
+    """Read the counters of an arena's large classes, with those that jemalloc computes while it
+    merges statistics: requests are those of the arena and of thread caches, and each fill brings
+    one block."""
     shape, classes = allocator.parts.shape, allocator.parts.classes
     if shape.large is None:
         return None
@@ -45,7 +46,8 @@ def large(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]
 
 
 def internal(allocator: JemallocView, arena: Arena) -> int:
-    """stats.internal of an arena: bytes of blocks that jemalloc made for itself; 0 if unknown."""
+    """Read stats.internal of an arena: bytes of blocks that jemalloc allocated for itself; 0 if
+    unknown."""
     shape = allocator.parts.shape
     for row in layouts(allocator.memory.arch).arenas:
         if row.tcaches == shape.tcaches or row.large == shape.large:

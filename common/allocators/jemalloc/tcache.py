@@ -1,7 +1,7 @@
 """Thread caches: stacks of freed blocks, one for each size class, and their thread-local part.
 
-Arenas list them; thread pointers only show whose they are. Old entries remain beyond a stack's top,
-at lower addresses. jemalloc's own block holds the stacks, so they are no references."""
+Arenas list the caches. Thread pointers only show which thread has which cache. Old entries remain
+below a stack's top. The stacks are in a block of jemalloc, so they are no references."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from findleaks.libc.thread_local import static_storage
 from findleaks.target.base import Range, Thread
 from findleaks.target.ranges import holding
 
-STACKS = 4 << 20  # bytes that the stacks of a cache take together at most
+STACKS = 4 << 20  # the largest size of all stacks of a cache in bytes
 SLOW = 512  # bytes of tcache_slow_s that are examined
 BIN_53, BIN_52 = "PQHHHH", "IIQP"  # members of cache_bin_t
-RANDOM = 16  # bytes of tsd_t with a thread's random numbers: they are the first 8 (5.3.1: the last)
-TLS = 1 << 20  # bytes at most between a thread pointer and the thread's cache
-STATIC = 64 << 10  # the same, for the search for unlisted caches
+# bytes of tsd_t with a thread's random numbers: they are the first 8 (in 5.3.1 the last)
+RANDOM = 16
+TLS = 1 << 20  # the largest distance in bytes between a thread pointer and the thread's cache
+STATIC = 64 << 10  # the same for the search for unlisted caches
 NEAR = 4096  # bytes on either side of a thread cache that may contain rtree_ctx
 
 
 class Stack(NamedTuple):
-    """Cached blocks of a size class; `stashed`: freed, out of use (use-after-free detection)."""
+    """Cached blocks of a size class. `stashed` blocks are freed and out of use (use-after-free
+    detection)."""
 
     szind: int
     address: int
@@ -43,8 +45,9 @@ class Stack(NamedTuple):
 
 @dataclass
 class Cache:
-    """`tid` is 0 if unknown or made by hand. `stacks_at` is inside the block that holds the stacks;
-    `own` are parts of thread-local storage."""
+    """A thread cache. `tid` is 0 if it is unknown, or if the program created the cache explicitly.
+
+    `stacks_at` is inside the block with the stacks. `own` are parts of thread-local storage."""
 
     tid: int
     address: int
@@ -55,6 +58,7 @@ class Cache:
     problems: list[str] = field(default_factory=list)
 
     def entries(self) -> list[int]:
+        """Return all cached blocks."""
         return [entry for stack in self.stacks for entry in stack.blocks]
 
     @property
@@ -63,7 +67,7 @@ class Cache:
 
 
 def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: int, descriptor: int) -> Cache:
-    """The thread cache at `cache`, which this arena lists."""
+    """Read the thread cache at `cache`, which this arena lists."""
     found = Cache(0, cache, arena.index)
     if layout.name == EDATA.name:
         _read_53(memory, classes, cache, descriptor, found)
@@ -75,13 +79,16 @@ def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: 
 
 
 def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: Cache) -> None:
-    """cache_bin.h, 5.3: {top of the stack, which grows down, requests, low bits of: low water,
-    full, empty; (5.3.1) its length}."""
+    """Read a cache of 5.3 (cache_bin.h). A bin is {top of the stack, which grows down; requests;
+    the low bits of low water, full and empty; (5.3.1) length}.
+
+    Example: the low 16 bits of the top are 0x1f80 and `empty` is 0x2000, so the stack has 0x80
+    bytes."""
     word, step = memory.size, memory.arch.structure(BIN_53).size
     words = memory.words(slow, SLOW // word) or ()
     last = _last(memory, slow, words)
     bins = words[last] + memory.arch.structure("PQ").size - 8 if last else 0
-    # 0: built without statistics
+    # It is 0 if built without statistics.
     if not last or memory.word(descriptor + 2 * word) not in (bins, 0):
         found.problems.append("does not say where its stacks are")
         return
@@ -93,14 +100,15 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
             break
         top, _, _, full, empty, length = entry
         if not start < top <= start + STACKS:
-            # not cached: its stack, elsewhere, has length 0 (5.3.1); or beyond the last bin
+            # The class is not cached. Its stack is elsewhere and has length 0 (5.3.1), or this is
+            # behind the last bin.
             continue
         size = (empty - top) & 0xFFFF
         end = top + size
         if size % word or (length and size > word * length) or top < before or (before and end - before > STACKS):
             what = f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use"
             found.problems.append(what)
-            before = 0  # then the start of the next stack is unknown
+            before = 0  # now the start of the next stack is unknown
             continue
         low = end - word * length if length else before or top
         kept = (full - low) & 0xFFFF
@@ -111,16 +119,16 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
 
 
 def _last(memory: Memory, slow: int, words: Sequence[int]) -> int:
-    """The index of tcache_slow_s' last word, 0 if there is none: it ends in {dyn_alloc, tcache},
-    and tcache_s begins with a pointer back."""
+    """Return the index of the last word of tcache_slow_s, or 0 if there is none. It ends in
+    {dyn_alloc, tcache}, and tcache_s begins with a pointer back."""
     return next((i for i in range(7, len(words)) if words[i] and words[i] % memory.size == 0 and memory.word(words[i]) == slow), 0)
 
 
 def unlisted(
     memory: Memory, engine: Engine, classes: Classes, layout: Extent, threads: Sequence[Thread], arenas: Sequence[Arena]
 ) -> list[tuple[Arena, int, int]]:
-    """For arenas that list no caches: (arena, cache, descriptor) of caches in threads' static
-    storage that point to one of them, by the arena's index."""
+    """Find the caches of arenas that list none: (arena, cache, descriptor) of caches in threads'
+    static storage that point to an arena, by the arena's index."""
     by_address = {arena.address: arena for arena in arenas}
     found: dict[int, Arena] = {}
     regions = memory.target.regions()
@@ -139,7 +147,7 @@ def unlisted(
 
 
 def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int:
-    """The tcache_slow_s (5.2: tcache_s) whose pointer to its arena is at `place`, or 0."""
+    """Return the tcache_slow_s (5.2: tcache_s) whose pointer to its arena is at `place`, or 0."""
     word = memory.size
     if layout.name == EDATA.name:
         slow = place - 5 * word
@@ -150,22 +158,23 @@ def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int
 
 
 def _small_52(memory: Memory, classes: Classes) -> int:
-    """Bytes of a tcache_s up to the end of its small bins (5.2.1)."""
+    """Return the bytes of a tcache_s up to the end of its small bins (5.2.1)."""
     return BINS_52 + memory.arch.structure(BIN_52).size * len(classes.small)
 
 
 def _heads_52(memory: Memory, classes: Classes, cache: int) -> list[tuple[int, int]]:
-    """(address of an array of bins, index): small ones, first large one. Between them are two
-    links, a flag, the descriptor (4 words), the arena, a number and a byte per small class
-    (tcache_s, 5.2.1)."""
+    """Return (address of an array of bins, index) of each small bin and of the first large one.
+
+    Between them are two links, a flag, the descriptor (4 words), the arena, a number, and a byte
+    for each small class (tcache_s, 5.2.1)."""
     nbins, unit = len(classes.small), memory.arch.long_alignment
     large = cache + _small_52(memory, classes) + 10 * memory.size + -(-(4 + nbins) // unit) * unit
     return [*((cache + BINS_52, i) for i in range(nbins)), (large, 0)]
 
 
 def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: Cache) -> None:
-    """cache_bin.h, 5.2: {low water, number of entries, requests, end of the stack}; the entries are
-    the last before the end."""
+    """Read a cache of 5.2 (cache_bin.h). A bin is {low water, number of entries, requests, end of
+    the stack}. The entries are the last words before the end."""
     word, step = memory.size, memory.arch.structure(BIN_52).size
     heads = memory.words(descriptor + 2 * word, 2)
     if heads is None:
@@ -192,9 +201,11 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
 
 
 def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
-    """Set the caches' threads: the one with the next pointer on that side where static storage has
-    its pointer. Adds a cache's copy of parts of the tree (rtree_ctx: pairs of a leaf's
-    first address and the leaf) to its own memory."""
+    """Set the caches' threads, and add each cache's copy of parts of the tree to its own memory.
+
+    A cache is in static storage, on one side of the thread pointer. So its thread is the one with
+    the next pointer on that side. The copy (rtree_ctx) consists of pairs: the first address of a
+    leaf, and the leaf."""
     known = sorted((thread.thread_pointer, thread.tid) for thread in threads if thread.thread_pointer)
     pointers, above = [pointer for pointer, _ in known], memory.arch.variables_above
     for cache in caches:
@@ -212,7 +223,8 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
 
 
 def storage(memory: Memory, cache: Cache) -> Range:
-    """The thread-local storage around a thread cache that contains jemalloc's variables (tsd_t)."""
+    """Return the thread-local storage around a thread cache that contains jemalloc's variables
+    (tsd_t)."""
     home = holding(memory.target.regions(), cache.address)
     low = home.start if home is not None else 0
     return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

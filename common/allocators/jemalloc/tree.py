@@ -18,13 +18,15 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 from findleaks.target.ranges import merged
 
-ALIGNED = 64  # bytes that descriptors are aligned to at least
-CONFIRMED = 3
-TRIED = 64
-PART = 64 << 10
+ALIGNED = 64  # the least alignment of descriptors in bytes
+CONFIRMED = 3  # elements of a leaf that confirm a root
+TRIED = 64  # elements of a leaf that are tried
+PART = 64 << 10  # bytes of a node that are searched at once
 
 
 class Root(NamedTuple):
+    """The root of a radix tree. `word` is the size of a word in bytes."""
+
     address: int
     levels: Levels
     word: int
@@ -42,7 +44,8 @@ class Elements(NamedTuple):
 
 
 def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> Iterator[tuple[int, int]]:
-    """(address, value) of words of an image's data that point into the base allocator's blocks."""
+    """Yield (address, value) of the words of an image's data that point into the base allocator's
+    blocks."""
     regions = memory.target.regions()
     low, high = regions[0].start, regions[-1].end
     frames: dict[int, bool] = {}
@@ -55,8 +58,11 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
 
 
 def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: Bases, words: Sequence[tuple[int, int]]) -> list[Root]:
-    """The roots in the image. The descriptors that a leaf's elements point to determine which
-    element of the root a pointer to that leaf (or to a node above it) must be."""
+    """Find the roots in the image.
+
+    A pointer to a leaf (or to a node above it) is an element of the root. The descriptors in that
+    leaf determine which pages it covers, and thus the element's index, and thus the root's
+    address."""
     found: list[Root] = []
     data = merged(image.data)
     for address, value in words:
@@ -72,7 +78,8 @@ def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: 
 
 
 def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, address: int, value: int, shape: Levels) -> Optional[int]:
-    """The root, if the word at `address`, which points to `value`, is one of its elements."""
+    """Return the address of the root, if the word at `address`, which points to `value`, is one of
+    its elements; or None."""
     leaf = value
     for bits in shape.inner:
         block = bases.block(leaf)
@@ -94,18 +101,19 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
                 return root
         if tried == TRIED:
             break
-    # A young process may have no more than two extents under this leaf.
+    # A young process may have no more than two extents in this leaf.
     return max(votes, key=lambda root: votes[root]) if votes else None
 
 
 def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(address, value) of the words that are not 0."""
+    """Yield (address, value) of the words that are not 0."""
     parts = (Range(at, min(at + PART, end)) for at in range(start, end, PART))
     return words_between(memory.target, engine, parts, 1, 1 << 64)
 
 
 def _descriptor(word: int, shape: Levels) -> int:
-    """The descriptor of a leaf's element: if packed, with class above, flags below (rtree.h)."""
+    """Return the descriptor in a leaf's element. A packed element has the class above it, and flags
+    in the low bits (rtree.h)."""
     if shape.packed:
         word &= (1 << shape.address) - 1
         return word & -ALIGNED
@@ -113,7 +121,8 @@ def _descriptor(word: int, shape: Levels) -> int:
 
 
 def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[Problem]) -> list[tuple[int, int]]:
-    """(leaf, number of its first page) of all leaves; words that lead to none go to `problems`."""
+    """Return (leaf, number of its first page) of all leaves. Report invalid elements in
+    `problems`."""
     shape = root.levels
     level, bits, size = [(root.address, 0)], shape.root, memory.size
     for below, element in (*((inner, size) for inner in shape.inner), (shape.leaf, shape.element)):
@@ -122,7 +131,7 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
             for at, value in _filled(memory, engine, node, node + (size << bits)):
                 block = bases.block(value)
                 if block is None or value % size or value + (element << below) > block.end:
-                    what = f"the radix tree's element at {at:#x} is {value:#x}, no node: what hangs from it is not seen"
+                    what = f"the radix tree's element at {at:#x} is {value:#x}, which is no node: the extents behind it are not read"
                     problems.append(Problem(at, what))
                 else:
                     found.append((value, (first | (at - node) // size) << below))
@@ -131,7 +140,7 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
 
 
 def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[int, int]]) -> Elements:
-    """All elements of these leaves that point to a descriptor."""
+    """Return all elements of these leaves that point to a descriptor."""
     shape = root.levels
     pages: list[int] = []
     descriptors: list[int] = []
@@ -142,7 +151,7 @@ def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[i
         for piece in memory.target.pieces(leaf, leaf + (shape.element << shape.leaf)):
             at, values = pointing(engine, piece, ALIGNED, 1 << 64)
             if shape.packed:
-                # Elements without a descriptor may still have a size class: they point to 0.
+                # Elements without a descriptor may still have a size class. They give descriptor 0.
                 base = (first << 3) - leaf
                 pages += [a + base >> 3 for a in at]
                 descriptors += [v & mask for v in values]

@@ -1,4 +1,4 @@
-"""Integrity check of jemalloc's structures: reports each error with its address."""
+"""Checks the integrity of jemalloc's structures, and reports each error with its address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.target.base import Range
 
 
 def verify(allocator: JemallocView) -> Iterator[Problem]:
-    """Run all checks, thread caches first: they show a block freed twice."""
+    """Run all checks. Thread caches come first, since they show blocks that were freed twice."""
     seen = allocator.parts.extents
     allocator.checked = {
         "extents": len(seen),
@@ -38,18 +38,18 @@ def _cached(allocator: JemallocView) -> Iterator[Problem]:
             for entry in stack.blocks:
                 i = seen.at(entry)
                 if i < 0 or seen.state[i] != ACTIVE:
-                    yield Problem(entry, f"{whose} holds {entry:#x}, which is no block: it was written over, or the block is gone")
+                    yield Problem(entry, f"{whose} holds {entry:#x}, which is no block: it was overwritten, or the block no longer exists")
                     continue
                 if seen.szind[i] != stack.szind:
                     size = seen.classes.sizes[stack.szind]
-                    yield Problem(entry, f"{whose} holds {entry:#x} among blocks of {size} bytes, which is one of another size")
+                    yield Problem(entry, f"{whose} holds {entry:#x} among blocks of {size} bytes, which has another size")
                 if seen.slab[i] and seen.good[i]:
                     region, offset = divmod(entry - seen.start[i], seen.classes.small[seen.szind[i]].size)
                     if offset:
-                        what = f"{whose} holds {entry:#x}, {offset} bytes inside a block: what was freed was no block's address"
+                        what = f"{whose} holds {entry:#x}, {offset} bytes inside a block: the address that was freed is not a block's"
                         yield Problem(entry, what)
                     elif seen.bitmap(i) >> region & 1:
-                        what = f"{whose} holds {entry:#x}, which its slab has as free: freed twice"
+                        what = f"{whose} holds {entry:#x}, which is free according to its slab: it was freed twice"
                         yield Problem(entry, what, damaged=Range(entry, entry))
     for entry, number in times.items():
         if number > 1:
@@ -66,12 +66,12 @@ def _bitmaps(seen: Extents) -> Iterator[Problem]:
         if free != counted:
             size = seen.classes.small[seen.szind[i]].size
             what = f"the slab of {size}-byte regions at {seen.start[i]:#x} counts {counted} free, its bitmap has {free}"
-            yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was written over")
+            yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was overwritten")
 
 
 def _tree(allocator: JemallocView) -> Iterator[Problem]:
-    """Check the descriptors of the tree's elements: slabs have all their pages in the tree, other
-    extents the first and last."""
+    """Check the descriptors of the tree's elements. A slab has all its pages in the tree, another
+    extent its first and last."""
     parts = allocator.parts
     seen, page = parts.extents, parts.classes.page
     named = dict(zip(parts.elements.pages, parts.elements.descriptors))
@@ -79,7 +79,7 @@ def _tree(allocator: JemallocView) -> Iterator[Problem]:
     for number, descriptor in named.items():
         first, last = about.get(descriptor, (0, 0))
         if last and not first <= number < last:
-            what = f"the radix tree has {descriptor:#x} for the page {number << page:#x}, which that descriptor is not about"
+            what = f"the radix tree has {descriptor:#x} for the page {number << page:#x}, which does not belong to that descriptor"
             yield Problem(descriptor, what + f" ({first << page:#x} to {last << page:#x})")
     for i in range(len(seen)):
         first, last = seen.start[i] >> page, seen.end(i) - 1 >> page
@@ -94,7 +94,8 @@ def _tree(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _lists(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that large extents form a ring, linked both ways (automatic arenas have none)."""
+    """Check that large extents form a ring that is linked in both directions. Automatic arenas have
+    none."""
     seen = allocator.parts.extents
     index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
     for i in range(len(seen)):
@@ -113,7 +114,7 @@ def _lists(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _bins(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that bins' current slabs have their class and arena, and that counters add up."""
+    """Check that the current slab of each bin has its class and arena, and that counters add up."""
     parts = allocator.parts
     seen, shape = parts.extents, parts.shape
     if shape.bins is None:
@@ -126,11 +127,11 @@ def _bins(allocator: JemallocView) -> Iterator[Problem]:
                 current = allocator.memory.word(at + shape.bin.slabcur)
                 i = index.get(current or 0)
                 if current and (i is None or not seen.slab[i] or seen.szind[i] != szind or seen.arena[i] != arena.index):
-                    what = f"arena {arena.index}'s bin of {small.size} bytes has the current slab {current:#x}, which is none of its own"
+                    what = f"arena {arena.index}'s bin of {small.size} bytes has the current slab {current:#x} of another bin"
                     yield Problem(at + shape.bin.slabcur, what)
                 at += shape.bin.size
         for szind, counters in enumerate(stats.bins(allocator, arena) or ()):
             if counters["nmalloc"] - counters["ndalloc"] != counters["curregs"]:
-                made = f"{counters['nmalloc']:,} made, {counters['ndalloc']:,} gone, {counters['curregs']:,} there"
+                made = f"{counters['nmalloc']:,} allocated, {counters['ndalloc']:,} freed, {counters['curregs']:,} in use"
                 size = parts.classes.small[szind].size
                 yield Problem(arena.address + shape.bins, f"arena {arena.index}'s counters of {size}-byte regions do not add up: {made}")

@@ -17,8 +17,9 @@ from findleaks.engine.contract import Engine
 
 
 class Parts(NamedTuple):
-    """The image, the table of small classes, the tree with its leaves (each with the number of its
-    first page), the base allocator, the extents, the arenas and the offsets in them."""
+    """The parts of a jemalloc: its image, the table of small classes, the tree with its leaves
+    (each with the number of its first page), the base allocator, the extents, the arenas and the
+    offsets in them."""
 
     image: Image
     classes: Classes

@@ -1,9 +1,11 @@
-"""mimalloc without symbols, 64-bit, in a library or linked in: 2.0.9 to 2.4 (segments), 3.0 to 3.4
-and 3.6 (a page map). Sources: include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c,
-src/arena.c and src/page-map.c of those versions.
+"""mimalloc without symbols, 64-bit, in its own library or linked into the program.
 
-This module is imported for every process and only looks for a possible mimalloc: 2.x has segment
-headers at multiples of 32 MiB, 3.x points to a page map whose first entry points to its end."""
+Versions: 2.0.9 to 2.4 (segments), 3.0 to 3.4 and 3.6 (a page map). Sources:
+include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c, src/arena.c and src/page-map.c of
+these versions.
+
+This module is imported for every process. It only looks for a possible mimalloc: 2.x has segment
+headers at multiples of 32 MiB, and 3.x points to a page map whose first entry points to its end."""
 
 from __future__ import annotations
 
@@ -18,11 +20,12 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged, nonzero_pieces
 
-SEGMENT = 1 << 25  # bytes of a segment of 2.x, and its alignment
+SEGMENT = 1 << 25  # bytes: the size and alignment of a segment of 2.x
 CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
+    """Find the mimallocs of a process (see base.Finder)."""
     if target.arch.word != 8 or target.arch.byteorder != "little":
         return []
     memory = Memory(target)
@@ -37,7 +40,8 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
-    """Multiples of 32 MiB with a plausible header of a segment of 2.x; instance.py looks closer."""
+    """Yield multiples of 32 MiB with a plausible header of a segment of 2.x. instance.py checks
+    them."""
     reached = 0
     for start, end in (part for whole in writable for part in memory.target.nonzero(*whole)):
         for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):
@@ -45,7 +49,8 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
             words = memory.words(at + 208, 12)
             if words is None or inside(taken, at) is not None:
                 continue
-            # word of `used`; words to segment_slices; info_slices, kind, slice_entries are next
+            # The shift is the index of `used`. The gap is the number of words from there to
+            # segment_slices, which info_slices, kind and slice_entries follow.
             for shift, gap in ((0, 1), (1, 3), (1, 2)):
                 used, slices, info, kind, entries = words[shift], *words[shift + 1 + gap : shift + 5 + gap]
                 if used <= 512 and 1 <= info <= 2048 and info <= entries <= 513 and entries <= slices < 1 << 32 and kind <= 1:
@@ -54,7 +59,7 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
 
 
 def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
-    """(address of the variable, page map of 3.x) for each such pointer in a file's data."""
+    """Return (address of the variable, page map of 3.x) of each such pointer in a file's data."""
     found: dict[int, int] = {}
     for image in images(memory.target) if writable else ():
         tried = 0
@@ -69,11 +74,13 @@ def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> lis
 
 
 def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """(address, value) of words in these ranges that point to a page's beginning in [low, high)."""
+    """Yield (address, value) of the words in these ranges that point to the start of a page in
+    [low, high)."""
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
             addresses, values = pointing(engine, piece, low, high)
-            # Most pointers in a program's data do not: their lowest bytes are searched for zeros.
+            # Most pointers in a program's data do not point to a page. A search for a zero in their
+            # lowest bytes is faster than a check of each.
             lowest = memoryview(values).cast("B")[::8].tobytes()
             number = lowest.find(0)
             while number >= 0:
@@ -84,7 +91,7 @@ def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low:
 
 def _is_page_map(memory: Memory, address: int) -> bool:
     """Whether the map's entry for the lowest addresses points to the end of its first level."""
-    # 3.6: a header, with the bytes of the first level and the map's own address
+    # The map of 3.6 has a header with the bytes of the first level and the map's own address.
     if memory.word(address + 16) == address:
         return map_header(memory, address) > 0
     return is_map_size((memory.word(address) or 0) - address)

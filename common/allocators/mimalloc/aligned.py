@@ -1,20 +1,19 @@
-"""Pointers that mimalloc moved inside their blocks for alignment, and how they are found.
+"""Finds the pointers that mimalloc moved inside their blocks for alignment.
 
-For an alignment above 16, mimalloc takes a block larger by the alignment and moves the pointer
-inside it (src/alloc-aligned.c). The page is flagged (`has_aligned`), but neither the block nor the
-distance is recorded. malloc_usable_size gets the moved pointer, and all references point there. So,
-for each block in use, and only in flagged pages:
+For an alignment above 16, mimalloc takes a block that is larger by the alignment, and moves the
+pointer inside it (src/alloc-aligned.c). It sets a flag of the page (`has_aligned`), but records
+neither the block nor the distance. malloc_usable_size gets the moved pointer, and all references
+point there. So findleaks decides for each block in use of such a page:
 
-1. The bytes before a moved pointer belong to no user: the first word is still a free-list link (0,
-   or another block of the page), or cleared (0). With any other, the pointer was not moved.
-2. Nor was it if anything live refers to the block from its start up to the first place where an
-   alignment could have moved it to. References from the first words of such doubtful blocks, and
-   from before a moved pointer, count only once the block that has them is itself found not to be
-   moved: this finds the nodes of a list, from its head on.
-3. Else the pointer is at the lowest of these places (powers of two from 32 to the block's size)
-   that anything live refers to.
-4. Else nothing refers to the block. If its first word is a link, the pointer is taken as moved to
-   the first of these places, so that the link is no reference; if it is 0, as not moved."""
+1. No user writes the bytes before a moved pointer. The first word is still a free-list link (0, or
+1. No user writes the bytes before a moved pointer. The first word is still a free-list link (0,
+   or another block of the page), or was cleared (0). Otherwise the pointer was not moved.
+   pointer, the pointer was not moved. Words of another doubtful block count only once the pointer
+   of that block is found not to be moved. This finds the nodes of a list, from its head on.
+3. Otherwise the pointer is at the lowest possible place that a live word refers to. Possible places
+   are the multiples of powers of two, from 32 to the block's size.
+4. Otherwise nothing refers to the block. If its first word is a link, the pointer counts as moved
+   to the first possible place, so that the link is no reference. If it is 0, as not moved."""
 
 from __future__ import annotations
 
@@ -29,13 +28,15 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 UNINITIALISED = 0xD0D0D0D0D0D0D0D0  # MI_DEBUG_UNINIT: debug builds fill new blocks with it
-WORDS_BELOW = 64  # words of a block, below the first place, to which references are looked for
-MAX_STARTS = 64  # references kept for each spot of a block
-ROUNDS = 4  # of `_decided`, at most
+# words at the start of a block, before the first place, to which references are searched
+WORDS_BELOW = 64
+MAX_STARTS = 64  # references that are kept for each place in a block
+ROUNDS = 4  # the largest number of rounds of `_decided`
 
 
 class Live:
-    """Blocks in use, whose words alone count as references; `free`: a page's other blocks."""
+    """The blocks in use of some pages. Only their words count as references. `free` finds a page's
+    other blocks."""
 
     def __init__(self, pages: Sequence[Page], free: Callable[[Page], set[int]]) -> None:
         self.pages = pages
@@ -44,18 +45,19 @@ class Live:
         self._known: dict[int, set[int]] = {}
 
     def free(self, page: Page) -> set[int]:
+        """Return the blocks of a page that are not in use."""
         known = self._known.get(page.meta)
         if known is None:
             known = self._known[page.meta] = self._free(page)
         return known
 
     def page(self, address: int) -> Optional[Page]:
-        """The page that has a block around `address`."""
+        """Return the page with a block around `address`, or None."""
         index = bisect_right(self._starts, address) - 1
         return self.pages[index] if index >= 0 and address < self.pages[index].end else None
 
     def block(self, address: int) -> int:
-        """The block in use around `address`, or 0."""
+        """Return the block in use around `address`, or 0."""
         page = self.page(address)
         if page is None:
             return 0
@@ -66,7 +68,10 @@ class Live:
 def moved(
     target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int], everywhere: bool
 ) -> dict[int, int]:
-    """{block: where its user's pointer is} if moved; `everywhere`: in unflagged pages, too."""
+    """Return {block: place of its pointer} for the blocks whose pointer was moved.
+
+    `everywhere` includes pages without the flag. `heaps` and `roots` are searched for
+    references."""
     suspects: dict[int, Suspect] = {}
     where: dict[int, list[int]] = {}
     for page in (page for page in live.pages if page.aligned or everywhere):
@@ -91,9 +96,11 @@ def moved(
 
 
 def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
-    """Where moved pointers are, by block. The pointers and the words that count depend on each
-    other: first all suspects are taken as moved, and words before their pointers do not count; then
-    words of those found not to be moved do; this is repeated a few times."""
+    """Return {block: place} of the moved pointers.
+
+    The places and the words that count depend on each other. First all pointers are taken as moved,
+    and words before them do not count. Then the words of blocks whose pointers are found not to be
+    moved count. This is repeated a few times."""
     around = {at: live.block(at) for suspect in suspects.values() for at in suspect.words() if at}
     plain: set[int] = set()
     for block, suspect in suspects.items():
@@ -110,7 +117,7 @@ def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
 
 
 def _plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
-    """The suspects whose pointer was not moved."""
+    """Return the suspects whose pointer was not moved."""
     after: dict[int, list[int]] = {}  # suspect -> others that words before its pointer refer to
     plain: set[int] = set()
     ready = []
@@ -131,9 +138,13 @@ def _plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
 
 
 class Suspect:
-    """A block whose pointer may have been moved to one of `spots`; `spot`: to which. `link`: its
-    first word is not 0. `starts`: words (addresses in heaps, 0 elsewhere) that refer to its bytes
-    before the first spot. `all`: words by the spot that they refer to; `hits`: those that count."""
+    """A block whose pointer may have been moved to one of the places `spots`. `spot` is the
+    likeliest.
+
+    - link: its first word is not 0
+    - starts: words that refer to its bytes before the first place (addresses in heaps, 0 elsewhere)
+    - all: words by the place that they refer to
+    - hits: the words of `all` that count"""
 
     __slots__ = ("all", "hits", "link", "spot", "spots", "starts")
 
@@ -145,24 +156,25 @@ class Suspect:
         self.spot = spots[0]
 
     def refer(self, value: int, at: int) -> None:
-        """The word at `at` refers to `value`, a spot or an address below the first."""
+        """Add the word at `at`, which refers to `value`: a place, or an address below the first
+        place."""
         words = self.all.setdefault(value, []) if value in self.spots else self.starts
         if len(words) < MAX_STARTS:
             words.append(at)
 
     def words(self) -> list[int]:
-        """All words that refer to the block."""
+        """Return all words that refer to the block."""
         return [*self.starts, *(at for words in self.all.values() for at in words)]
 
     def settle(self, counts: Callable[[int, int], bool]) -> None:
-        """Keep the words in `hits` for which counts(spot, word)."""
+        """Set `hits` to the words of `all` for which counts(spot, word) is true."""
         kept = {spot: [at for at in words if counts(spot, at)] for spot, words in self.all.items()}
         self.hits = {spot: words for spot, words in kept.items() if words}
         self.spot = min(self.hits, default=self.spots[0])
 
 
 def _spots(block: int, size: int) -> list[int]:
-    """Where an alignment could have moved the pointer to, ascending."""
+    """Return the places to which an alignment could have moved the pointer, ascending."""
     found: list[int] = []
     alignment = SMALLEST_ALIGNMENT
     while alignment <= size:
@@ -174,7 +186,8 @@ def _spots(block: int, size: int) -> list[int]:
 
 
 def _suspects(target: Target, page: Page, free: set[int]) -> list[tuple[int, bool]]:
-    """(block, whether its first word is not 0) of blocks in use whose first word may be a link."""
+    """Return (block, whether its first word is not 0) of the blocks in use whose first word may be
+    a link."""
     found = []
     for piece in target.pieces(page.start, page.end):
         skip = (page.start - piece.address) % page.size

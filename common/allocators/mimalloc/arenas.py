@@ -1,7 +1,8 @@
-"""Arenas of mimalloc 2.x: memory reserved for segments, part of which has none now (src/arena.c).
+"""Arenas of mimalloc 2.x: memory reserved for segments, part of which is unused (src/arena.c).
 
-mi_arena_t is in the library's data, which has space for the first arenas. It has in a row `start`,
-`block_count` (blocks of 32 MiB) and `field_count`, the words of a bitmap of blocks."""
+mi_arena_t is in the library's data, which has space for the first arenas. Three of its words follow
+each other: `start`, `block_count` (blocks of 32 MiB), and `field_count`, the words of a bitmap of
+blocks."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged, subtract
 
-MAX_BLOCKS = 1 << 20  # blocks of an arena, at most
-REACH = 1 << 40  # bytes below the first segment within which an arena may begin
+MAX_BLOCKS = 1 << 20  # the largest number of blocks of an arena
+REACH = 1 << 40  # bytes below the first segment in which an arena may begin
 
 
 def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
-    """The parts of the arenas around `segments` (ascending) without one: unused, so never roots."""
+    """Return the parts of arenas around `segments` (ascending) that contain no segment. They are
+    unused, and never root memory."""
     if not segments:
         return []
     memory = Memory(target)

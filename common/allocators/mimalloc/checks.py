@@ -1,8 +1,9 @@
-"""What `verify` checks in mimalloc, and the padding of debug and secure builds (MI_PADDING).
+"""The checks of `verify` in mimalloc, and the padding of debug and secure builds (MI_PADDING).
 
-A block's last 8 bytes (mi_padding_t in mimalloc/types.h) are a canary, made of its address and the
-page's keys (since 2.2 the lowest byte is 0), and `delta`, the bytes that were not requested. Up to
-16 of these are 0xde, except in blocks with their own segment (mi_verify_padding in free.c)."""
+The last 8 bytes of a block (mi_padding_t in mimalloc/types.h) are a canary and `delta`, the number
+of bytes that were not requested. The canary depends on the block's address and the page's keys;
+since 2.2 its lowest byte is 0. Up to 16 of the unrequested bytes are 0xde, except in blocks with a
+segment of their own (mi_verify_padding in free.c)."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from findleaks.allocators.mimalloc.lists import Lists, encode
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 
-VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is looked at, in all and of one page
+VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is examined, in all and of one page
 YIELD_SECONDS = 0.1  # seconds between two None that verify() yields
 FILL = 0xDE
-FILLED = 16  # bytes behind a request that are filled with FILL, at most
+FILLED = 16  # the largest number of bytes behind a request that are filled with FILL
 
 
 class MimallocView(Protocol):
@@ -39,7 +40,7 @@ class MimallocView(Protocol):
 
 
 def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
-    """(the block's last word, bytes requested: None where the canary is wrong)."""
+    """Return the block's last word, and the bytes requested, or None if the canary is wrong."""
     word = memory.word(block + page.size - 8)
     if word is None:
         return 0, None
@@ -51,8 +52,10 @@ def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]
 
 
 def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
-    """Whether blocks end in a padding: at least a quarter of a sample in use have their canary. Not
-    all do where a list is broken: free blocks then pass for blocks in use."""
+    """Whether blocks end with a padding: at least a quarter of a sample of blocks have their
+    canary.
+
+    Not all have it if a list is broken, because free blocks then look like blocks in use."""
     votes = count = 0
     for page in pages:
         if not any(page.keys) or not page.used or count >= VOTES:
@@ -66,7 +69,8 @@ def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
 
 
 def usable(memory: Memory, page: Page, block: int) -> int:
-    """What malloc_usable_size says of the block's start; the largest where the canary is gone."""
+    """Return malloc_usable_size of the block's start, or the largest possible size if the canary is
+    wrong."""
     size = _padding(memory, page, block)[1]
     return page.size - 8 if size is None else size
 
@@ -83,11 +87,11 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
         checked["pages"] += 1
         checked["free-list links"] += free + remote
         if page.meta in allocator.lists.cut:
-            pass  # not all that it counts is seen, and that has been reported
+            pass  # not all of its blocks are known, and that has been reported
         elif page.used + free != page.capacity:
             what = (
                 f"page {page.meta:#x} ({page.size} bytes a block) counts {page.used} blocks in use and has {free} on its free lists, "
-                f"together not its {page.capacity}: a list or the count was overwritten, or a block was freed twice"
+                f"which is not {page.capacity} together: a list or the count was overwritten, or a block was freed twice"
             )
             yield Problem(page.meta, what, damaged=Range(page.meta, page.meta))
         elif remote > page.used:
@@ -104,7 +108,7 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
 
 
 def twice(allocator: MimallocView) -> Iterator[Problem]:
-    """Blocks that are on two lists, or twice on one: they were freed twice."""
+    """Yield the blocks that are on two lists, or twice on one: they were freed twice."""
     nodes = sorted([*allocator.lists.free, *allocator.lists.remote])
     for before, node in zip(nodes, nodes[1:]):
         if before == node:
@@ -113,7 +117,7 @@ def twice(allocator: MimallocView) -> Iterator[Problem]:
 
 
 def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
-    """How many blocks of a page have their fill intact; problems of the others go to `overruns`."""
+    """Count the blocks of a page whose fill is intact. Add the others to `overruns`."""
     if page.capacity < 2:
         return 0
     free, right = allocator.live.free(page), 0
@@ -128,12 +132,13 @@ def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
         wrong = [number for number, byte in enumerate(data) if byte != FILL]
         right += bool(spare) and not wrong
         if wrong:
-            what = f"block {block:#x} ({size} bytes) was written past its end: it has {data[wrong[0]]:#04x} where mimalloc put {FILL:#x}"
+            what = f"block {block:#x} ({size} bytes) was written past its end: it has {data[wrong[0]]:#04x} where mimalloc wrote {FILL:#x}"
             overruns.append(Problem(block, what, damaged=Range(end + wrong[0], end + wrong[-1] + 1)))
     return right
 
 
 def _canaries(allocator: MimallocView, page: Page) -> Iterator[Problem]:
+    """Report the blocks in use of a page whose canary is damaged."""
     free = allocator.live.free(page)
     for block in range(page.start, page.end, page.size):
         if block in free:

@@ -1,6 +1,8 @@
-"""One mimalloc in a process: its heaps, blocks and counts. A block on a page's own lists (`free`,
-`local_free`) is FREE. One that another thread freed is CACHED until the page's owner collects it:
-the page still counts it in `used`. So in use + cached = used, used + free = capacity."""
+"""One mimalloc as an Allocator: its heaps, blocks and counts.
+
+A block on a page's own lists (`free`, `local_free`) is FREE. A block that another thread freed is
+CACHED until the page's owner collects it, and the page still counts it in `used`. So in use +
+cached = used, and used + free = capacity."""
 
 from __future__ import annotations
 
@@ -22,15 +24,16 @@ from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
-HEAP_BYTES = 2840  # bytes of mi_heap_t of 2.x, at least
-MAX_DELAYED = 1 << 24  # nodes of all heaps' thread_delayed_free lists, at most
-SHOWN = 16  # problems of one kind that are listed one by one
+HEAP_BYTES = 2840  # the least size of mi_heap_t of 2.x in bytes
+MAX_DELAYED = 1 << 24  # the largest number of blocks on all heaps' thread_delayed_free lists
+SHOWN = 16  # problems of one kind that are reported one by one
 
 Key = TypeVar("Key")
 
 
 class Span(NamedTuple):
-    """A range with pages: a segment, an arena or a mapping. `header`: bytes of its descriptors."""
+    """A range with pages: a segment, an arena or a mapping. `header` is the size of its
+    descriptors."""
 
     start: int
     end: int
@@ -39,10 +42,11 @@ class Span(NamedTuple):
 
 
 class Mimalloc(Allocator):
-    """`pages` ascend and do not overlap. `moved` says where the pointers of aligned blocks are."""
+    """One mimalloc; see Allocator. `pages` ascend and do not overlap. `moved` maps aligned blocks
+    to their pointers."""
 
     name = "mimalloc"
-    # it gives back all free pages, a part or none, by version and setting
+    # By version and setting it returns all free pages, a part, or none.
     release_call = "mi_collect(true)"
     release_settings = ("MIMALLOC_PURGE_DELAY=0 in the environment (before 2.1: MIMALLOC_RESET_DELAY=0 and MIMALLOC_PAGE_RESET=1)",)
     cache_setting = "mi_collect(true) in threads that go idle"
@@ -80,6 +84,8 @@ class Mimalloc(Allocator):
         self._tids = thread_ids(target)
 
     def _disjoint(self, pages: list[Page]) -> list[Page]:
+        """Sort the pages and remove those that overlap. A page without blocks in use gives way to
+        the other."""
         kept: list[Page] = []
         for page in sorted(pages, key=lambda page: page.start):
             if not kept or page.start >= kept[-1].end:
@@ -116,6 +122,7 @@ class Mimalloc(Allocator):
         return aligned.Live(self.pages, free)
 
     def _find_moved(self) -> None:
+        """Find the pointers that were moved inside their blocks."""
         heaps = [Range(span.start, span.end) for span in self._spans]
         used = merged(Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity)
         roots = root_ranges(self._target, self._engine, sorted([*heaps, *self._own]))
@@ -139,7 +146,7 @@ class Mimalloc(Allocator):
             while node and len(seen) < MAX_DELAYED:
                 page = self.page_at(node)
                 if page is None or (node - page.start) % page.size or node in seen:
-                    what = f"runs into itself or another at {node:#x}" if node in seen else f"leads to {node:#x}, which is no block"
+                    what = f"has a cycle, or joins another list, at {node:#x}" if node in seen else f"leads to {node:#x}, which is no block"
                     self.problems.append(Problem(at, f"thread_delayed_free of the heap at {heap:#x} {what}: what follows counts as in use"))
                     break
                 seen.add(node)
@@ -151,7 +158,7 @@ class Mimalloc(Allocator):
                 node = decode(link, keys, heap) if any(keys) else link
 
     def page_at(self, address: int) -> Optional[Page]:
-        """The page with a block around `address`, or None."""
+        """Return the page with a block around `address`, or None."""
         index = bisect_right(self._starts, address) - 1
         return self.pages[index] if index >= 0 and address < self.pages[index].end else None
 
@@ -182,7 +189,8 @@ class Mimalloc(Allocator):
         blocks.append_runs(runs)
 
     def _walk_padded(self, page: Page, blocks: Blocks) -> None:
-        """Append the blocks of a page of a debug or secure build: usable is what was requested."""
+        """Append the blocks of a page of a debug or secure build, whose usable size is the
+        requested one."""
         free = self.live.free(page)
         starts, sizes = [], []
         for block in range(page.start, page.end, page.size):
@@ -194,7 +202,7 @@ class Mimalloc(Allocator):
 
     @cached_property
     def live(self) -> aligned.Live:
-        """Blocks in use, once all lists have been read."""
+        """The blocks in use, once all lists have been read."""
         return self._live()
 
     def sealed(self, blocks: Blocks) -> None:
@@ -221,7 +229,7 @@ class Mimalloc(Allocator):
         return f"header of {span.label}" if address < span.start + span.header else f"{span.label}, in no block"
 
     def _counts(self, page: Page) -> tuple[int, int, int]:
-        """Blocks (in use, cached, free) of a page."""
+        """Return the number of blocks (in use, cached, free) of a page."""
         free, remote = self.lists.counts.get(page.meta, (0, 0))
         return page.capacity - free - remote, remote, free
 
@@ -259,7 +267,8 @@ class Mimalloc(Allocator):
         ]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """Blocks of each thread that other threads freed and that it has not collected."""
+        """Return the blocks of each thread that other threads freed and that it has not
+        collected."""
         rows: dict[tuple[int, int], list[int]] = {}
         for page in self.pages:
             cached = self._counts(page)[1]
@@ -271,8 +280,8 @@ class Mimalloc(Allocator):
         ]
 
     def counted(self) -> Mapping[str, int]:
-        """Sums of the pages' own counters; "committed" and "reserved" are bytes. "used" includes
-        blocks that other threads freed."""
+        """Return the sums of the pages' own counters. "committed" and "reserved" are bytes. "used"
+        includes blocks that other threads freed."""
         return {
             "pages": len(self.pages),
             "used": sum(page.used for page in self.pages),
@@ -292,13 +301,15 @@ def _add(rows: dict[Key, list[int]], key: Key, numbers: Sequence[int]) -> None:
 
 
 def thread_ids(target: Target) -> dict[int, int]:
+    """Return {thread pointer: tid}. mimalloc identifies a thread by its thread pointer."""
     return {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
 
 
 def find(
     target: Target, engine: Engine, writable: Sequence[Range], addresses: Sequence[int], maps: Sequence[tuple[int, int]]
 ) -> Sequence[Mimalloc]:
-    """Every mimalloc: 2.x with segments at some of `addresses`, 3.x with page maps at `maps`."""
+    """Find every mimalloc: 2.x with segments at some of `addresses`, 3.x with page maps at
+    `maps`."""
     made: list[Mimalloc] = []
     for variable, top in maps:
         found = pagemap.read(target, variable, top, writable)

@@ -2,29 +2,35 @@
 
 Sources, all 64-bit: include/mimalloc/types.h of mimalloc 2.1.3 to 2.4 and 3.0 to 3.4,
 include/mimalloc-types.h of 2.0; Include/internal/mimalloc/mimalloc/types.h of CPython 3.13.5,
-3.14.3 and 3.14.10, free-threaded. A build that encodes its free lists (MI_SECURE >= 3,
-MI_DEBUG >= 1) has two random keys in each page (`keys`), which move what follows."""
+3.14.3 and 3.14.10, free-threaded. A build that encodes its free lists (MI_SECURE >= 3, MI_DEBUG >=
+1) has two random keys in each page (`keys`) before the fields that follow them."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from findleaks.allocators.record import Record
+
 SLICE = 1 << 16  # bytes: MI_SEGMENT_SLICE_SIZE and MI_ARENA_SLICE_SIZE
-SEGMENT = 1 << 25  # bytes: MI_SEGMENT_SIZE of 2.x, and its alignment
+SEGMENT = 1 << 25  # bytes: MI_SEGMENT_SIZE of 2.x, which is also its alignment
 
 SMALLEST_ALIGNMENT = 32
-"""Bytes. Blocks are aligned to 16 (MI_MAX_ALIGN_SIZE); larger alignments may move the pointer."""
+"""Bytes. Blocks are aligned to 16 (MI_MAX_ALIGN_SIZE). A larger alignment may move the pointer."""
 
 
 class Page(NamedTuple):
-    """A mimalloc page: `reserved` blocks of `size` bytes from `start`, `capacity` of them cut.
-    `used`: blocks in use, and those that other threads freed and the owner did not collect. `free`,
-    `local`, `thread`: heads of lists, decoded; `keys`: (0, 0) where links are plain. `aligned`:
-    some pointer was moved inside its block. `owner`: the owning thread's pointer (x86-64: fs base),
-    0 of an abandoned page. `heap`: its (t)heap. `memory`: bytes of all its slices."""
+    """A mimalloc page: `reserved` blocks of `size` bytes from `start`, of which `capacity` were
+    ever used.
+
+    - used: blocks in use, and blocks that other threads freed and the owner has not collected
+    - free, local, thread: heads of lists, decoded
+    - keys: of encoded links; (0, 0) if links are plain
+    - aligned: some pointer was moved inside its block
+    - owner: the thread pointer of the owner (x86-64: fs base); 0 if the page is abandoned
+    - heap: its heap (in 3.x: theap)
+    - memory: bytes of all its slices"""
 
     meta: int
     start: int
@@ -50,38 +56,22 @@ class Page(NamedTuple):
 def page_of(
     record: dict[str, int], meta: int, start: int, size: int, thread: int, aligned: bool, owner: int, memory: int, arena: str = ""
 ) -> Page:
-    """The page of a descriptor's fields, and of what each version keeps in its own way."""
+    """Make a page of a descriptor's fields, and of fields that differ by version."""
     counts = record["capacity"], record["reserved"], record["used"]
     keys = record.get("key0", 0), record.get("key1", 0)
     return Page(meta, start, size, *counts, record["free"], record["local"], thread, keys, aligned, owner, record["heap"], memory, arena)
 
 
-class Record:
-    """A structure of named numbers at `offsets`. `fields`: the struct module's codes in order, each
-    but padding with a name, as in "Q free, H used, 6x, Q size"."""
-
-    def __init__(self, fields: str) -> None:
-        form = "<"
-        self.offsets: dict[str, int] = {}
-        for field in fields.split(","):
-            code, *names = field.split()
-            self.offsets.update(dict.fromkeys(names, struct.calcsize(form)))
-            form += code
-        self.form = struct.Struct(form)
-        self.size = self.form.size
-
-    def read(self, data: bytes, offset: int = 0) -> dict[str, int]:
-        """The numbers of the structure at `offset`, by name."""
-        return dict(zip(self.offsets, self.form.unpack_from(data, offset)))
-
-
-KEYS = ((False, ""), (True, "Q key0, Q key1, "))  # without, with keys of encoded lists
+KEYS = ((False, ""), (True, "Q key0, Q key1, "))  # without and with the keys of encoded lists
 
 
 @dataclass(frozen=True)
 class Segments:
-    """A 2.x layout: mi_segment_t up to its array of mi_page_t (`page`, with keys if `keyed`).
-    `delayed`: possible offsets in mi_heap_t of `thread_delayed_free`, followed by `thread_id`."""
+    """A layout of 2.x: mi_segment_t up to its array of mi_page_t (`page`, which has keys if
+    `keyed`).
+
+    `delayed` are possible offsets of `thread_delayed_free` in mi_heap_t, which `thread_id`
+    follows."""
 
     version: str
     header: Record
@@ -102,10 +92,10 @@ def _segments() -> Iterator[Segments]:
         page = Record(f"{common}, Q local, H used, 6x, Q size, Q start, {keys}Q thread, Q heap, 24x")
         yield Segments("2.1.8-2.4", newest, page, keyed, (8,))
         yield Segments("2.1.3-2.1.7", older, page, keyed, (8,))
-        # xblock_size has 32 bits, and there is no page_start
+        # xblock_size has 32 bits, and there is no page_start.
         page = Record(f"{common}, I used, I size, Q local, {keys}Q thread, Q heap, 24x")
         yield Segments("2.0.9-2.1.2", older, page, keyed, (2840, 2848))
-    # Free-threaded CPython has its own copy, with three more words in a page: qsbr_node, qsbr_goal.
+    # Free-threaded CPython has its own copy, with more words in a page: qsbr_node and qsbr_goal.
     page = Record(f"{common}, Q local, H used, 6x, Q size, Q start, Q thread, Q heap, 40x")
     yield Segments("2.1.8-2.4, CPython's", newest, page, False, (8,))
     page = Record(f"{common}, I used, I size, Q local, Q thread, Q heap, 40x")
@@ -117,8 +107,8 @@ SEGMENTS = tuple(_segments())
 
 @dataclass(frozen=True)
 class Pages:
-    """A 3.x layout: mi_page_t (`page`), with keys if `keyed`, and a pointer page_start if
-    `pointer`, else page_woffset, counted from the descriptor."""
+    """A layout of 3.x: mi_page_t (`page`, which has keys if `keyed`). If `pointer`, its first block
+    is the pointer page_start, otherwise page_woffset, which counts from the descriptor."""
 
     version: str
     page: Record
@@ -126,19 +116,21 @@ class Pages:
     pointer: bool
     unit: int = 8  # bytes in a unit of page_woffset
     arena_kind: int = 7  # MI_MEM_ARENA: memid has the arena's address
-    map_header: bool = False  # before the page map's entries: their number, bytes, memid, …
-    arena_fields: int = 0  # offset in mi_arena_t of start, slice_count, info_slices in a row, or 0
+    # whether a header precedes the page map's entries: their number, bytes, memid, …
+    map_header: bool = False
+    # offset of start, slice_count and info_slices in mi_arena_t, which follow each other; or 0
+    arena_fields: int = 0
 
     @property
     def os_kinds(self) -> tuple[int, ...]:
-        """MI_MEM_OS, MI_MEM_OS_HUGE and MI_MEM_OS_REMAP: memid has base and size."""
+        """MI_MEM_OS, MI_MEM_OS_HUGE and MI_MEM_OS_REMAP, for which memid has base and size."""
         return self.arena_kind - 3, self.arena_kind - 2, self.arena_kind - 1
 
 
 def _pages() -> Iterator[Pages]:
     memid = "Q base, Q extent, I kind, B pinned, B committed, B zero, x"
-    # 3.6.0, whose source was not at hand: derived from Debian's library in running processes. Only
-    # the build without keys is known.
+    # The source of 3.6.0 was not available. Its layout is derived from Debian's library in running
+    # processes. Only the build without keys is supported.
     page = "8x, Q owner, Q free, Q local, Q size, H used, 6x, Q start, H capacity, H reserved, 4x, Q thread, Q heap"
     yield Pages("3.6", Record(f"{page}, 24x, {memid}"), False, False, 1, 6, True, 40)
     common = "Q owner, Q free, H used, H capacity, H reserved, 2x, Q local, Q thread, Q size"
@@ -151,4 +143,5 @@ def _pages() -> Iterator[Pages]:
 PAGES = tuple(_pages())
 
 ARENA_SUBPROC = 24
-ARENA_SIZES = (32, 40)  # offsets of mi_arena_t.slice_count: to 3.1; since 3.2 (arena_idx: 32)
+# offsets of mi_arena_t.slice_count up to 3.1, and since 3.2 (in which 32 is arena_idx)
+ARENA_SIZES = (32, 40)

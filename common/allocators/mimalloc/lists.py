@@ -1,6 +1,8 @@
-"""The free lists of mimalloc's pages: `free`, `local_free`, and `xthread_free` of other threads. A
-link is in a block's first word. A page with keys encodes it (mi_ptr_decode in mimalloc/internal.h),
-the null link as the address of its descriptor. Links never leave their page."""
+"""The free lists of mimalloc's pages: `free`, `local_free`, and `xthread_free` of other threads.
+
+A link is in the first word of a block. A page with keys encodes it (mi_ptr_decode in
+mimalloc/internal.h), with the address of its descriptor as the null link. Links never leave their
+page."""
 
 from __future__ import annotations
 
@@ -16,13 +18,14 @@ from findleaks.target.base import Range, Target
 
 MASK = (1 << 64) - 1
 WINDOW = 64 << 20  # bytes of pages that are read together
-MAX_PAGE_BLOCKS = 1 << 16  # blocks in a page, at most: `reserved` has 16 bits
+MAX_PAGE_BLOCKS = 1 << 16  # the largest number of blocks in a page: `reserved` has 16 bits
 
 LISTS = ("free", "local_free", "xthread_free")
 
 
 def decode(word: int, keys: tuple[int, int], null: int) -> int:
-    """What an encoded link points to, 0 for the null link (mi_ptr_decode)."""
+    """Decode a link; 0 for the null link (mi_ptr_decode): subtract the first key, rotate right by
+    its low 6 bits, XOR with the second key."""
     value = (word - keys[0]) & MASK
     turn = keys[0] & 63
     value = ((value >> turn) | (value << (64 - turn))) & MASK if turn else value
@@ -31,7 +34,7 @@ def decode(word: int, keys: tuple[int, int], null: int) -> int:
 
 
 def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
-    """A pointer as an encoded link (mi_ptr_encode)."""
+    """Encode a pointer as a link (mi_ptr_encode), the inverse of `decode`."""
     value = (pointer or null) ^ keys[1]
     turn = keys[0] & 63
     value = ((value << turn) | (value >> (64 - turn))) & MASK if turn else value
@@ -39,8 +42,11 @@ def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
 
 
 class Lists:
-    """Pages' free blocks. `free`: on both lists of the owner; `remote`: freed by other threads, not
-    yet collected and so counted as used. `counts`: (free, remote) by the page's descriptor."""
+    """The free blocks of pages.
+
+    `free` are the blocks on both lists of the owner. `remote` are freed by other threads and not
+    yet collected, so their page counts them as used. `counts` has (free, remote) by the page's
+    descriptor."""
 
     def __init__(self, target: Target, engine: Engine, problems: list[Problem]) -> None:
         self.free: array[int] = array("Q")
@@ -76,13 +82,15 @@ class Lists:
                 self._note(page, *found)
 
     def _note(self, page: Page, free: array[int], local: array[int], remote: array[int]) -> None:
+        """Add the blocks of one page's three lists."""
         self.free += free
         self.free += local
         self.remote += remote
         self.counts[page.meta] = (len(free) + len(local), len(remote))
 
     def _inside(self, page: Page, which: int, nodes: array[int], why: str) -> array[int]:
-        """The nodes before the first outside the page; `why`: why the list ended early, or ""."""
+        """Return the blocks before the first one outside the page. `why` says why the list ended
+        early, or is ""."""
         if nodes and not (page.start <= min(nodes) and max(nodes) < page.end):
             number = next(number for number, node in enumerate(nodes) if not page.start <= node < page.end)
             why = f"{nodes[number]:#x} is not in the page"
@@ -92,20 +100,21 @@ class Lists:
         return nodes
 
     def _astray(self, page: Page, which: int, nodes: array[int], why: str) -> None:
-        """Report a list that ended early: the link in its last block or the head in the page is
-        wrong, or a block was freed twice, and the list runs into itself."""
+        """Report a list that ended early. Either the link in its last block or the head in the page
+        is wrong, or a block was freed twice and the list has a cycle."""
         self.cut.add(page.meta)
         place = Range(page.meta, page.meta)
         if nodes:
             link = self._memory.word(nodes[-1]) or 0
             link = decode(link, page.keys, page.meta) if any(page.keys) else link
             place = Range(link, link) if link in nodes else Range(nodes[-1], nodes[-1] + 8)
-            why += ": it was freed twice, or a link was written over" if link in nodes else ""
+            why += ": it was freed twice, or a link was overwritten" if link in nodes else ""
         what = why if " after " in why else f"{why}, after {len(nodes)} blocks"
         of = f"{LISTS[which]} of the page at {page.start:#x} ({page.size} bytes a block)"
         self._problems.append(Problem(place.start, f"{of} is corrupt: {what}; the rest counts as in use", damaged=place))
 
     def _encoded(self, page: Page, which: int) -> array[int]:
+        """Follow a list of a page with keys."""
         found: array[int] = array("Q")
         node = (page.free, page.local, page.thread)[which]
         seen = set()
@@ -127,7 +136,8 @@ class Lists:
 
 
 def _windows(pages: Sequence[Page]) -> Iterator[list[Page]]:
-    """Groups of neighbouring pages that span at most WINDOW bytes, all with keys or all without."""
+    """Yield groups of neighbouring pages that span at most WINDOW bytes, all with keys or all
+    without."""
     group: list[Page] = []
     for page in pages:
         if group and (page.end - group[0].start > WINDOW or any(page.keys) != any(group[0].keys)):

@@ -1,9 +1,10 @@
-"""mimalloc 3.x: the two-level page map from each 64 KiB of address space to its page's descriptor.
+"""mimalloc 3.x: the two-level page map from each 64 KiB of addresses to the descriptor of their
+page.
 
-src/page-map.c: an entry of the first level covers 512 MiB and points to 8192 entries, each a
-mi_page_t* or 0. Pages are in arenas (src/arena.c) or, if large or of large alignment, in mappings
-of their own: memid says which. A descriptor is at the start of its page's memory, since 3.3 in an
-array at the start of the arena."""
+src/page-map.c: an entry of the first level covers 512 MiB, and points to 8192 entries, each a
+mi_page_t* or 0. Pages are in arenas (src/arena.c). Large pages, and those of large alignment, are
+in mappings of their own. memid has the kind of memory. A descriptor is at the start of its page's
+memory, or since 3.3 in an array at the start of the arena."""
 
 from __future__ import annotations
 
@@ -21,16 +22,17 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
 SUB_COUNT = 1 << 13  # entries of a map of the second level
-SUB_SPAN = SUB_COUNT * SLICE  # bytes of address space that it covers
+SUB_SPAN = SUB_COUNT * SLICE  # bytes of addresses that it covers
 MAX_ARENAS = 160
-SUBPROC_WORDS = 16  # words of mi_subproc_t in front of its list of arenas, at most
+SUBPROC_WORDS = 16  # the largest number of words of mi_subproc_t before its list of arenas
 SAMPLE = 256  # pages on which layouts are tried
 OLDEST = "3.0-3.1"
 
 
 @dataclass
 class Arena:
-    """`number` in the process's list; bytes of its `header`."""
+    """An arena. `number` is its position in the process's list, `header` the size of its header in
+    bytes."""
 
     start: int
     end: int
@@ -40,7 +42,8 @@ class Arena:
 
 @dataclass
 class Found:
-    """One instance: its map, layout, arenas, and the mappings of pages outside arenas."""
+    """One instance: its layout and arenas, the mappings of pages outside arenas, and its pages.
+    `own` is the memory of the map."""
 
     layout: Pages
     arenas: list[Arena]
@@ -48,11 +51,11 @@ class Found:
     pages: list[Page]
     own: list[Range]
     problems: list[Problem]
-    forgetful: bool = False  # unflagged pages may have aligned blocks (_read_pages)
+    forgetful: bool = False  # pages without the flag may have aligned blocks; see _read_pages
 
 
 def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
-    """The instance whose page map is at `top`, or None where the map leads to no page."""
+    """Read the instance whose page map is at `top`, or return None if the map leads to no page."""
     memory = Memory(target)
     header = map_header(memory, top) if memory.word(top + 16) == top else 0
     table = top + header
@@ -89,12 +92,13 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
 
 
 def _indices(writable: Sequence[Range], count: int) -> list[int]:
-    """Indices of the first level's entries that cover writable memory."""
+    """Return the indices of the first level's entries that cover writable memory."""
     return sorted({index for start, end in writable for index in range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))})
 
 
 def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterator[tuple[int, Optional[dict[str, int]]]]:
-    """The descriptors at these addresses, `start` made a pointer; None for an unreadable one."""
+    """Yield the descriptors at these addresses, with `start` as a pointer; None for an unreadable
+    one."""
     for meta in metas:
         try:
             record = layout.page.read(memory.target.read(meta, layout.page.size))
@@ -107,8 +111,9 @@ def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterator[tu
 
 
 def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pages]:
-    """The layout that fits most of a sample of pages, or None: the first block lies where the map
-    has the page, and memid is plausible."""
+    """Return the layout that fits most of a sample of pages, or None. A layout fits a page if the
+    first block is where the map has the page, and memid is plausible. Typical heaps and keys add
+    points."""
     metas = list(entries)
     sample = metas[:: max(1, len(metas) // SAMPLE)]
     best, most = None, 0
@@ -126,7 +131,7 @@ def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pa
 
 
 def _wrong(record: dict[str, int], slice_: int) -> str:
-    """Why this is no page, or ""."""
+    """Return why this is no page, or ""."""
     start, size, reserved = record["start"], record["size"], record["reserved"]
     if not size or size % 8 or size >> 47 or start >> 48:
         return f"has blocks of {size:#x} bytes"
@@ -144,9 +149,11 @@ def _wrong(record: dict[str, int], slice_: int) -> str:
 
 
 class _Records(NamedTuple):
-    """What the map's entries lead to. `pages`: (record, its address, first address of its memory);
-    `arenas`, `mappings`: of these pages; `bad`: (address, why it is no page, its heap perhaps);
-    `given_back`: some page is empty and has no owner."""
+    """The descriptors of the map's entries.
+
+    `pages` has (record, its address, first address of its memory) of each. `arenas` and `mappings`
+    contain these pages. `bad` has (address, why it is no page, its heap perhaps). `given_back` is
+    true if some page is empty and has no owner."""
 
     pages: list[tuple[dict[str, int], int, int]]
     arenas: set[int]
@@ -156,10 +163,13 @@ class _Records(NamedTuple):
 
 
 def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
-    """Read every page, and the arenas and mappings they lie in. 3.0.1 has two faults: its map keeps
-    pages that were given back (page-map.c, _mi_page_map_unregister), empty and without owner, or
-    overwritten; and a page forgets that it has aligned blocks when its thread ends
-    (mi_page_set_heap). Where the first shows, any page may have aligned blocks."""
+    """Read every page, and the arenas and mappings that contain them. 3.0.1 has two faults:
+
+    - Its map keeps pages that were given back (page-map.c, _mi_page_map_unregister). They are empty
+      and without owner, or overwritten.
+    - A page loses its flag for aligned blocks when its thread ends (mi_page_set_heap).
+
+    If the first fault shows, any page may have aligned blocks."""
     layout = found.layout
     records = _sort_records(memory, layout, entries)
     overwritten = _report_bad(memory, found, records)
@@ -180,14 +190,14 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
 
 
 def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Records:
-    """Read what each entry of the map leads to."""
+    """Read the descriptor of each entry of the map."""
     pages, arenas, mappings, bad, given_back = [], set(), [], [], False
     for meta, record in _records(memory, layout, entries):
         why = "cannot be read" if record is None else _wrong(record, entries[meta])
         if record is None or why:
             bad.append((meta, why, record["heap"] if record and record["size"] else 0))
             continue
-        # given back: 3.0.1 leaves such pages in its map
+        # It was given back; 3.0.1 leaves such pages in its map.
         if not record["used"] and not record["owner"] & ~0x3F:
             given_back = True
             continue
@@ -203,7 +213,8 @@ def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Re
 
 
 def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
-    """Report what is no page; whether some are pages that 3.0.1 gave back, overwritten since."""
+    """Report what is no page. Return whether some are pages that 3.0.1 gave back and that were
+    overwritten."""
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
     empty = (0,) * (found.layout.page.size // 8)
     overwritten = False
@@ -216,14 +227,15 @@ def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
 
 
 def _page(record: dict[str, int], meta: int, slice_: int, label: str) -> Page:
-    """The page of a record, which lies in the span with this label."""
+    """Make the page of a record, which lies in the span with this label."""
     start, size, owner = record["start"], record["size"], record["owner"]
     memory = -(-(start - slice_ + size * record["reserved"]) // SLICE) * SLICE
     return page_of(record, meta, start, size, record["thread"] & ~1, bool(owner & 2), owner & ~0x3F, memory, label)
 
 
 def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Problem]) -> list[Arena]:
-    """The arenas that pages name, and others of mi_subproc_t.arenas, which may hold no page now."""
+    """Return the arenas that pages refer to, and others of mi_subproc_t.arenas, which may have no
+    pages."""
     order: list[int] = []
     for address in sorted(known):
         if address not in order:
@@ -251,7 +263,7 @@ def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Probl
 
 
 def _listed_with(memory: Memory, address: int) -> list[int]:
-    """The arenas of the list that has this one; [] where no list is found."""
+    """Return the arenas of the list that has this one; [] if no list is found."""
     subproc = memory.word(address + ARENA_SUBPROC)
     words = memory.words(subproc, SUBPROC_WORDS + MAX_ARENAS) if subproc else None
     if words is None or subproc is None or address not in words:

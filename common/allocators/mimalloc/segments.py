@@ -1,8 +1,8 @@
 """mimalloc 2.x: segments of 32 MiB, or of one huge block, whose headers describe the pages inside.
 
-src/segment.c: `slices` in the header has an entry for each 64 KiB, a page's first being its
-mi_page_t with the number of its slices. The cookie is the segment's address XOR the main heap's
-cookie, so this XOR is the same for all segments of an instance."""
+src/segment.c: `slices` in the header has an entry for each 64 KiB. The first entry of a page is its
+mi_page_t, which has the number of its slices. The cookie is the segment's address XOR the main
+heap's cookie, so this XOR is the same for all segments of an instance."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from findleaks.target.base import Range, Target
 HUGE_SIZE = 1 << 31  # MI_HUGE_BLOCK_SIZE, in xblock_size for sizes that do not fit in it
 
 MASK = (1 << 64) - 1
-USER_ADDRESSES = 1 << 47  # mappings of x86-64 and AArch64 are below, as a rule
+USER_ADDRESSES = 1 << 47  # mappings of x86-64 and AArch64 are usually below
 MOST = 64
-"""Instances that are read. A process has one for each copy of mimalloc that is linked into it."""
+"""The largest number of instances that are read. A process has one for each copy of mimalloc that
+is linked into it."""
 
 
 @dataclass
 class Segment:
-    """A segment; `thread` is its owner (0: abandoned), its pages ascend."""
+    """A segment. `thread` is its owner (0: abandoned). Its pages ascend."""
 
     start: int
     end: int
@@ -39,7 +40,7 @@ class Segment:
 
 @dataclass
 class Found:
-    """All segments of one instance, and their layout. `secret`: the cookie of the main heap."""
+    """All segments of one instance, and their layout. `secret` is the cookie of the main heap."""
 
     layout: Segments
     secret: int
@@ -48,7 +49,8 @@ class Found:
 
 
 def read(target: Target, addresses: Iterable[int]) -> list[Found]:
-    """The instances of segments at these addresses, without addresses that no layout fits."""
+    """Read the instances with segments at these addresses. Addresses that no layout fits are
+    ignored."""
     memory = Memory(target)
     tried: dict[int, dict[int, tuple[Segments, Segment, list[Problem]]]] = {}
     scores: Counter[tuple[int, int]] = Counter()
@@ -65,7 +67,7 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
                 scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems) - unlikely
                 covered = max(covered, segment.end if segment.pages else 0)
     found: dict[tuple[int, int], Found] = {}
-    # layouts may agree on a header only: the one that fits the most pages of the instance
+    # Several layouts may fit a header. The one that fits the most pages of the instance is taken.
     for at, fits in tried.items():
         number = max(fits, key=lambda number: (scores[fits[number][1].cookie ^ at, number], -number))
         layout, segment, problems = fits[number]
@@ -76,15 +78,16 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
 
 
 def _unlikely(page: Page, keyed: bool) -> bool:
-    """Whether pointers of this page are no user addresses, or both random keys could be such: a
-    layout with keys and CPython's without have the same size and begin alike."""
+    """Whether pointers of this page are no user addresses, or both random keys may be such
+    addresses. A layout with keys and CPython's layout without have the same size and the same first
+    fields."""
     key0, key1 = page.keys
     return page.heap >= USER_ADDRESSES or page.thread >= USER_ADDRESSES or (keyed and key0 < USER_ADDRESSES and key1 < USER_ADDRESSES)
 
 
 def _settled(found: Iterable[Found]) -> Iterable[Found]:
-    """The largest instances, at most MOST. An instance of one segment is merged into one with many
-    and the same layout: its cookie differs because it is corrupt, not because there is another."""
+    """Yield the largest instances, at most MOST. An instance of one segment is merged into one with
+    many segments and the same layout, since a single different cookie means corruption."""
     entries = sorted(found, key=lambda entry: -sum(len(segment.pages) for segment in entry.segments))
     kept: list[Found] = []
     homes: dict[Segments, Found] = {}
@@ -108,13 +111,14 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
     if len(found) > MOST:
         at = found[MOST].segments[0].start
         found[0].problems.append(
-            Problem(at, f"segment {at:#x} has another cookie, as have {len(found) - MOST - 1} more: they are not read")
+            Problem(at, f"segment {at:#x} has another cookie, and so have {len(found) - MOST - 1} more: they are not read")
         )
     return found[:MOST]
 
 
 def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem]) -> Optional[Segment]:
-    """The segment at `at`, or None where its header or its slices do not fit this layout."""
+    """Read the segment at `at`, or return None if its header or its slices do not fit this
+    layout."""
     try:
         header = layout.header.read(memory.target.read(at, layout.header.size))
         if not _plausible(header):
@@ -163,9 +167,10 @@ def _plausible(header: dict[str, int]) -> bool:
 
 
 def _page(record: dict[str, int], meta: int, area: int, size: int, thread: int) -> Page:
+    """Make the page of a slice's record. `area` and `size` are the memory of the page."""
     block, start = record["size"], record.get("start")
     if start is None:
-        # 2.0.9, src/segment.c: 3 * MI_MAX_ALIGN_GUARANTEE
+        # 2.0.9, src/segment.c: 3 * MI_MAX_ALIGN_GUARANTEE.
         start = area + (384 if 8 <= block <= 1024 else 0)
         if block >= HUGE_SIZE:
             block = size
@@ -173,7 +178,7 @@ def _page(record: dict[str, int], meta: int, area: int, size: int, thread: int) 
 
 
 def _wrong(page: Page, area: int, end: int) -> str:
-    """Why this cannot be a page, or ""."""
+    """Return why this cannot be a page, or ""."""
     if page.capacity > page.reserved:
         return f"has {page.capacity} blocks of {page.reserved}"
     if page.start % 8:
@@ -186,8 +191,8 @@ def _wrong(page: Page, area: int, end: int) -> str:
 
 
 def _settle_starts(found: Found) -> None:
-    """Correct the first block of pages of 2.1.0 to 2.1.2, which differs from 2.0.9, whose layout
-    they have; blocks on free lists show which version this is."""
+    """Correct the first block of pages of 2.1.0 to 2.1.2. These have the layout of 2.0.9, but
+    another position of the first block. Blocks on free lists show which version this is."""
     votes: Counter[bool] = Counter()
     for page in (page for segment in found.segments for page in segment.pages):
         head = page.free if not any(page.keys) else 0
@@ -202,12 +207,14 @@ def _settle_starts(found: Found) -> None:
 
 
 def _newer(page: Page) -> Page:
+    """Return the page with the first block of 2.1.0 to 2.1.2."""
     if not 8 <= page.size <= 1024:
         return page
     return page._replace(start=page.start - 384 + (3 * page.size if page.size <= 64 else page.size if page.size <= 512 else 0))
 
 
 def _fits(page: Page, segment: Segment, problems: list[Problem]) -> bool:
+    """Whether the page lies in its segment. Reports it if not."""
     why = _wrong(page, 0, segment.end)
     if why:
         problems.append(Problem(page.meta, f"page {page.meta:#x} of segment {segment.start:#x} {why}: its blocks are not read"))

@@ -1,8 +1,8 @@
-"""musl's mallocs: mallocng (1.2.1 and newer), and oldmalloc (before, or by choice since).
+"""musl's mallocs: mallocng (1.2.1 and newer), and oldmalloc (before 1.2.1, and as an option since).
 
-mallocng is cheap to detect: its first meta_area lies right above a guard page and says how many
-metas it has, and its secret, the first word, is also in mallocng's context in a loaded file's data.
-oldmalloc is searched for only where the main thread's control block is not glibc's."""
+mallocng is cheap to detect: its first meta_area lies right above a guard page and has the number of
+its metas. Its first word, a secret, is also in mallocng's context in a loaded file's data.
+oldmalloc is searched for only if the main thread's control block is not glibc's."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 _MOST_PROBES = 4096
-_FEW_REGIONS = 256  # regions of a core: if no more, all are probed, as it may lack the guard pages
+# all regions of a core with at most this number are examined, as it may lack guard pages
+_FEW_REGIONS = 256
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder."""
+    """Find the mallocs of musl in a process (see base.Finder)."""
     found: list[Allocator] = []
     secrets = _secrets(target)
     if secrets:
@@ -35,7 +36,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def _secrets(target: Target) -> list[int]:
-    """First words of what may be a meta_area, without duplicates."""
+    """Return the first words of possible meta_areas, without duplicates."""
     memory = Memory(target)
     meta = Meta(target.arch.word)
     found: dict[int, None] = {}
@@ -48,7 +49,8 @@ def _secrets(target: Target) -> list[int]:
 
 
 def _probes(target: Target) -> Iterator[int]:
-    """Starts of anonymous writable memory right above a guard page, without threads' stacks."""
+    """Yield starts of anonymous writable memory right above a guard page, except threads'
+    stacks."""
     regions = target.regions()
     stacks = sorted(thread.sp for thread in target.threads())
     left = _MOST_PROBES
@@ -65,9 +67,11 @@ def _probes(target: Target) -> Iterator[int]:
 
 
 def _glibc_threads(target: Target) -> bool:
-    """Whether the first thread's control block is glibc's: word 2 is the block's own address, word
-    3 a small number. musl's struct pthread (src/internal/pthread_impl.h) has there the thread's
-    neighbours on the ring of threads, or nothing (before 1.1.22)."""
+    """Whether the first thread's control block is glibc's: word 2 is its own address, and word 3
+    differs.
+
+    musl's struct pthread (src/internal/pthread_impl.h) has the thread's neighbours in the ring of
+    threads there, or nothing (before 1.1.22)."""
     memory = Memory(target)
     for thread in target.threads():
         words = memory.words(thread.thread_pointer, 4)

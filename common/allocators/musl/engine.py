@@ -1,8 +1,8 @@
-"""The engine's calls for musl: mallocng's groups and slots, oldmalloc's chunks.
+"""The engine's functions for musl: mallocng's groups and slots, and oldmalloc's chunks.
 
-The structures are the same in musl 1.2.1 to 1.2.6 (src/malloc/mallocng/meta.h, malloc.c), and of
-oldmalloc since 0.9; META holds what depends on the word size. Codes say what is wrong;
-the caller words the message."""
+The structures are the same in musl 1.2.1 to 1.2.6 (src/malloc/mallocng/meta.h, malloc.c), and in
+oldmalloc since 0.9. layout.Meta has the parts that depend on the word size. The functions return
+codes for problems, and the caller writes the message."""
 
 from __future__ import annotations
 
@@ -16,47 +16,57 @@ from findleaks.target.base import Piece, Range
 
 UNIT = 16
 HEADER = 4  # bytes before each slot's user memory (IB)
-LARGE = 63  # size class of a block with a mapping of its own
+LARGE = 63  # size class of a block with its own mapping
 MOVED = 0xE0  # 7 << 5, in a slot's byte of index and reserve: its block begins further inside
 
 LABELS = ("main", "donated", "mmapped")
-"""Of groups that malloc mapped, that ld.so donated, and of class LARGE; records have the index."""
+"""Labels of groups: mapped by malloc, donated by ld.so, of class LARGE. Records have the index."""
 
-LONE = 1 << 16  # bytes; groups of larger slots form separate batches: they need not be read whole
-SPAN = 16 << 20  # bytes of adjacent groups in one batch; of LONE slots, MAX_LONE groups
+# bytes; groups with larger slots are in separate batches, since they need not be read whole
+LONE = 1 << 16
+# bytes of adjacent groups in one batch; for LONE slots the limit is MAX_LONE groups
+SPAN = 16 << 20
 MAX_LONE = 1024
 
 GROUP = 8
-"""Words of a group record: mem; meta; avail_mask, and freed_mask << 32; the meta's last word
-(last_idx in 5 bits, freeable, sizeclass in 6, and maplen); stride; end of its memory; 1 + the
-number of the group that contains it, or 0; a bit for each slot that holds a group."""
+"""Words of a group's record:
+
+- mem, and the address of the meta
+- avail_mask, and freed_mask << 32
+- the meta's last word (last_idx in 5 bits, freeable, sizeclass in 6, and maplen)
+- stride, and the end of its memory
+- 1 + the index of the group that contains it, or 0
+- a bit for each slot that contains a group"""
 
 BATCH = 7
-"""Words of a batch: label; start, end; groups [first, last); slots; 1 if larger than LONE."""
+"""Words of a batch: label; start, end; groups [first, last); number of slots; 1 if larger than
+LONE."""
 
 WRONG = 4
-"""Words of a record for a rejected group: a code below; meta (with MISSING: the area); mem; with
-CORRUPT the meta's last word, otherwise mem of the group around it, or 0."""
+"""Words of a rejected group's record: a code of those below; the meta (with MISSING the area); mem;
+with CORRUPT the meta's last word, otherwise mem of the group around it, or 0."""
 
 SUMS, CLASSES = 7, 64
 """Words of sums, by label and size class (label * CLASSES + class): groups; slots; free slots;
-slots that hold groups; bytes of memory, counted with the innermost group; usable bytes of free
-slots; bytes in use of the slots that were read."""
+slots that contain groups; bytes of memory, each counted with the innermost group; usable bytes of
+free slots; bytes in use of the slots that were read."""
 
-TROUBLE = 3  # words for a bad slot: a code below, the number of its group, its own number
+# words for a bad slot: a code of those below, the index of its group, the slot's number
+TROUBLE = 3
 
-# Why a group is rejected; musl_groups.c has the same numbers.
+# The reasons why a group is rejected. musl_groups.c has the same numbers.
 MISSING, CORRUPT, NO_SLOT, NO_REGION, OVERLAPS, MISFIT, IN_FREE = range(1, 8)
 
-# What is wrong with a slot, or with the first word of a group; musl_groups.c has the same numbers.
+# Problems of a slot, or of the first word of a group. musl_groups.c has the same numbers.
 UNREADABLE, NOT_THERE, OVERRUN, UNKNOWN_GROUP, BETWEEN, OVERWRITTEN, GROUP_HEADER = range(1, 8)
 
-# Why a walk over oldmalloc's chunks stopped; musl_oldmalloc.c has the same numbers.
+# The reasons why a walk over oldmalloc's chunks stopped. musl_oldmalloc.c has the same numbers.
 MORE, ENDS, DIFFERS, NO_SIZE = range(4)
 
 
 class SlotGroups(NamedTuple):
-    """mallocng's groups by address, outer before inner; `batches` are to be read one at a time."""
+    """mallocng's groups by address, outer ones before inner ones. `batches` must be read one at a
+    time."""
 
     records: array[int]
     batches: array[int]
@@ -65,7 +75,8 @@ class SlotGroups(NamedTuple):
 
 
 class SlotRead(NamedTuple):
-    """A batch's slots, ascending. METADATA: the header says that it holds an unknown group."""
+    """A batch's slots, ascending. METADATA is a slot whose header says that it contains an unknown
+    group."""
 
     starts: array[int]
     sizes: array[int]
@@ -74,8 +85,9 @@ class SlotRead(NamedTuple):
 
 
 class TagWalk(NamedTuple):
-    """Blocks of chunks, and why the walk ended at `chunk`: MORE beyond the piece or the capacity;
-    the stretch ENDS; psize DIFFERS from `before`, the last csize; or the header has NO_SIZE."""
+    """The blocks of chunks, and why the walk ended at `chunk`: MORE chunks follow, beyond the piece
+    or the capacity; the run ENDS; psize DIFFERS from `before`, the last csize; or the header has
+    NO_SIZE."""
 
     starts: array[int]
     sizes: array[int]
@@ -88,23 +100,25 @@ class TagWalk(NamedTuple):
 def read_groups(
     engine: Engine, pieces: Sequence[Piece], areas: Sequence[int], classes: Sequence[int], regions: Sequence[Range]
 ) -> SlotGroups:
-    """The groups of mallocng's meta_areas. `classes`: units of each size class's slots. A group
-    inside no other must lie whole in one of `regions`, which are sorted and disjoint."""
+    """Read the groups of mallocng's meta_areas. `classes` has the units of each size class's slots.
+    A group that is not inside another must be in one of `regions`, which are sorted and
+    disjoint."""
     groups: SlotGroups = _loops(engine).read_groups(engine, pieces, areas, classes, regions)
     return groups
 
 
 def read_slots(engine: Engine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
-    """The slots of a batch of groups, at most `capacity`; ValueError if there are more. Adds the
-    bytes in use to the sums of `groups`: call it once for each batch. The groups must begin and end
-    where a batch does, or at groups that are inside no other."""
+    """Read the slots of a batch of groups, at most `capacity`. Raises ValueError if there are more.
+
+    It adds the bytes in use to the sums of `groups`, so call it once for each batch. The groups
+    must begin and end where a batch does, or at groups that are inside no other."""
     read: SlotRead = _loops(engine).read_slots(engine, pieces, groups, first, last, capacity)
     return read
 
 
 def walk_tags(engine: Engine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
-    """Walk oldmalloc's chunks from the header at `chunk`, whose psize must be `before`, through
-    `piece`: at most `capacity` blocks. No chunk reaches beyond `limit` less a header."""
+    """Walk oldmalloc's chunks in `piece` from the header at `chunk`, whose psize must be `before`.
+    Append at most `capacity` blocks. No chunk may reach beyond `limit` less a header."""
     walked: TagWalk = _loops(engine).walk_tags(engine, piece, chunk, before, limit, capacity)
     return walked
 

@@ -1,4 +1,4 @@
-"""musl's allocators in the C engine (musl_groups.c, musl_oldmalloc.c); see engine.py."""
+"""The C engine's functions for musl (musl_groups.c, musl_oldmalloc.c); see engine.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""musl's groups, slots and chunks in Python: in tests the reference for musl_groups.c and
-musl_oldmalloc.c (common/native); see engine.py."""
+"""The Python reference engine's functions for musl; see engine.py.
+
+Tests compare them with musl_groups.c and musl_oldmalloc.c (common/native)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _DEEPEST = 64
 
 
 class Bytes:
-    """Reads numbers from ascending pieces of memory; None where a byte is absent."""
+    """Reads numbers from ascending pieces of memory. Returns None if a byte is missing."""
 
     def __init__(self, arch: Arch, pieces: Sequence[Piece]) -> None:
         self._order = arch.byteorder
@@ -29,16 +30,17 @@ class Bytes:
         self._starts = [piece.address for piece in pieces]
 
     def at(self, address: int, size: int) -> Optional[int]:
-        """The number at an address."""
+        """Read the number of `size` bytes at `address`."""
         found = self.read(address, size)
         return int.from_bytes(found, self._order) if found is not None else None
 
     def head(self, slot: int) -> Optional[int]:
-        """The header before a slot."""
+        """Read the header before a slot."""
         found = self.at(slot - HEADER, HEADER)
         return head_of(found, self._order) if found is not None else None
 
     def read(self, address: int, size: int) -> Optional[bytes]:
+        """Read `size` bytes, which may be in several adjacent pieces."""
         at = bisect_right(self._starts, address) - 1
         found = b""
         while 0 <= at < len(self._pieces) and len(found) < size:
@@ -51,7 +53,7 @@ class Bytes:
 
 
 class _Group:
-    """A group's record under construction."""
+    """A group's record while it is built."""
 
     def __init__(self, mem: int, meta: int, masks: int, bits: int, classes: Sequence[int]) -> None:
         self.mem, self.meta, self.masks, self.bits = mem, meta, masks, bits
@@ -66,7 +68,7 @@ class _Group:
         self.outer = self.nested = 0
 
     def good(self, classes: Sequence[int], mask: int) -> bool:
-        """Whether there can be such a group."""
+        """Whether such a group is possible."""
         if self.mem % UNIT or self.end >= mask:
             return False
         if self.number == LARGE:
@@ -111,17 +113,17 @@ def read_groups(
 
 
 def _label(bits: int) -> int:
-    """Index into LABELS of a group, by its meta's last word."""
+    """Return the index of a group's label in LABELS, by its meta's last word."""
     return 2 if bits >> 6 & 63 == LARGE else 1 - (bits >> 5 & 1)
 
 
 def _sums_at(bits: int) -> int:
-    """Index of the sums that a group counts in."""
+    """Return the index of the sums that a group is counted in."""
     return (_label(bits) * s.CLASSES + (bits >> 6 & 63)) * SUMS
 
 
 def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) -> list[_Group]:
-    """The groups in nesting order; those that cannot be where they say go to `wrong`."""
+    """Return the groups in nesting order. Add those whose position is impossible to `wrong`."""
     starts = [region.start for region in regions]
     kept: list[_Group] = []
     open_: list[int] = []
@@ -142,7 +144,7 @@ def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) 
 
 
 def _misplaced(group: _Group, around: Optional[_Group], regions: Sequence[Range], starts: Sequence[int]) -> int:
-    """What is wrong with a group's place, or 0."""
+    """Return what is wrong with a group's position, or 0."""
     if around is None:
         if not group.maplen and group.freeable:
             return s.NO_SLOT
@@ -157,6 +159,7 @@ def _misplaced(group: _Group, around: Optional[_Group], regions: Sequence[Range]
 
 
 def _cut(groups: Sequence[_Group]) -> array[int]:
+    """Divide the groups into batches."""
     batches: array[int] = array("Q")
     now = [0] * s.BATCH
     for at, g in enumerate(groups):
@@ -195,7 +198,7 @@ class _Slots:
         self.made = SlotRead(array("Q"), array("Q"), bytearray(), array("Q"))
 
     def group(self, index: int) -> int:
-        """Read a group and those inside it; returns the number of the next group."""
+        """Read a group and those inside it. Returns the index of the next group."""
         mem, meta, masks, bits, stride, _, _, nested = self._groups.records[index * GROUP : (index + 1) * GROUP]
         if self._memory.at(mem, self._word) not in (None, meta):
             self.made.troubles.extend((s.GROUP_HEADER, index, 0))
@@ -218,7 +221,7 @@ class _Slots:
         return after
 
     def _slot(self, storage: int, stride: int, number: int) -> tuple[int, int, int, State]:
-        """(code or 0; start; size; state) of the block in a slot that is not free."""
+        """Return (code or 0, start, size, state) of the block in a slot that is not free."""
         start, size = storage + number * stride, stride - HEADER
         end = start + size
         head = self._memory.head(start)
@@ -235,7 +238,8 @@ class _Slots:
                     return s.OVERRUN, start, size, State.IN_USE
             return 0, start, size - (reserve or 0), State.IN_USE
         if byte == MOVED:
-            # The header has 16 bits of the offset: try positions that differ by multiples of 1 MiB.
+            # The header has 16 bits of the offset, so positions that differ by multiples of 1 MiB
+            # are tried.
             for block in range(start + (head >> 16) * UNIT, end, UNIT << 16):
                 reserve = self._reserve(block, end, number, (block - storage) // UNIT) if block != start else None
                 if reserve is not None:
@@ -248,7 +252,8 @@ class _Slots:
         return s.OVERWRITTEN, start, size, State.IN_USE
 
     def _reserve(self, block: int, end: int, number: int, offset: int) -> Optional[int]:
-        """Bytes at the slot's end that were not asked for, if `block` has a block's header."""
+        """Return the bytes at the slot's end that were not requested, if `block` has the header of
+        a block; or None."""
         head = self._memory.head(block)
         if head is None or head >> 8 & 31 != number:
             return None

@@ -19,8 +19,8 @@ from findleaks.target.ranges import merged
 
 
 class Group:
-    """One group. `free` counts its free slots; `nested` are the numbers of the slots that hold
-    groups; `outer` is the number of the group that contains it, or -1."""
+    """One group. `free` counts its free slots. `nested` are the numbers of the slots that contain
+    groups. `outer` is the index of the group that contains it, or -1."""
 
     __slots__ = ("active", "avail", "count", "end", "freed", "mem", "meta", "nested", "number", "outer", "stride")
 
@@ -43,7 +43,7 @@ class Group:
 
     @property
     def mask(self) -> int:
-        """A bit for each slot that is free."""
+        """A bit for each free slot."""
         return (self.avail | self.freed) & (2 << (self.count - 1)) - 1
 
     def slot(self, number: int) -> int:
@@ -60,7 +60,7 @@ class Segment(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Adjacent groups [first, last) in [start, end), read at once."""
+    """Adjacent groups [first, last) in [start, end), which are read at once."""
 
     label: str
     start: int
@@ -68,11 +68,11 @@ class Batch(NamedTuple):
     first: int
     last: int
     slots: int
-    lone: int  # their slots are large
+    lone: int  # 1 if their slots are large
 
 
 class Sums(NamedTuple):
-    """Totals of a size class: see engine.SUMS."""
+    """Totals of a size class; see engine.SUMS."""
 
     groups: int
     slots: int
@@ -84,7 +84,8 @@ class Sums(NamedTuple):
 
 
 class Groups:
-    """All groups. A large heap has hundreds of thousands: objects are made only on request."""
+    """All groups. A large heap has hundreds of thousands, so objects are created only on
+    request."""
 
     def __init__(self, memory: Memory, engine: Engine, table: SlotGroups) -> None:
         self._memory = memory
@@ -97,11 +98,12 @@ class Groups:
         return len(self.table.records) // GROUP
 
     def one(self, index: int) -> Group:
+        """Return the group with this index."""
         return Group(self.table.records[index * GROUP : (index + 1) * GROUP])
 
     @cached_property
     def all(self) -> list[Group]:
-        """All groups by address, outer before inner."""
+        """All groups by address, outer ones before inner ones."""
         found = [self.one(index) for index in range(len(self))]
         places = array("Q", [group.mem + self._memory.size for group in found])
         ranges = merged(Range(place & -AREA, (place & -AREA) + AREA) for place in places)
@@ -125,10 +127,11 @@ class Groups:
         return found
 
     def segments_of(self, batch: Batch) -> list[Segment]:
+        """Return the segments of a batch."""
         return self.segments[bisect_left(self.segments, (batch.start,)) : bisect_left(self.segments, (batch.end,))]
 
     def sums(self) -> Iterator[tuple[str, int, Sums]]:
-        """(label, size class, sums) for each label and class that has groups."""
+        """Yield (label, size class, sums) for each label and class that has groups."""
         sums = self.table.sums
         for place in range(0, len(sums), SUMS):
             if sums[place]:
@@ -136,7 +139,7 @@ class Groups:
                 yield LABELS[label], number, Sums(*sums[place : place + SUMS])
 
     def tops(self) -> Iterator[list[Batch]]:
-        """Batches of groups that are inside no other; adjacent ones in one list."""
+        """Yield runs of adjacent batches."""
         run: list[Batch] = []
         for batch in self.batches:
             if run and (batch.label, batch.start) != (run[-1].label, run[-1].end):
@@ -151,7 +154,7 @@ class Groups:
         return self.table.records[::GROUP]
 
     def innermost(self, address: int) -> Optional[Group]:
-        """The innermost group that contains an address."""
+        """Return the innermost group that contains `address`, or None."""
         at = bisect_right(self._starts, address) - 1
         group = self.one(at) if at >= 0 else None
         while group is not None and address >= group.end:
@@ -160,11 +163,12 @@ class Groups:
 
 
 def pieces(memory: Memory, ranges: Sequence[Range]) -> tuple[Piece, ...]:
+    """Return the memory of these ranges."""
     return tuple(piece for start, end in ranges for piece in memory.target.pieces(start, end))
 
 
 def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: list[Problem]) -> Groups:
-    """Every group that a meta of these areas describes and that can be where the meta says."""
+    """Read every group that a meta of these areas describes, and whose position is possible."""
     areas = sorted(areas)
     regions = merged(Range(region.start, region.end) for region in memory.target.regions() if region.writable)
     table = slots.read_groups(engine, pieces(memory, merged(Range(area, area + AREA) for area in areas)), areas, CLASSES, regions)
@@ -174,12 +178,12 @@ def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: 
 
 
 def _problem(code: int, meta: int, mem: int, more: int) -> Problem:
-    """Why a meta's group is rejected."""
+    """Make the problem of a rejected group."""
     if code == slots.MISSING:
-        return Problem(meta, f"meta_area {meta:#x} cannot be read: its groups are not seen", False)
+        return Problem(meta, f"meta_area {meta:#x} cannot be read: its groups are not read", False)
     if code == slots.CORRUPT:
         what = f"mem {mem:#x}, size class {more >> 6 & 63}, last_idx {more & 31}, maplen {more >> 12}"
-        return Problem(meta, f"meta {meta:#x} is corrupt ({what}): the blocks of its group are not seen")
+        return Problem(meta, f"meta {meta:#x} is corrupt ({what}): the blocks of its group are not read")
     why = {
         slots.NO_SLOT: "is in no slot of another group",
         slots.NO_REGION: "is not in writable memory",
@@ -187,4 +191,4 @@ def _problem(code: int, meta: int, mem: int, more: int) -> Problem:
         slots.MISFIT: f"fits no slot of the group around it at {more:#x}",
         slots.IN_FREE: f"is in a free slot of the group at {more:#x}",
     }
-    return Problem(meta, f"the group at {mem:#x} (meta {meta:#x}) {why[code]}: its blocks are not seen")
+    return Problem(meta, f"the group at {mem:#x} (meta {meta:#x}) {why[code]}: its blocks are not read")

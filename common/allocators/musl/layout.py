@@ -1,18 +1,21 @@
-"""Layouts of musl's two mallocs.
+"""Layouts of musl's two mallocs. Offsets and sizes are in bytes.
 
-mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, all alike.
+mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, which are equal.
 oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0, src/malloc/oldmalloc/
 since (--with-malloc=oldmalloc)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.record import Record
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.memory import Memory
 
-AREA = 4096  # bytes of a meta_area, whatever the page size; also its alignment and maplen's unit
-CLASSES = (  # units of one slot, by size class (size_classes)
+AREA = 4096  # size and alignment of a meta_area with any page size; also the unit of maplen
+CLASSES = (  # units of a slot by size class (size_classes)
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
     *(146, 170, 204, 255, 292, 340, 409, 511, 584, 682, 818, 1023, 1169, 1364, 1637, 2047, 2340, 2730, 3276, 4095),
     *(4680, 5460, 6552, 8191),
@@ -21,28 +24,18 @@ FREED = 0xFF  # the byte of index and reserve of a freed block
 
 
 class Meta:
-    """struct meta and struct meta_area for a word size. Masks are two ints; the last word has
-    last_idx (5 bits), freeable, sizeclass (6 bits) and maplen."""
+    """struct meta and struct meta_area by word size. The last word has last_idx (5 bits), freeable,
+    sizeclass (6 bits) and maplen."""
 
     def __init__(self, word: int) -> None:
         self.word = word
-
-    @property
-    def size(self) -> int:
-        return 4 * self.word + 8
-
-    @property
-    def first(self) -> int:
-        """Offset of the first meta of an area: a 64-bit check, `next`, and the int nslots."""
-        return 8 + 2 * self.word
-
-    @property
-    def count(self) -> int:
-        """Metas in an area."""
-        return (AREA - self.first) // self.size
+        self.size = Record("W prev, W next, W mem, i avail_mask, i freed_mask, W bits", word).size
+        self.first = Record("Q check, W next, i nslots, W slots", word)["slots"]  # the first meta
+        self.count = (AREA - self.first) // self.size  # metas in an area
 
     def bits(self, word: int, byteorder: str) -> int:
-        """A last word as little-endian compilers lay it out; others begin with the highest bit."""
+        """Convert a last word to the order of little-endian compilers. Others put the first field
+        into the highest bits."""
         if byteorder == "little":
             return word
         pages = 8 * self.word - 12
@@ -53,35 +46,43 @@ class Meta:
 class Context(NamedTuple):
     """Offsets in struct malloc_context."""
 
-    paged: bool  # it holds the page size, where PAGESIZE is not a constant (not on x86)
+    paged: bool  # whether it has the page size, which is a constant on some machines (x86)
     init_done: int
     free_meta_head: int
-    area_head: int  # meta_area_head, which meta_area_tail follows
+    area_head: int  # meta_area_head; meta_area_tail follows
     active: int
     usage: int  # usage_by_class
-    size: int  # up to the end of `brk`, which follows unmap_seq, bounces and seq
+    size: int  # up to the end of `brk`
 
 
 def contexts(word: int) -> tuple[Context, Context]:
-    """The possible layouts, likelier first."""
+    """Return the possible layouts, the likelier one first."""
     return _context(word, False), _context(word, True)
 
 
 def _context(word: int, paged: bool) -> Context:
-    init_done = 8 + word * paged
-    free_meta_head = init_done + 8
-    area_head = free_meta_head + 5 * word
-    active = area_head + 3 * word
-    usage = active + 48 * word
-    unmap_seq = usage + 48 * word
-    size = (unmap_seq + 65 + word - 1) // word * word + word
-    return Context(paged, init_done, free_meta_head, area_head, active, usage, size)
+    sizes = "W avail_meta_count, W avail_meta_area_count, W meta_alloc_shift"
+    areas = "W meta_area_head, W meta_area_tail, W avail_meta_areas"
+    classes = f"{len(CLASSES)}W active, {len(CLASSES)}W usage_by_class, 32B unmap_seq, 32B bounces, B seq, W brk"
+    start = f"Q secret, {'W pagesize, ' if paged else ''}i init_done, I mmap_counter, W free_meta_head, W avail_meta"
+    context = Record(f"{start}, {sizes}, {areas}, {classes}", word)
+    return Context(
+        paged,
+        init_done=context["init_done"],
+        free_meta_head=context["free_meta_head"],
+        area_head=context["meta_area_head"],
+        active=context["active"],
+        usage=context["usage_by_class"],
+        size=context.size,
+    )
 
 
 class Old:
-    """oldmalloc's `mal` and its chunks. A bin is a lock of two ints, head and tail; an empty one
-    that was used points to itself, as if it were inside a chunk. A chunk begins with psize and
-    csize (bit 0: in use), and the user's memory follows."""
+    """oldmalloc's `mal` and its chunks.
+
+    A bin is a lock of two ints, a head and a tail. The head and tail of an empty bin point to the
+    bin as if it were part of a chunk, or are 0 if the bin was never used. A chunk begins with psize
+    and csize (bit 0: in use), which the user's memory follows."""
 
     def __init__(self, word: int, bins: int = 64) -> None:
         self.word, self.bins = word, bins
@@ -93,7 +94,7 @@ class Old:
 
     @property
     def overhead(self) -> int:
-        """Bytes of a chunk that its user does not get."""
+        """The bytes of a chunk that its user does not get."""
         return 2 * self.word
 
     @property
@@ -102,7 +103,7 @@ class Old:
 
     @property
     def size(self) -> int:
-        """Bytes of binmap (64 bits), the bins, and a lock of two ints."""
+        """The bytes of binmap (64 bits), the bins, and a lock of two ints."""
         return 8 + self.bins * self.bin + 8
 
 
@@ -113,7 +114,7 @@ _TABLE = (
 
 
 def bin_of(size: int, align: int) -> int:
-    """The bin for free chunks of this size (bin_index)."""
+    """Return the number of the bin for free chunks of this size (bin_index)."""
     units = size // align - 1
     if units <= 32:
         return max(units, 0)
@@ -123,22 +124,22 @@ def bin_of(size: int, align: int) -> int:
 
 
 def head_of(number: int, byteorder: str) -> int:
-    """The four bytes before a slot as a little-endian number, of the target's: two bytes, then the
-    offset in 16 bits."""
+    """Convert the four bytes before a slot, read in the target's byte order, to a little-endian
+    number: two bytes, then the offset in 16 bits."""
     return number if byteorder == "little" else number >> 24 | (number >> 8 & 0xFF00) | (number & 0xFFFF) << 16
 
 
 class LocatedContext(NamedTuple):
-    """A context's place and layout."""
+    """The address and layout of a context."""
 
-    where: str  # its file
+    where: str  # the base name of its file
     address: int
     layout: Context
-    secret: int  # that the areas in its list begin with
+    secret: int  # the first word of the areas in its list
 
 
 def number64(memory: Memory, address: int) -> int:
-    """A 64-bit number, whatever the word size; 0 if absent."""
+    """Read a 64-bit number with any word size; 0 if it is unreadable."""
     words = memory.words(address, 8 // memory.size)
     if words is None or len(words) == 1:
         return words[0] if words else 0
@@ -154,6 +155,6 @@ class Mal(NamedTuple):
     layout: Old
 
     def bin(self, number: int) -> int:
-        """The chunk address that the ends of a bin's list point to (BIN_TO_CHUNK): the bin's head
-        and tail are this chunk's next and prev."""
+        """Return the address that the ends of a bin's list point to (BIN_TO_CHUNK): the address of
+        a chunk whose `next` and `prev` would be the bin's head and tail."""
         return self.address + 8 + number * self.layout.bin + 8 - self.layout.overhead

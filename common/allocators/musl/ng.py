@@ -1,4 +1,4 @@
-"""mallocng as an Allocator: groups of slots, described by metas stored apart from them."""
+"""mallocng as an Allocator: groups of slots, described by metas that are stored elsewhere."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_AREAS = 1 << 22
 
 
 def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocator]:
-    """Every mallocng that has one of these secrets."""
+    """Find every mallocng that has one of these secrets."""
     memory, little = Memory(target), target.arch.byteorder == "little"
     found: dict[int, LocatedContext] = {}
     for image in images(target):
         for start, end in image.data:
             for piece in nonzero_pieces(target, start, end):
                 for secret in secrets:
-                    # its first word
+                    # The first word of the secret.
                     low = secret & target.arch.mask if little else secret >> (64 - 8 * memory.size)
                     for address in engine.search(piece, low, low + 1):
                         for layout in contexts(memory.size):
@@ -40,7 +40,7 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
 
 
 def _is_context(memory: Memory, address: int, layout: Context, secret: int) -> bool:
-    """Whether init_done is 1 and both ends of the list of areas begin with the secret."""
+    """Whether init_done is 1, and both ends of the list of areas begin with the secret."""
     if memory.int32(address + layout.init_done) != 1:
         return False
     if layout.paged and memory.word(address + 8) not in (4096, 16384, 65536):
@@ -52,12 +52,12 @@ def _is_context(memory: Memory, address: int, layout: Context, secret: int) -> b
 
 
 class MallocNG(Allocator):
-    """See allocators.base.Allocator. Sizes are those that the program asked for, as
-    malloc_usable_size returns them; the rest of a slot belongs to no block."""
+    """One mallocng; see Allocator. Sizes are the requested ones, which malloc_usable_size returns.
+    The rest of a slot belongs to no block."""
 
     name = "musl"
     remainder_words = 2
-    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
+    retention_note = "musl returns wholly free memory by itself, and has no setting to return more"
     version = "mallocng"
     granule = UNIT
 
@@ -76,13 +76,14 @@ class MallocNG(Allocator):
         self._heaps: list[Heap] = []
 
     def _areas(self) -> list[int]:
+        """Follow the list of meta_areas. Report the first invalid link."""
         layout, memory = self.context.layout, self.memory
         head, tail = memory.words(self.context.address + layout.area_head, 2) or (0, 0)
         found: dict[int, None] = {}
         area = head
         while area and len(found) < MAX_AREAS:
             if area in found or area % AREA or number64(memory, area) != self.context.secret:
-                what = f"the list of meta_areas is broken at {area:#x}: metas beyond it, and their blocks, are not seen"
+                what = f"the list of meta_areas is broken at {area:#x}: metas beyond it, and their blocks, are not read"
                 self.problems.append(Problem(next(reversed(found), area), what))
                 break
             found[area] = None
@@ -92,7 +93,7 @@ class MallocNG(Allocator):
         return list(found)
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: adjacent groups form one heap."""
+        """Return the heaps; adjacent groups form one heap (see Allocator)."""
         if not self._heaps:
             for batches in self.groups.tops():
                 walk = partial(self.slots.walk, batches)
@@ -100,8 +101,8 @@ class MallocNG(Allocator):
         return self._heaps
 
     def sealed(self, blocks: Blocks) -> None:
-        """See Allocator: compares the slots with the context's counts."""
-        # without those that ld.so donated, which it does not count
+        """Compare the slots with the context's counts (see Allocator)."""
+        # The context does not count groups that ld.so donated.
         slots = {number: sums.slots for label, number, sums in self.groups.sums() if label == "main"}
         for number, counted in enumerate(self._usage()):
             if counted != slots.get(number, 0):
@@ -114,7 +115,7 @@ class MallocNG(Allocator):
         return self.memory.words(self.context.address + self.context.layout.usage, len(CLASSES)) or ()
 
     def metadata(self) -> list[Range]:
-        """See Allocator: the context, and every meta_area."""
+        """Return the context, and every meta_area (see Allocator)."""
         address = self.context.address
         return [Range(address, address + self.context.layout.size), *(Range(area, area + AREA) for area in self.areas)]
 
@@ -137,8 +138,8 @@ class MallocNG(Allocator):
         return slot + (f" ({group.usable} bytes each)" if group.number < len(CLASSES) else "")
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: a row for each class. The memory of slots that hold other groups is
-        counted with those groups."""
+        """Return a row for each class (see Allocator). The memory of a slot that contains a group
+        is counted with that group."""
         found = []
         for label, number, sums in sorted(self.groups.sums(), key=lambda row: (row[1], row[0])):
             size = CLASSES[number] * UNIT - HEADER if number < len(CLASSES) else 0
@@ -149,7 +150,8 @@ class MallocNG(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: groups (malloc's, donated by ld.so), blocks with own mappings."""
+        """Return malloc's groups, those that ld.so donated, and blocks with own mappings (see
+        Allocator)."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0, 0, 0])
@@ -159,11 +161,11 @@ class MallocNG(Allocator):
         return [Arena(name, used, 0, free, mapped, {"groups": groups}) for name, (used, free, mapped, groups) in rows.items()]
 
     def counted(self) -> Mapping[str, int]:
-        """See Allocator: mallocng counts the slots of each class, without donated ones."""
+        """Return the number of slots of each class, without donated ones (see Allocator)."""
         return {f"usage_by_class[{number}]": count for number, count in enumerate(self._usage()) if count}
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """See Allocator: all blocks of a group to whose meta the thread has a pointer."""
+        """Yield all blocks of a group to whose meta the thread has a pointer (see Allocator)."""
         records = self.groups.table.records
         metas = records[1::GROUP]
         for meta in set(words).intersection(metas):

@@ -1,7 +1,7 @@
-"""Integrity check of mallocng: applies its assertions about one block to all; compares its lists.
+"""Checks the integrity of mallocng: makes its assertions for all blocks, and compares its lists.
 
-mallocng crashes on purpose (a_crash) where an assertion fails in get_meta, get_nominal_size,
-enframe, queue or activate_group (src/malloc/mallocng/meta.h). Here all are checked beforehand."""
+mallocng crashes on purpose (a_crash) if an assertion fails in get_meta, get_nominal_size, enframe,
+queue or activate_group (src/malloc/mallocng/meta.h). Here all assertions are checked in advance."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 
-SHOWN = 16  # bytes written behind a block that a problem shows at most
+SHOWN = 16  # bytes written behind a block that a problem shows
 
 
 class MallocNGView(Protocol):
-    """See ng.MallocNG. The check sets `checked`, and changes nothing else."""
+    """The part of ng.MallocNG that the checks need. They set `checked`, and change nothing else."""
 
     memory: Memory
     engine: Engine
@@ -66,8 +66,8 @@ def _group(group: Group) -> Iterator[Problem]:
 
 
 def _lists(allocator: MallocNGView) -> Iterator[Problem]:
-    """The rings of groups with free slots, one for each class, and the ring of unused metas: links
-    in both directions, and which groups must be on them."""
+    """Check the rings of groups with free slots, one for each class, and the ring of unused metas:
+    the links in both directions, and which groups must be in them."""
     memory, context = allocator.memory, allocator.context
     by_meta = {group.meta: group for group in allocator.groups.all}
     on_list: set[int] = set()
@@ -97,7 +97,8 @@ def _lists(allocator: MallocNGView) -> Iterator[Problem]:
 
 
 def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int, str]]:
-    """(meta, "" or what is wrong with its links) of a ring; ends at the first that is broken."""
+    """Yield (meta, what is wrong with its links or "") along a ring, up to the first broken
+    link."""
     memory = allocator.memory
     areas = set(allocator.areas)
     node, seen = head, 0
@@ -121,8 +122,8 @@ def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int,
 
 
 def _slots(allocator: MallocNGView, batch: Batch) -> Iterator[Problem]:
-    """Every slot: the byte before it, and of blocks in use the header and the bytes behind the
-    requested size."""
+    """Check every slot: the byte before it, and of blocks in use the header and the bytes behind
+    the requested size."""
     read, pieces = allocator.slots.read(batch, again=True)
     gather, order = allocator.engine.gather, allocator.memory.arch.byteorder
     segments = allocator.groups.segments_of(batch)
@@ -137,7 +138,7 @@ def _slots(allocator: MallocNGView, batch: Batch) -> Iterator[Problem]:
     last, _ = gather(pieces, ends, 1)
     allocator.checked["slots"] = allocator.checked.get("slots", 0) + len(ends)
     number = 0
-    behind = 0  # where the slot before ends, if it is in use: an error there was reported already
+    behind = 0  # the end of the slot before, if that is in use: an error there was already reported
     for _, group, low, high in segments:
         for slot in range(low, high):
             state, start = read.states[number], read.starts[number]
@@ -167,7 +168,7 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
     end = slot + group.usable
     stored = memory.int32(address - HEADER)
     if stored is None or any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
-        return None  # absent, or reported by the walk
+        return None  # missing, or reported by the walk
 
     def crash(damaged: Range, what: str, why: str = ": overwritten") -> Problem:
         return Problem(damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash", damaged=damaged)
@@ -178,15 +179,15 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
     if head & 0xFF:
         wide = memory.int32(address - 2 * HEADER) or 0
         if offset or wide <= 0xFFFF:
-            return crash(header, f"has {head & 0xFF:#04x} in front of its header")
+            return crash(header, f"has {head & 0xFF:#04x} before its header")
         offset = wide
     if index != number:
         return crash(header, f"says it is of slot {index}, but is in slot {number}")
     if group.storage + offset * UNIT != address:
-        return crash(header, f"has the offset {offset:#x}, which is not its own")
+        return crash(header, f"has the wrong offset {offset:#x}")
     unasked = end - address - size
     tail = Range(end - HEADER - 1, end)
-    # then the overwritten bytes begin at the end of the requested size
+    # The overwritten bytes begin at the end of the requested size.
     whole = (memory.int32(end - HEADER) or 0) == unasked
     if reserve > 5 or (reserve == 5 and not (whole and (_byte(allocator, end - unasked) or not _byte(allocator, tail.start)))):
         return crash(tail, "was overrun up to the end of its slot, where its size is stored")
@@ -199,12 +200,12 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
 
 
 def _behind(allocator: MallocNGView, at: int, end: int) -> bytes:
-    """The bytes written at an address, up to the next 0 or the end of the slot."""
+    """Return the bytes written at an address, up to the next 0 or the end of the slot."""
     data = bytes(_byte(allocator, place) for place in range(at, min(at + SHOWN, end + 1)))
     return data.partition(b"\0")[0]
 
 
 def _byte(allocator: MallocNGView, address: int) -> int:
-    """A byte; 0 where memory is absent."""
+    """Return a byte, or 0 if it is unreadable."""
     found = allocator.memory.read(address, 1)
     return found[0] if found else 0

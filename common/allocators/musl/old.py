@@ -19,12 +19,12 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-_FEW = 512 << 10  # bytes: files with less data and no empty bin are searched for other bins' heads
-_MOST_BINS = 4096  # words of a file like an empty bin's head, examined at most; there are 64 bins
+_FEW = 512 << 10  # bytes: the bins of smaller files without an empty bin are found by their chunks
+_MOST_BINS = 4096  # words that may be the head of a bin, which are examined in one file
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocator]:
-    """See base.Finder."""
+    """Find the oldmalloc of a process (see base.Finder)."""
     memory = Memory(target)
     layout = Old(memory.size)
     for image in images(target):
@@ -32,14 +32,17 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocat
         if address:
             segments, mapped = find_heaps(memory, engine, layout, taken)
             if segments:
-                # nothing shows a chunk's instance, but two in a process are all but impossible
+                # A chunk does not show its instance, but two instances in a process are very
+                # unlikely.
                 return [OldMalloc(target, engine, Mal(image.name, address, layout), segments, mapped)]
     return []
 
 
 def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
-    """The address of `mal` in a file's data, found by an empty bin, whose head and tail point to
-    it, or by one whose chunk points to it; 0 if not there."""
+    """Return the address of `mal` in a file's data, or 0.
+
+    It is found by an empty bin, whose head and tail point to it, or by a bin whose first chunk
+    points back to it."""
     for heads in (_empty(memory, engine, image, layout), _filled(memory, image, layout)):
         votes = Counter(head - 16 - number * layout.bin for head in islice(heads, _MOST_BINS) for number in range(layout.bins))
         best = _best(memory, votes, layout)
@@ -49,7 +52,7 @@ def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
 
 
 def _best(memory: Memory, votes: Counter[int], layout: Old) -> int:
-    """The address at which most bins look like those of `mal`; 0 if there is none."""
+    """Return the address at which most bins look like those of `mal`, or 0."""
     likeliest = sorted(votes, key=lambda base: (-votes[base], base))[:256]
     agreeing = {base: _agreeing(memory, base, layout) for base in likeliest}
     best = max(agreeing, key=agreeing.__getitem__, default=0)
@@ -57,7 +60,7 @@ def _best(memory: Memory, votes: Counter[int], layout: Old) -> int:
 
 
 def _empty(memory: Memory, engine: Engine, image: Image, layout: Old) -> Iterator[int]:
-    """Possible heads of empty bins: the head and the tail point to the bin."""
+    """Yield possible heads of empty bins: the head and the tail point to the bin."""
     pieces = ((piece, data) for data in image.data for piece in nonzero_pieces(memory.target, *data))
     for head in islice((head for piece, data in pieces for head in engine.search(piece, *data)), 16 * _MOST_BINS):
         if memory.words(head, 2) == (head - layout.overhead, head - layout.overhead):
@@ -65,7 +68,7 @@ def _empty(memory: Memory, engine: Engine, image: Image, layout: Old) -> Iterato
 
 
 def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
-    """Possible heads of non-empty bins: the chunk they point to has the bin as predecessor."""
+    """Yield possible heads of bins with chunks: the first chunk has the bin as predecessor."""
     least, align, header = 4096, layout.align - 1, layout.overhead
     seen = 0
     for start, end in image.data if sum(end - start for start, end in image.data) <= _FEW else ():
@@ -80,7 +83,8 @@ def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
 
 
 def _agreeing(memory: Memory, base: int, layout: Old) -> int:
-    """How many bins of a `mal` there were used (with chunks: tenfold); 0 if it cannot be there."""
+    """Score a `mal` at this address: one point for each empty bin that was used, ten for a bin with
+    chunks; 0 if it cannot be there."""
     words = memory.words(base + 8, layout.bins * layout.bin // memory.size)
     if words is None or memory.word(base) is None:
         return 0
@@ -98,16 +102,16 @@ def _agreeing(memory: Memory, base: int, layout: Old) -> int:
             wrong += not good
             found += 10 * good
         if wrong > 2:
-            return 0  # two may be wrong: the process may be changing one, or memory is corrupt
+            return 0  # two may be wrong: a thread may be changing one, or memory is corrupt
     return found
 
 
 class OldMalloc(Allocator):
-    """See allocators.base.Allocator."""
+    """One oldmalloc; see Allocator."""
 
     name = "musl"
     remainder_words = 2
-    retention_note = "musl gives back what is wholly free by itself, and has no setting for more"
+    retention_note = "musl returns wholly free memory by itself, and has no setting to return more"
     version = "oldmalloc"
 
     def __init__(self, target: Target, engine: Engine, mal: Mal, segments: list[Segment], mapped: list[Mapped]) -> None:
@@ -124,7 +128,7 @@ class OldMalloc(Allocator):
         self._heaps: list[Heap] = []
 
     def heaps(self) -> list[Heap]:
-        """See Allocator: adjacent mappings form one heap."""
+        """Return the heaps; adjacent mappings form one heap (see Allocator)."""
         if not self._heaps:
             heaps = [Heap(one.start, one.end, one.label, one.walk) for one in self.segments]
             heaps += [mapped_heap(run, self.mal.layout.overhead) for run in adjacent(self.mapped)]
@@ -132,7 +136,7 @@ class OldMalloc(Allocator):
         return self._heaps
 
     def metadata(self) -> list[Range]:
-        """See Allocator: binmap, bins and the lock that follows them."""
+        """Return binmap, the bins and the lock that follows them (see Allocator)."""
         return [Range(self.mal.address, self.mal.address + self.mal.layout.size)]
 
     def summary(self) -> dict[str, object]:
@@ -150,7 +154,8 @@ class OldMalloc(Allocator):
         return ""
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """See Allocator: a row for each bin, including the blocks in use that would go into it."""
+        """Return a row for each bin (see Allocator). It includes blocks in use whose size belongs
+        to the bin."""
         align, overhead = self.mal.layout.align, self.mal.layout.overhead
         rows: dict[tuple[str, int], list[int]] = {}
         for one in tally(self.name, self.heaps(), blocks):
@@ -171,7 +176,8 @@ class OldMalloc(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """See Allocator: heap (break, mappings), what ld.so donated, blocks with own mappings."""
+        """Return the heap (break and mappings), memory that ld.so donated, and blocks with own
+        mappings (see Allocator)."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0])
@@ -187,7 +193,7 @@ class OldMalloc(Allocator):
 
 
 def _bands() -> list[tuple[int, int]]:
-    """The least and the greatest size of each bin, in units; 0 means unbounded."""
+    """Return the least and the greatest size of each bin, in units; 0 means unbounded."""
     bands = [(0, 0)] * 64
     for units in range(1, 0x1C40):
         number = bin_of(units * 32, 32)

@@ -1,11 +1,13 @@
-"""Finds oldmalloc's memory: stretches of chunks (from the break, mappings, and what ld.so donates)
-and mapped chunks.
+"""Finds oldmalloc's memory: runs of chunks (from the break, mappings, and ld.so), and mapped
+chunks.
 
-A stretch begins with a chunk whose psize marks a predecessor in use without a size, and ends with a
-chunk of size 0 in use: both are the number 1. Between them, the next chunk's psize repeats each
-csize and its in-use bit. A mapped chunk is one alignment into a page; its psize counts the bytes
-before it, its csize the others of its mapping, both even. No list has any of these: every page of
-unowned memory is searched."""
+A run begins with a chunk whose psize marks a predecessor in use without a size, and ends with a
+chunk of size 0 in use. Both words are the number 1. Between them, the psize of each chunk repeats
+the csize of the one before, with its in-use bit.
+
+A mapped chunk is one alignment into a page. Its psize counts the bytes before it, its csize the
+other bytes of its mapping. Both are even. No list contains any of these, so every page of unowned
+memory is searched."""
 
 from __future__ import annotations
 
@@ -30,18 +32,18 @@ from findleaks.target.elf import PT_LOAD
 from findleaks.target.modules import module_headers
 from findleaks.target.ranges import intersection, nonzero_pieces
 
-PAGE = 4096  # least
-_RESYNC = 1 << 20  # bytes behind a chunk of corrupt size searched for the next chunk
-LOOKED_AT = 64  # pages behind a header whose size reaches beyond the mapping
-PAGES = 256  # pages whose first words are read at once: most are inside what an earlier one begins
-_SURE = 16  # consecutive sound chunks that rule out an accident
-MAX_BLOCKS_READ = 1 << 13  # blocks that one call reads at most
-NO_MEMORY = -1  # why a walk ended, besides the engine's codes
-_MOST_DAMAGE = 64  # corrupt chunks of one stretch after which its rest is given up
+PAGE = 4096  # the least page size
+_RESYNC = 1 << 20  # bytes behind a chunk of corrupt size that are searched for the next chunk
+LOOKED_AT = 64  # pages that are examined behind a header whose size reaches beyond the mapping
+PAGES = 256  # pages whose first words are read at once; most are inside a chunk that began before
+_SURE = 16  # consecutive sound chunks that exclude a coincidence
+MAX_BLOCKS_READ = 1 << 13  # the largest number of blocks that one call reads
+NO_MEMORY = -1  # why a walk ended, in addition to the engine's codes
+_MOST_DAMAGE = 64  # after this number of corrupt chunks, the rest of a run is ignored
 
 
 class Part(NamedTuple):
-    """Adjacent blocks: some thousands, since longer arrays would be copied each time they grow."""
+    """Adjacent blocks, some thousands. Longer arrays would be copied each time they grow."""
 
     starts: array[int]
     sizes: array[int]
@@ -50,16 +52,17 @@ class Part(NamedTuple):
 
 @dataclass
 class Segment:
-    """A stretch of chunks [start, end)."""
+    """A run of chunks [start, end)."""
 
     start: int
     end: int
     label: str
     count: int = 0
-    parts: list[Part] = field(default_factory=list)  # its blocks, none empty
-    problems: list[Problem] = field(default_factory=list)  # what is wrong with its headers
+    parts: list[Part] = field(default_factory=list)  # its blocks; no part is empty
+    problems: list[Problem] = field(default_factory=list)  # problems of its headers
 
     def add(self, starts: array[int], sizes: array[int], states: bytearray) -> None:
+        """Append blocks."""
         if starts:
             self.parts.append(Part(starts, sizes, states))
             self.count += len(starts)
@@ -72,7 +75,7 @@ class Segment:
             blocks.append(*part)
 
     def last(self) -> tuple[int, int, int]:
-        """Start, size and state of the last block. There must be one."""
+        """Return (start, size, state) of the last block. There must be one."""
         starts, sizes, states = self.parts[-1]
         return starts[-1], sizes[-1], states[-1]
 
@@ -81,7 +84,7 @@ class Segment:
             yield from zip(*part)
 
     def at(self, address: int) -> int:
-        """Start of the last block that starts at or below `address`; 0 if there is none."""
+        """Return the start of the last block that starts at or below `address`, or 0."""
         below = bisect_right([part.starts[0] for part in self.parts], address) - 1
         if below < 0:
             return 0
@@ -90,7 +93,7 @@ class Segment:
 
 
 def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Range]) -> tuple[list[Segment], list[Mapped]]:
-    """All stretches and all mapped chunks, each ascending."""
+    """Return all runs and all mapped chunks, each ascending."""
     segments: list[Segment] = []
     mapped: list[Mapped] = []
     files = [data for image in images(memory.target) for data in _segments(memory.target, image)]
@@ -106,8 +109,8 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
 
 
 def _segments(target: Target, image: Image) -> Sequence[Range]:
-    """The data in the file's segments. Where ld.so's leave a gap, which are up to 64 KiB on most
-    machines, the kernel may have mapped a heap."""
+    """Return the data in the file's segments. The gaps between ld.so's segments are up to 64 KiB on
+    most machines, and the kernel may have mapped a heap there."""
     module, page = image.module, target.arch.page
     head = module_headers(target, module)
     if head is None:
@@ -118,7 +121,8 @@ def _segments(target: Target, image: Image) -> Sequence[Range]:
 
 
 def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:
-    """Find what begins at a page of `free`, upwards, except inside what was found already."""
+    """Find the runs and mapped chunks that begin at a page of `free`, ascending, except inside
+    others."""
     header, align = layout.overhead, layout.align
     start = -(-free.start // PAGE) * PAGE
     skip = start
@@ -148,9 +152,11 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
 
 
 def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[Mapped]:
-    """The mapped chunk at a page. If memory with an alignment was asked for, its block begins
-    further on, behind a header of its own; only that header is updated by realloc(). Where the
-    first header's size reaches beyond the mapping, it is sought in the first LOOKED_AT pages."""
+    """Return the mapped chunk at a page, or None.
+
+    If memory with an alignment was requested, its block begins further on, behind its own header.
+    realloc() updates only that header. If the size in the first header reaches beyond the mapping,
+    the own header is searched for in the first LOOKED_AT pages."""
     header, align = layout.overhead, layout.align
     length = csize + align - header
     reach = base + length if base + length <= limit else min(limit, base + LOOKED_AT * PAGE)
@@ -168,8 +174,8 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
 
 
 def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
-    """Stretches in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c): each is in
-    one page of the machine's, and may begin wherever a chunk can."""
+    """Yield runs in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c). Each is in
+    one page of the machine, and may begin wherever a chunk can."""
     skip, page = 0, memory.target.arch.page
     for piece in nonzero_pieces(memory.target, data.start, data.end):
         for chunk in engine.search(piece, 1, 2):
@@ -183,8 +189,9 @@ def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterat
 
 
 def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, limit: int, label: str) -> Optional[Segment]:
-    """The stretch from `start`, with a header at `chunk`, that ends before `limit`; None if none
-    does. A chunk with an impossible size is skipped if a later one's header points back to it."""
+    """Walk the run from `start`, with a header at `chunk`, that ends before `limit`. None if there
+    is none. A chunk with an impossible size is skipped if the header of a later one points back to
+    it."""
     header = layout.overhead
     made = Segment(start, chunk, label)
     reader = _Words(memory, chunk, limit)
@@ -209,7 +216,7 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
             if damage <= _MOST_DAMAGE:
                 before = psize
                 continue
-        # A corrupt size, or no memory: find where the chunks continue.
+        # The size is corrupt, or memory is missing. Find where the chunks continue.
         made.end = at
         if made.count < 2:
             return None
@@ -217,25 +224,25 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         if after is None:
             what = f"the chunk at {at:#x} has an impossible size" if code != NO_MEMORY else f"memory is missing at {at:#x}"
             damaged = Range(at, at + header) if code != NO_MEMORY else None
-            made.problems.append(Problem(at, f"{what}: the blocks behind it are not seen", code != NO_MEMORY, damaged))
+            made.problems.append(Problem(at, f"{what}: the blocks behind it are not read", code != NO_MEMORY, damaged))
             return made
         _overrun(memory, made, layout, at, *after)
         at, before = after
 
 
 def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, before: int) -> None:
-    """Report that the headers from the one at `at` to that before `place`, whose psize is `before`,
-    were overwritten, and append their blocks."""
+    """Report that the headers from `at` to the one before `place`, whose psize is `before`, were
+    overwritten, and append their blocks."""
     header = layout.overhead
     _, size, state = made.last()
-    # the half that belongs to the block before is right
+    # The first word of the header belongs to the block before, and may be intact.
     mine = memory.word(at) == (size + header | (state == State.IN_USE))
-    # the chunk right before `place`; it is not `at` if its header was overwritten, too
+    # The chunk right before `place` is not `at` if its header was overwritten, too.
     lost = place - (before & -2)
     if lost == at:
         what = f"the header of the chunk at {at:#x} was overwritten; the next one, at {place:#x}, gives its size"
     else:
-        what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first that is whole"
+        what = f"the headers of the chunks at {at:#x} to {lost:#x} were overwritten; the chunk at {place:#x} is the first sound one"
         made.add_one(at + header, lost - at - header, State.IN_USE)
     expected = before if mine and lost == at else None
     damaged = Range(at + memory.size if mine else at, lost + header)
@@ -244,15 +251,17 @@ def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, be
 
 
 def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> None:
-    """Report csize unlike the next chunk's psize: free() then crashes on purpose (__bin_chunk)."""
+    """Report that csize differs from the next chunk's psize. free() then crashes on purpose
+    (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
     what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end is {psize:#x}, not a copy of its size, {before:#x}"
     made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
 
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
-    """(header, psize) of the chunk whose psize leads back to `at`; else of the first before many
-    sound ones whose psize leads to behind `at`: then several headers were overwritten."""
+    """Return (header, psize) of the chunk whose psize leads back to `at`. If there is none, several
+    headers were overwritten. Then return the first chunk before many sound ones whose psize leads
+    behind `at`."""
     beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
         header = reader.pair(place)
@@ -271,8 +280,8 @@ def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[
 
 
 def _sound(reader: _Words, at: int, count: int) -> bool:
-    """Whether `count` chunks from the one at `at`, or all to the end of the stretch, have their
-    sizes repeated behind them."""
+    """Whether the sizes of `count` chunks from `at` on, or of all up to the end of the run, are
+    repeated behind them."""
     header = reader.pair(at)
     for _ in range(count):
         if header is None:
@@ -299,7 +308,7 @@ class _Words:
         self._words: Words = self._piece.data
 
     def piece(self, at: int) -> Optional[Piece]:
-        """The piece that holds the header at `at`; None where it cannot be read."""
+        """Return the piece that contains the header at `at`, or None if it is unreadable."""
         size = self._memory.size
         if not self._piece.address <= at <= self._piece.address + len(self._piece.data) - 2 * size:
             found = next(iter(self._memory.target.pieces(at, min(self.limit, at + (16 << 20)))), None)
@@ -309,7 +318,7 @@ class _Words:
         return self._piece if len(self._words) > 1 else None
 
     def pair(self, at: int) -> Optional[tuple[int, int]]:
-        """The header at `at`; None where it cannot be read."""
+        """Return the header at `at`, or None if it is unreadable."""
         if self.piece(at) is None:
             return None
         index = (at - self._piece.address) // self._memory.size

@@ -1,4 +1,5 @@
-"""Integrity check of oldmalloc's bins, their bitmap and chunks; the walk compares chunks' sizes.
+"""Checks the integrity of oldmalloc's bins, their bitmap and chunks. The walk compares chunks'
+sizes.
 
 Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6;
 src/malloc/malloc.c before."""
@@ -17,7 +18,8 @@ from findleaks.engine.terms import State
 
 
 class OldMallocView(Protocol):
-    """See old.OldMalloc. The check sets `checked`, and changes nothing else."""
+    """The part of old.OldMalloc that the checks need. They set `checked`, and change nothing
+    else."""
 
     memory: Memory
     mal: Mal
@@ -27,7 +29,8 @@ class OldMallocView(Protocol):
 
 
 def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) -> set[int]:
-    """The chunks of a bin from its tail back, where it cannot be followed to the end."""
+    """Return the chunks of a bin from its tail backward. The bin cannot be followed from its head
+    to the end."""
     found: set[int] = set()
     while chunk in free and chunk not in binned and chunk not in found:
         found.add(chunk)
@@ -37,8 +40,8 @@ def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) 
 
 
 def verify(allocator: OldMallocView) -> Iterator[Optional[Problem]]:
-    """Check each bin's ring in both directions, sizes and the bitmap; then report the free chunks
-    that are in no bin."""
+    """Check each bin's ring in both directions, sizes and the bitmap. Then report free chunks in no
+    bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
     header, checked = layout.overhead, allocator.checked
     checked["chunk headers"] = sum(segment.count + 1 for segment in allocator.segments) + len(allocator.mapped)
@@ -65,7 +68,7 @@ def verify(allocator: OldMallocView) -> Iterator[Optional[Problem]]:
         while chunk != end:
             links = memory.words(chunk, 4)
             if chunk not in free or links is None:
-                yield Problem(before + header, f"bin {number} goes on from {before:#x} to {chunk:#x}, where no free chunk is")
+                yield Problem(before + header, f"bin {number} continues from {before:#x} to {chunk:#x}, which is no free chunk")
                 binned.update(_behind(memory, ends[1], free, binned))
                 break
             if chunk in binned:

@@ -1,9 +1,10 @@
-"""The blocks in mallocng's slots: selects the memory the engine reads (engine.py), words problems.
+"""The blocks in mallocng's slots: selects the memory that the engine reads, and reports problems.
 
-The four bytes before a slot's user memory are p[-4], 0 unless the offset has 32 bits; index in 5
-bits and reserve in 3; and the offset from the group's storage in units. Reserve: bytes at the
-slot's end that were not asked for; 5 means that the slot's last four bytes hold the number. A block
-may begin further inside its slot (cycled, or aligned): the slot's start then says how far."""
+Four bytes precede a slot's user memory: p[-4], which is 0 unless the offset has 32 bits; index in 5
+bits and reserve in 3; and the offset from the group's storage in units, in two bytes. reserve
+counts the bytes at the slot's end that were not requested. 5 means that the slot's last four bytes
+have the number. A block may begin further inside its slot (cycled, or aligned). Then the header at
+the slot's start has the distance."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merged
 
-_MAX_REPORTED = 10_000  # problems of slots reported at most
+_MAX_REPORTED = 10_000  # problems of slots that are reported
 
 
 class Slots:
@@ -33,13 +34,14 @@ class Slots:
         self._reported: set[int] = set()
 
     def walk(self, batches: Sequence[Batch], blocks: Blocks) -> None:
-        """Append these batches' blocks. Call it once for each, since it counts the bytes in use."""
+        """Append these batches' blocks. Call it once for each batch, since it counts the bytes in
+        use."""
         for batch in batches:
             read, _ = self.read(batch)
             blocks.append(*read[:3])
 
     def read(self, batch: Batch, again: bool = False) -> tuple[SlotRead, tuple[Piece, ...]]:
-        """The slots of a batch, and the memory they were read from."""
+        """Return the slots of a batch, and the memory that they were read from."""
         table = self.groups.table
         found = self._pieces(batch)
         table = table._replace(sums=table.sums[:]) if again else table
@@ -49,7 +51,8 @@ class Slots:
         return read, found
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
-        """A batch's memory; of large slots, both ends and where their blocks may begin."""
+        """Return a batch's memory. Of large slots, return both ends and the places where a block
+        may begin."""
         if not batch.lone:
             return pieces(self.memory, [Range(batch.start & -AREA, -(-batch.end // AREA) * AREA)])
         ranges = []
@@ -60,19 +63,20 @@ class Slots:
                 ranges += [Range(at - HEADER, at + UNIT), Range(at + group.stride - 2 * HEADER, at + group.stride)]
                 head = head_of(self.memory.int32(at - HEADER) or 0, self.memory.arch.byteorder)
                 if head >> 8 & 0xFF == MOVED:
-                    # The header has 16 bits of the offset: multiples of 1 MiB beyond are read, too.
+                    # The header has 16 bits of the offset, so multiples of 1 MiB beyond it are
+                    # read, too.
                     starts = range(at + (head >> 16) * UNIT, at + group.usable, UNIT << 16)
                     ranges += [Range(start - 2 * HEADER, start) for start in starts]
         return pieces(self.memory, merged(ranges))
 
     def _report(self, problem: Problem) -> None:
-        """Add a problem once, however often slots are read, up to _MAX_REPORTED."""
+        """Add a problem once, even if slots are read again, up to _MAX_REPORTED."""
         if problem.address not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(problem.address)
             self.problems.append(problem)
 
     def _problem(self, code: int, group: Group, number: int) -> Problem:
-        """What is wrong with a slot, or with the beginning of its group."""
+        """Make the problem of a slot, or of the start of its group."""
         start = group.slot(number)
         header = Range(start - HEADER, start)
         if code == slots.GROUP_HEADER:
@@ -83,12 +87,12 @@ class Slots:
             return Problem(start, f"the slot at {start:#x} cannot be read: its size is not known", False)
         if code == slots.OVERRUN:
             end = start + group.usable
-            what = f"the block {start:#x} was overrun: what counts its size, at the end of its slot, cannot be"
+            what = f"the block {start:#x} was overrun: the number at the end of its slot, which gives its size, is impossible"
             return Problem(start, f"{what}; free() of it would crash", True, Range(end - HEADER, end))
         if code == slots.UNKNOWN_GROUP:
             return Problem(start, f"the slot at {start:#x} held a group that no meta describes")
         if code == slots.BETWEEN:
-            what = f"the slot at {start:#x} is about to be given out or taken back: the process was stopped in malloc or free"
+            what = f"the slot at {start:#x} is about to be allocated or freed: the process was stopped in malloc or free"
             return Problem(start, what, False)
         if code == slots.NOT_THERE:
             what = f"the block that the slot at {start:#x} holds is not where its header says: overwritten"

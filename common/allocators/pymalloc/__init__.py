@@ -1,11 +1,11 @@
-"""CPython's small-object allocator ("pymalloc"), read without symbols. Sources and layouts:
-layout.py.
+"""CPython's small-object allocator ("pymalloc"), read without symbols.
 
-It serves requests of up to 512 bytes, from arenas that it gets from mmap, or from malloc if the
-program asked for that (PyObject_SetArenaAllocator). Larger ones go to the process's malloc.
+It serves requests of up to 512 bytes from arenas. It gets arenas from mmap, or from malloc if the
+program set this (PyObject_SetArenaAllocator). Larger requests go to the process's malloc. layout.py
+has the sources and layouts.
 
-A free-threaded interpreter (3.13t and later) has a copy of mimalloc instead; PYTHONMALLOC=malloc
-has no pymalloc either. With PYTHONMALLOC=debug the program's part of a block begins two words into
+A free-threaded interpreter (3.13t and later) has a copy of mimalloc instead. PYTHONMALLOC=malloc
+also disables pymalloc. With PYTHONMALLOC=debug, the program's part of a block begins two words into
 it, behind its size and a canary."""
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-LOOK = 32 << 20  # bytes of a file's initialised data searched for PyType_Type; it has 1 or 2 MB
+# bytes of a file's initialised data that are searched for PyType_Type; it has 1 or 2 MB
+LOOK = 32 << 20
 
-STATIC_TYPES = 40  # types in an interpreter's data, at least (3.9 has 180)
+STATIC_TYPES = 40  # the least number of types in an interpreter's data (3.9 has 180)
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
-    """See base.Finder: the allocators of all interpreters, also sub-interpreters' own (3.12+)."""
+    """Find the allocators of all interpreters, including those of sub-interpreters (3.12 and
+    later). See base.Finder."""
     found: list[Allocator] = []
     for image, metatype, shift in interpreters(target, engine):
         if shift:
@@ -43,7 +45,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def interpreters(target: Target, engine: Engine) -> Iterator[Interpreter]:
-    """The files whose data has an interpreter."""
+    """Yield the interpreters, one for each file whose data has one."""
     files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
     for image in images(target):
         initialised = [Range(start, min(end, start + LOOK)) for start, end in image.data if start in files]
@@ -53,12 +55,12 @@ def interpreters(target: Target, engine: Engine) -> Iterator[Interpreter]:
 
 
 def _type_of_types(target: Target, engine: Engine, initialised: Sequence[Range]) -> Optional[tuple[int, int]]:
-    """The address of PyType_Type in this file's data, and how objects begin (Interpreter.shift);
-    None where the data has no interpreter.
+    """Return the address of PyType_Type in this file's data, and the number of bytes before an
+    object's reference count (Interpreter.shift). None if the data has no interpreter.
 
-    It is its own type: its second word behind the shift holds its address, and many other objects
-    in the data name it as their type. `initialised`: the parts of the data that come from the
-    file."""
+    PyType_Type is its own type: its second word after the shift contains its address. Many other
+    objects in the data also have it as their type. `initialised` are the parts of the data that
+    come from the file."""
     for start, end in initialised:
         for piece in nonzero_pieces(target, start, end):
             for metatype, shift in _own_types(target, engine, piece):
@@ -69,8 +71,8 @@ def _type_of_types(target: Target, engine: Engine, initialised: Sequence[Range])
 
 
 def _own_types(target: Target, engine: Engine, piece: Piece) -> list[tuple[int, int]]:
-    """Addresses of what may be a type of its own type, with how objects begin: values of words that
-    hold the address of the word before, or (FREE_THREADED) of three words before."""
+    """Return (address, shift) of objects that may be their own type: a word contains the address of
+    the word before it, or (FREE_THREADED) of the third word before it."""
     word, memory = target.arch.word, Memory(target)
     within: array[int] = engine.search(piece, piece.address, piece.address + len(piece.data))
     data, _ = engine.gather((piece,), within, word)

@@ -24,16 +24,16 @@ _BUILD = rb"(?:(?:experimental )?free-threading build )?"
 VERSION = re.compile(
     rb"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d{1,2})?\+? " + _BUILD + rb"\([^\0]{1,100}\) ?\[?[^\0]{0,80}(?:GCC|Clang|clang|MSC)"
 )
-"""sys.version as Py_GetVersion makes it (Python/getversion.c). The pattern begins with a literal
-and does not look back, which makes the search five times as fast."""
+"""sys.version as Py_GetVersion formats it (Python/getversion.c). The pattern begins with a literal
+and has no look-behind, which makes the search five times as fast."""
 
 
 class Pymalloc(Allocator):
-    """See Allocator. `number`: 0 for the main interpreter, or (up to 3.11) for all of them; those
-    of others count from the newest."""
+    """One interpreter's pymalloc; see Allocator. `number` is 0 for the main interpreter, or (up to
+    3.11) for all interpreters. Others are counted from the newest."""
 
     name = "pymalloc"
-    retention_note = "CPython gives back an arena only when nothing in it is in use"
+    retention_note = "CPython returns an arena only when no block in it is in use"
     nested = True
 
     def __init__(
@@ -63,6 +63,7 @@ class Pymalloc(Allocator):
         self._count_arenas()
 
     def _overlaps(self) -> None:
+        """Report arenas that overlap others."""
         kept = {arena.number for arena in self.arena_objects}
         for arena in self.state.arenas:
             if arena.number not in kept:
@@ -70,16 +71,17 @@ class Pymalloc(Allocator):
                 self.problems.append(Problem(arena.address, what))
 
     def _count_arenas(self) -> None:
+        """Compare the number of arenas with the allocator's counter."""
         current = self.state.variable(self.memory, "current")
         if self.state.variables is None:
-            what = f"pymalloc's counters are where no known layout has them: {len(self.arena_objects)} arenas are unchecked"
+            what = f"pymalloc's counters are in no known layout: {len(self.arena_objects)} arenas are unchecked"
             self.problems.append(Problem(self.state.pointer, what, False))
         elif current != len(self.state.arenas):
-            what = f"pymalloc counts {current} arenas; found were {len(self.state.arenas)}"
+            what = f"pymalloc counts {current} arenas; {len(self.state.arenas)} were found"
             self.problems.append(Problem(self.state.pointer, what))
 
     def heaps(self) -> list[Heap]:
-        """Adjacent arenas are one heap."""
+        """Return the heaps; adjacent arenas form one heap."""
         return self._heaps
 
     def _heap(self, group: Sequence[ArenaObject]) -> Heap:
@@ -104,7 +106,7 @@ class Pymalloc(Allocator):
         for arena in self.arena_objects:
             there = self.pools.empty.get(arena.number, 0) + arena.ntotalpools - len(reading.carved(arena, self.state.pool))
             if there != arena.nfreepools:
-                what = f"pymalloc arena {arena.number} at {arena.address:#x} counts {arena.nfreepools} free pools; found were {there}"
+                what = f"pymalloc arena {arena.number} at {arena.address:#x} counts {arena.nfreepools} free pools; {there} were found"
                 self.problems.append(Problem(arena.address, what))
         self._compare(blocks)
 
@@ -113,7 +115,7 @@ class Pymalloc(Allocator):
         counted = sum(cache.in_use for cache in self.caches(blocks))
         totals = sum(blocks.totals(BlockState.IN_USE, start, end).blocks for start, end in self._walked)
         if counted != totals:
-            what = f"pymalloc's pools count {counted:,} blocks in use; found were {totals:,}"
+            what = f"pymalloc's pools count {counted:,} blocks in use; {totals:,} were found"
             self.problems.append(Problem(self.state.pointer, what, False))
 
     def summary(self) -> dict[str, object]:
@@ -140,19 +142,21 @@ class Pymalloc(Allocator):
         return ""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
-        """The heuristics for Python objects, and the addresses of all types.
+        """Return the heuristics for Python objects, and the addresses of all types.
 
-        Most references point behind a header: the garbage collector's and, since 3.11, a managed
-        dictionary's or weak reference's. Larger objects look the same in malloc's blocks."""
+        Most references point behind a header: the garbage collector's, and since 3.11 that of a
+        managed dictionary or weak reference. Larger objects, in malloc's blocks, have the same
+        headers."""
         if self.number:
-            # sub-interpreters share the main one's types, or have them in the same heaps
+            # Sub-interpreters share the main one's types, or have types in the same heaps.
             return Heuristic.NONE, ()
         found = self.types_in(heaps)
         values = Heuristic.DICT_VALUES if self.version.startswith(("3.11", "3.12", "3.10 or later")) else Heuristic.NONE
         return Heuristic.OBJECTS | values, found
 
     def types_in(self, heaps: Sequence[Range]) -> Sequence[int]:
-        """The addresses of all types, in files' data and in these heaps; searched for once."""
+        """Return the addresses of all types in files' data and in these heaps. They are searched
+        for once."""
         key = tuple(heaps)
         if key not in self._types:
             data = [part for image in images(self.target) for part in image.data]
@@ -162,12 +166,13 @@ class Pymalloc(Allocator):
     # ---- statistics ----
 
     def _mine(self) -> Iterator[int]:
-        """Indices of the pools in heaps that were walked."""
+        """Yield the indices of the pools in heaps that were walked."""
         for start, end in self._walked:
             yield from range(bisect_left(self.pools.address, start), bisect_left(self.pools.address, end))
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Size classes as in sys._debugmallocstats(); what a pool has not handed out is free."""
+        """Return size classes as in sys._debugmallocstats(). Blocks that a pool never handed out
+        are free."""
         numbers, used = [0] * self.layout.classes, [0] * self.layout.classes
         index, count = self.pools.index, self.pools.count
         for at in self._mine():
@@ -197,7 +202,7 @@ class Pymalloc(Allocator):
         return made
 
     def counted(self) -> Mapping[str, int]:
-        """The lines of sys._debugmallocstats(), under their own names."""
+        """Return the lines of sys._debugmallocstats() under their own names."""
         totals: dict[str, int] = {}
         times = self.state.variable(self.memory, "times")
         highwater = self.state.variable(self.memory, "highwater")
@@ -227,7 +232,8 @@ class Pymalloc(Allocator):
         return totals
 
     def caches_of_pools(self) -> dict[int, tuple[int, int]]:
-        """{size class: (pools, blocks in use)} of all arenas, in heaps that were walked or not."""
+        """Return {size class: (pools, blocks in use)} of all arenas, including heaps that were not
+        walked."""
         pools, used = Counter(self.pools.index), Counter[int]()
         for index, count in zip(self.pools.index, self.pools.count):
             used[index] += count
@@ -240,12 +246,12 @@ class Pymalloc(Allocator):
 
 
 def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaObject]]:
-    """One group of all arenas; one each if some are blocks of another allocator."""
+    """Return one group of all arenas, or one group each if some are blocks of another allocator."""
     return [[arena] for arena in group] if any(inside(taken, arena.address) for arena in group) else [group]
 
 
 def version_of(target: Target, image: Image) -> str:
-    """The interpreter's version according to its data, or ""."""
+    """Return the interpreter's version according to its data, or ""."""
     for piece in image.pieces(target):
         for found in VERSION.finditer(piece.data):
             before = bytes(piece.data[max(0, found.start() - 1) : found.start()])

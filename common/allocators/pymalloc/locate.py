@@ -1,9 +1,9 @@
-"""Finding pymalloc's states in an interpreter's data.
+"""Finds pymalloc's states in an interpreter's data.
 
-A state is the array of arena_objects with the variables around the pointer to it. Up to 3.11 there
-is one static set. Since 3.12 an interpreter may have a struct _obmalloc_state: in the interpreter's
-state (3.12.0), or behind a pointer there (3.12.2 and later). The main interpreter's is in the
-file's data, the others' are in blocks."""
+A state consists of the array of arena_objects, and of the variables around the pointer to it. Up to
+3.11 there is one static set of variables. Since 3.12 an interpreter may have a struct
+_obmalloc_state: in the interpreter's state (3.12.0), or behind a pointer there (3.12.2 and later).
+The main interpreter's state is in the file's data, those of others are in blocks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
 PAGE = 4096
-# Bytes at the start of an interpreter's state that hold the link to the next one (at 5,472 in
-# 3.12, at 7,416 in 3.14), and that hold the allocator's state or a pointer to it.
+# Bytes at the start of an interpreter's state that contain the link to the next one (at 5,472 in
+# 3.12, at 7,416 in 3.14), and bytes that contain the allocator's state or a pointer to it.
 INTERPRETER = 1 << 14
 STATE = 1 << 20
 
@@ -40,7 +40,8 @@ MAX_INTERPRETERS = 4096
 
 
 class ArenaObject(NamedTuple):
-    """An arena_object that has an arena. `number` is its index in the array; its pools name it."""
+    """An arena_object that has an arena. `number` is its index in the array, which its pools refer
+    to."""
 
     number: int
     address: int
@@ -52,8 +53,10 @@ class ArenaObject(NamedTuple):
 
 @dataclass
 class State:
-    """A set of the allocator's variables. `variables` is None where no known layout fits: then
-    there are no counters to compare with. `interpreter`: the interpreter's own state, or 0."""
+    """A set of the allocator's variables.
+
+    `variables` is None if no known layout fits, so that there are no counters to compare with.
+    `interpreter` is the address of the interpreter's own state, or 0."""
 
     pointer: int  # the address of `arenas`
     array: int
@@ -64,20 +67,22 @@ class State:
     interpreter: int = 0
 
     def variable(self, memory: Memory, name: str) -> Optional[int]:
-        """The word of a variable, or None."""
+        """Read a variable by its name in `Variables`, or return None."""
         if self.variables is None:
             return None
         return memory.word(self.pointer + getattr(self.variables, name) * memory.size)
 
 
 def states(target: Target, engine: Engine, image: Image) -> list[State]:
-    """The states of all interpreters of this image, the main one's first."""
+    """Return the states of all interpreters of this image, the main one's first."""
     finder = _Finder(target, engine, image)
     main = finder.main()
     return [main, *finder.others(main)] if main else []
 
 
 class _Finder:
+    """Searches one image for states."""
+
     def __init__(self, target: Target, engine: Engine, image: Image) -> None:
         self.target, self.engine, self.image = target, engine, image
         self.memory = Memory(target)
@@ -94,7 +99,7 @@ class _Finder:
         self._pages: dict[int, bytes] = {}
 
     def main(self) -> Optional[State]:
-        """The state whose variables are in the image's data."""
+        """Return the state whose variables are in the image's data, or None."""
         outward = list(self._outward())
         addresses = [address for address, _ in outward]
         seen: set[int] = set()
@@ -116,7 +121,8 @@ class _Finder:
         return next(filter(None, map(self._unordered, clusters)), None)
 
     def _outward(self) -> Iterator[tuple[int, int]]:
-        """(address, value) of words of the image's data: aligned addresses in anonymous memory."""
+        """Yield (address, value) of the words of the image's data that are aligned addresses in
+        anonymous memory."""
         if not self.anonymous:
             return
         low, high, align = self.anonymous[0].start, self.anonymous[-1].end, self.layout.align
@@ -132,8 +138,8 @@ class _Finder:
         return (value - other) % self.layout.object == 0 and abs(value - other) < MAX_ARENAS * self.layout.object
 
     def _unordered(self, around: dict[int, int]) -> Optional[State]:
-        """The state with these words as variables, where no known order fits: one is the pointer to
-        the array, others point to elements, some may be unrelated."""
+        """Return the state with these words as variables, if no known order fits. One word is the
+        pointer to the array, others point to its elements, and some may be unrelated."""
         for pointer, array in sorted(around.items(), key=lambda item: item[1]):
             count = self._count(array)
             arenas = self._arenas(array, count)
@@ -143,7 +149,8 @@ class _Finder:
         return None
 
     def at(self, pointer: int, variables: Variables) -> Optional[State]:
-        """The state with `arenas` at `pointer`, or None if the variables around it do not fit."""
+        """Return the state with `arenas` at `pointer`, or None if the variables around it do not
+        fit."""
         memory, layout = self.memory, self.layout
         array = memory.word(pointer)
         count = memory.int32(pointer + variables.maximum * layout.word)
@@ -165,7 +172,8 @@ class _Finder:
         return State(pointer, array, count, arenas, pool, variables) if pool and numbers[0] == len(arenas) else None
 
     def _count(self, array: int) -> int:
-        """The array's length where no variable has it: doubled while elements are plausible."""
+        """Find the array's length if no variable has it: it is doubled while elements are
+        plausible."""
         count = SMALLEST_ARENAS
         while count < MAX_ARENAS and all(
             self._object(array + number * self.layout.object) is not None for number in range(count, 2 * count)
@@ -174,7 +182,7 @@ class _Finder:
         return count
 
     def _arenas(self, array: int, count: int) -> list[ArenaObject]:
-        """The elements that have an arena; others are left out, whatever they hold."""
+        """Return the elements that have an arena. Other elements are left out."""
         found = []
         for number in range(count):
             one = self._object(array + number * self.layout.object, number)
@@ -183,7 +191,8 @@ class _Finder:
         return found
 
     def _object(self, at: int, number: int = 0) -> Optional[ArenaObject]:
-        """The arena_object at this address, or None; its `address` is 0 where it has no arena."""
+        """Read the arena_object at this address, or return None. Its `address` is 0 if it has no
+        arena."""
         data = self._bytes(at, self.layout.object)
         if data is None:
             return None
@@ -197,7 +206,8 @@ class _Finder:
         return ArenaObject(number, address, pool_address, nfreepools, ntotalpools, freepools)
 
     def _bytes(self, address: int, size: int) -> Optional[bytes]:
-        """A few bytes, read by whole pages that are kept: many candidates point near each other."""
+        """Read a few bytes from a cache of whole pages, since many candidates point near each
+        other."""
         page = address & -PAGE
         if address + size <= page + PAGE:
             data = self._pages.get(page)
@@ -211,7 +221,8 @@ class _Finder:
         return self.memory.read(address, size) or None
 
     def _pool(self, arenas: Sequence[ArenaObject]) -> int:
-        """The pools' size, or 0: a header's maxnextoffset is POOL_SIZE - a block's size."""
+        """Find the size of the pools, or return 0: a header's maxnextoffset is POOL_SIZE less a
+        block's size."""
         layout = self.layout
         for arena in arenas:
             for size in POOL_SIZES:
@@ -226,18 +237,18 @@ class _Finder:
         return 0
 
     def _header(self, pool: int) -> Optional[tuple[int, ...]]:
-        """arenaindex, szidx, nextoffset and maxnextoffset of a pool."""
+        """Read arenaindex, szidx, nextoffset and maxnextoffset of a pool."""
         data = self._bytes(pool + 4 * self.layout.word, 16)
         return self._unpack_indices(data) if data is not None else None
 
     # ---- sub-interpreters ----
 
     def others(self, main: State) -> list[State]:
-        """The states of sub-interpreters that have their own.
+        """Return the states of sub-interpreters that have their own.
 
         _PyRuntime has the head of the list of interpreters, newest first, and in the next word the
-        main one: the last of the list, in the image's data. In all of them the state, or the
-        pointer to it, has the same offset."""
+        main one, which is the last of the list and in the image's data. The state, or the pointer
+        to it, has the same offset in all interpreters."""
         if main.variables is None or not main.variables.used:
             return []
         word = self.layout.word
@@ -253,7 +264,8 @@ class _Finder:
         return []
 
     def _heads(self, begin: int) -> Iterator[tuple[int, int]]:
-        """(value, next word) of pointers to blocks in the image's data, the next word into it."""
+        """Yield (value, next word) of the words in the image's data that may be the head of the
+        list: the value points to a block, and the next word into the image's data."""
         word = self.layout.word
         for address, value in self._outward():
             beside = self.memory.word(address + word)
@@ -261,7 +273,8 @@ class _Finder:
                 yield value, beside
 
     def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State, variables: Variables) -> list[State]:
-        """The states of the interpreters from `head` on; [] if implausible or without own ones."""
+        """Return the states of the interpreters from `head` on, or [] if they are implausible or
+        have none."""
         found: list[State] = []
         interpreter = head
         link: Optional[int] = None
@@ -284,8 +297,8 @@ class _Finder:
         return found
 
     def _begin(self, interpreter: int, offset: int, pointed: bool) -> Optional[int]:
-        """The address of an interpreter's allocator state; None unless its empty size classes and
-        its lists of pools are plausible."""
+        """Return the address of an interpreter's allocator state, or None unless its empty size
+        classes and its lists of pools are plausible."""
         begin = self.memory.word(interpreter + offset) if pointed else interpreter + offset
         if not begin or begin % self.layout.word:
             return None
@@ -301,7 +314,8 @@ class _Finder:
         return begin
 
     def _link(self, interpreter: int, first: int, offset: int, pointed: bool) -> Optional[int]:
-        """The offset in an interpreter's state of the pointer to the next one."""
+        """Return the offset of the pointer to the next interpreter in an interpreter's state, or
+        None."""
         word = self.layout.word
         words = self.memory.words(interpreter, INTERPRETER // word) or ()
         for number, value in enumerate(words):
@@ -316,7 +330,8 @@ class _Finder:
 
 
 def spans(arenas: Iterable[ArenaObject], size: int) -> list[list[ArenaObject]]:
-    """Groups of adjacent arenas, ascending; of two that overlap the second is left out."""
+    """Return groups of adjacent arenas, ascending. If two arenas overlap, the second is left
+    out."""
     found: list[list[ArenaObject]] = []
     end = 0
     for arena in sorted(arenas, key=lambda one: one.address):

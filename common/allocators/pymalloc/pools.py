@@ -1,4 +1,5 @@
-"""The pools of all arenas, read in bulk: their headers, checked, and lists of freed blocks."""
+"""The pools of all arenas, read in bulk: checks their headers, and follows lists of freed
+blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Piece, Range, Target
 
-BATCH = 128  # arenas whose memory is held at a time
+BATCH = 128  # arenas whose memory is in use at a time
 
 USED = run_states(State.IN_USE, State.IN_USE)
 UNUSED = run_states(State.FREE, State.FREE)
@@ -22,18 +23,20 @@ UNUSED = run_states(State.FREE, State.FREE)
 
 @dataclass
 class Pools:
-    """The pools in use, ascending by address. `free`: freed blocks of all pools; `bad`: pools
-    [start, end) with implausible headers, whose blocks are unknown."""
+    """The pools in use, ascending by address. `free` are the freed blocks of all pools. `bad` are
+    pools with implausible headers, whose blocks are unknown."""
 
     address: array[int] = field(default_factory=lambda: array("Q"))
     arena: array[int] = field(default_factory=lambda: array("I"))  # the arena's number
     index: array[int] = field(default_factory=lambda: array("B"))  # size class
     count: array[int] = field(default_factory=lambda: array("I"))  # blocks in use
-    carved: array[int] = field(default_factory=lambda: array("I"))  # blocks handed out once or more
+    # blocks that were ever handed out
+    carved: array[int] = field(default_factory=lambda: array("I"))
     after: array[int] = field(default_factory=lambda: array("Q"))  # nextpool
     before: array[int] = field(default_factory=lambda: array("Q"))  # prevpool
     free: array[int] = field(default_factory=lambda: array("Q"))
-    empty: dict[int, int] = field(default_factory=dict)  # {arena's number: pools now free again}
+    # {number of the arena: pools that are free again}
+    empty: dict[int, int] = field(default_factory=dict)
     bad: list[Range] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -41,7 +44,8 @@ class Pools:
         return len(self.address)
 
     def runs(self, layout: Layout, size: int, first: int, last: int) -> array[int]:
-        """RUNs of the blocks of pools [first, last). Freed ones, marked later, are in use here."""
+        """Return RUNs of the blocks of pools [first, last). Freed blocks are in use here; they are
+        marked later."""
         made: array[int] = array("Q")
         sizes = [layout.size(index) for index in range(layout.classes)]
         most_blocks = [layout.block_count(size, index) for index in range(layout.classes)]
@@ -56,7 +60,7 @@ class Pools:
 
 
 def read(target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject]) -> Pools:
-    """All pools of these arenas, which ascend by address."""
+    """Read all pools of these arenas, which ascend by address."""
     pools = Pools()
     for at in range(0, len(arenas), BATCH):
         batch = arenas[at : at + BATCH]
@@ -67,13 +71,15 @@ def read(target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequ
 
 
 def carved(arena: ArenaObject, size: int) -> range:
-    """Addresses of the pools that were cut from this arena so far; all of them end inside it."""
+    """Return the addresses of the pools that this arena was divided into so far. All end inside the
+    arena."""
     first = arena.address + -arena.address % size
     last = arena.address + POOLS * size - size
     return range(first, min(arena.pool_address, first + arena.ntotalpools * size, last + 1), size)
 
 
 def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:
+    """Yield the range of each arena's pools."""
     for arena in arenas:
         pools = carved(arena, size)
         if pools:
@@ -83,8 +89,8 @@ def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:
 def _headers(
     target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject], pieces: tuple[Piece, ...], pools: Pools
 ) -> list[tuple[int, int, int]]:
-    """Append the pools in use. Returns (pool's index, head of its list of freed blocks, their
-    number by the header) of those with freed blocks."""
+    """Append the pools in use. For pools with freed blocks, return the pool's index, the head of
+    its list of freed blocks, and their number according to the header."""
     addresses: array[int] = array("Q")
     numbers: array[int] = array("I")
     for arena in arenas:
@@ -95,7 +101,7 @@ def _headers(
     heads: list[tuple[int, int, int]] = []
     absent = set(missing)
     order, word = target.arch.word_format[0], target.arch.word_format[1]
-    # the fields of Layout.header
+    # The fields of Layout.header.
     headers = struct.iter_unpack(f"{order}I{layout.word - 4}x3{word}4I", records)
     sizes = [layout.size(index) for index in range(layout.classes)]
     classes, header = layout.classes, layout.header
@@ -107,8 +113,8 @@ def _headers(
         block = sizes[index] if index < classes else 0
         cut, over = divmod(offset - header, block) if block else (0, 1)
         if over or owner != number or most + block != size or not count <= cut <= (size - header) // block:
-            why = "cannot be read" if place in absent else f"makes no sense (arena {owner}, class {index}, {count} blocks, offset {offset})"
-            pools.problems.append(Problem(pool, f"pymalloc pool {pool:#x} of arena {number}: its header {why}; its blocks are not known"))
+            why = "cannot be read" if place in absent else f"is invalid (arena {owner}, class {index}, {count} blocks, offset {offset})"
+            pools.problems.append(Problem(pool, f"pymalloc pool {pool:#x} of arena {number}: its header {why}; its blocks are unknown"))
             pools.bad.append(Range(pool, pool + size))
             continue
         pools.address.append(pool)
@@ -124,7 +130,7 @@ def _headers(
 
 
 def _follow(engine: Engine, layout: Layout, pieces: tuple[Piece, ...], heads: Sequence[tuple[int, int, int]], pools: Pools) -> None:
-    """Append the freed blocks of a batch of pools, and the problems of their lists."""
+    """Append the freed blocks of a batch of pools, and report problems of their lists."""
     limit = max((wanted for _, _, wanted in heads), default=0)
     header, sizes = layout.header, [layout.size(index) for index in range(layout.classes)]
     within: array[int] = array("Q")

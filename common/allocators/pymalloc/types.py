@@ -1,4 +1,4 @@
-"""The types of a process's Python objects: an object is a reference count, then its type.
+"""The types of a process's Python objects. An object is a reference count, followed by its type.
 
 Sources: Include/object.h, Include/cpython/object.h and Objects/typeobject.c of CPython 3.9 to 3.14.
 A type is an object whose type is PyType_Type or another metatype."""
@@ -6,28 +6,28 @@ A type is an object whose type is PyType_Type or another metatype."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
 
-FLAGS = 21  # offset of tp_flags in a type, in words, since 3.8: behind tp_as_buffer
+FLAGS = 21  # offset of tp_flags in a type, in words, since 3.8; it follows tp_as_buffer
 TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: a type of types
 READY = 1 << 12  # Py_TPFLAGS_READY
 ROUNDS = 8  # levels of metatypes of metatypes that are followed
 
 
 FREE_THREADED = 16
-"""Bytes of an object before ob_ref_shared and ob_type in a free-threaded build of 64 bits: ob_tid,
+"""Bytes of an object before ob_ref_shared and ob_type in a 64-bit free-threaded build: ob_tid,
 ob_flags, ob_mutex, ob_gc_bits, ob_ref_local (Include/object.h of 3.13 and 3.14)."""
 
 
 class Interpreter(NamedTuple):
-    """A file's interpreter. `metatype`: the address of its PyType_Type. `shift`: bytes of an object
-    before its count of references and its type: 0, or FREE_THREADED."""
+    """The interpreter in a file. `metatype` is the address of its PyType_Type. `shift` is the
+    number of bytes of an object before its reference count and type: 0, or FREE_THREADED."""
 
     image: Image
     metatype: int
@@ -35,7 +35,8 @@ class Interpreter(NamedTuple):
 
 
 def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], heaps: Sequence[Range], shift: int = 0) -> list[int]:
-    """Addresses of all types, ascending: static ones in files' `data`, others in the `heaps`."""
+    """Return the addresses of all types, ascending: static ones in files' `data`, others in
+    `heaps`."""
     memory = Memory(target)
     found: set[int] = set()
     wanted = {metatype}
@@ -51,12 +52,13 @@ def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], 
 
 
 def is_ready(memory: Memory, address: int, wanted: int = READY) -> bool:
-    """Whether an object that names a type of types is a type in use: these have a flag. `address`:
-    of its count of references."""
+    """Whether an object whose type is a metatype is a type in use, which has a flag. `address` is
+    that of its reference count."""
     return (memory.word(address + FLAGS * memory.size) or 0) & wanted == wanted
 
 
 def _named(target: Target, engine: Engine, wanted: Iterable[int], ranges: Iterable[Range]) -> Iterable[int]:
+    """Yield the addresses of the words in these ranges that contain one of the `wanted` values."""
     values = sorted(wanted)
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):

@@ -1,4 +1,4 @@
-"""Problems in pymalloc's structures beyond those that reading them finds."""
+"""Checks pymalloc's structures for problems that the reader does not find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from findleaks.allocators.pymalloc.pools import Pools, carved
 
 
 class PymallocView(Protocol):
-    """See instance.Pymalloc. The check only reads it."""
+    """The part of instance.Pymalloc that the checks need. They only read it."""
 
     memory: Memory
     layout: Layout
@@ -25,20 +25,21 @@ class PymallocView(Protocol):
 def verify(allocator: PymallocView) -> Iterator[Problem]:
     """Check the rings of pools in use, and the lists of free pools.
 
-    Pools that are not full are in their size class's ring, linked both ways; full ones are in none.
-    Free ones are in their arena's list, as many as it counts."""
+    A pool that is not full is in the ring of its size class, linked in both directions. A full pool
+    is in no ring. Free pools are in the list of their arena, whose counter must agree."""
     yield from _rings(allocator)
     yield from _free_pools(allocator)
 
 
 def _rings(allocator: PymallocView) -> Iterator[Problem]:
+    """Check the links of pools that are not full."""
     pools, layout = allocator.pools, allocator.layout
     word = layout.word
     memory = allocator.memory
     full = [layout.block_count(allocator.state.pool, index) for index in range(layout.classes)]
     for pool, index, count, after, before in zip(pools.address, pools.index, pools.count, pools.after, pools.before):
         if count == full[index]:
-            continue  # unlinked: its links are stale
+            continue  # it is in no ring, so its links are stale
         back, forth = memory.word(after + 3 * word), memory.word(before + 2 * word)
         for what, link, found in (("nextpool", after, back), ("prevpool", before, forth)):
             if found != pool:
@@ -49,6 +50,7 @@ def _rings(allocator: PymallocView) -> Iterator[Problem]:
 
 
 def _free_pools(allocator: PymallocView) -> Iterator[Problem]:
+    """Check each arena's list of free pools against its counter and the pools in use."""
     memory, size, word = allocator.memory, allocator.state.pool, allocator.layout.word
     in_use = set(allocator.pools.address)
     for arena in allocator.arena_objects:

@@ -1,7 +1,9 @@
-"""gperftools' tcmalloc, read without symbols: in its own library, in another, or in the program.
+"""gperftools' tcmalloc, read without symbols: in its own library, in another one, or in the
+program.
 
 Sources: gperftools 2.7 to 2.18 (src/common.h, central_freelist.h, page_heap.h, pagemap.h, span.h,
-thread_cache.h); layouts: layout.py. google/tcmalloc, with caches per CPU, is tcmalloc_google."""
+thread_cache.h). layout.py has the layouts. google/tcmalloc, with caches for each CPU, is
+tcmalloc_google."""
 
 from __future__ import annotations
 
@@ -12,13 +14,14 @@ from findleaks.allocators.tcmallocs import class_tables
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
-# Writable bytes of an image that can hold tcmalloc, at least: its central lists alone take as much
-# in a small-but-slow build, some 160 KB in others.
+# The least number of writable bytes of an image with tcmalloc: the size of its central lists in a
+# small-but-slow build. Other builds have some 160 KB.
 LEAST = 24 << 10
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
-    """See base.Finder. Without tcmalloc this only searches the files' data for two values."""
+    """Find the tcmallocs of a process (see base.Finder). A process without one costs a search of
+    the files' data for two values."""
     places = class_tables(target, engine, LEAST)
     if not places:
         return []

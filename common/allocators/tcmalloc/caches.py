@@ -19,19 +19,22 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import inside, nonzero_pieces, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
-"""Bytes searched around a thread pointer for the pointer to its cache, which is in static TLS in
-front, or the value of a pthread key behind."""
+"""Bytes around a thread pointer that are searched for the pointer to the thread's cache: static TLS
+below, and the value of a pthread key above."""
 
 
 def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
-    """Whether a ThreadCache is here: its lists have the sizes of their classes (FreeList::Init)."""
+    """Whether a ThreadCache is at `address`: its lists have the sizes of their classes
+    (FreeList::Init)."""
     numbers = (1, 2, len(sizes) - 1, *range(3, len(sizes) - 1))
     return address % WORD == 0 and all(memory.int32(address + number * LIST + LIST_SIZE) == sizes[number] for number in numbers)
 
 
 def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], problems: list[Problem]) -> tuple[list[ThreadHeap], str]:
-    """The caches on the list that ThreadCache::thread_heaps_ heads and those that threads name; and
-    the releases that have their links where these are. `heaps`: memory of spans."""
+    """Find the caches on the list of ThreadCache::thread_heaps_, and those that threads point to.
+
+    Also return the releases whose caches have their links at the offset that was found. `heaps` is
+    the memory of spans."""
     chain: list[int] = []
     release = problem = ""
     for head in _candidates(memory, engine, place, heaps):
@@ -40,7 +43,7 @@ def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], p
             if len(found) > len(chain):
                 chain, release, problem = found, candidate, why
     if problem:
-        problems.append(Problem(chain[-1], f"after {len(chain)} thread caches {problem}: blocks in further ones may count as in use"))
+        problems.append(Problem(chain[-1], f"after {len(chain)} thread caches {problem}: blocks in the others may count as in use"))
     known = dict.fromkeys(chain)
     owners = _owners(memory, engine, place, chain, heaps)
     known.update(dict.fromkeys(owners))
@@ -50,12 +53,12 @@ def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], p
 
 
 def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range]) -> list[int]:
-    """What the image's data points to and looks like a ThreadCache."""
+    """Return the addresses in the image's data that look like a ThreadCache."""
     found: dict[int, None] = {}
     for start, end in subtract(place.image.data, place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
             _, values = pointing(engine, piece, 1 << 16, memory.target.arch.top)
-            # a program may have a million pointers here
+            # A program may have a million pointers here.
             for number, value in enumerate(dict.fromkeys(values)):
                 if number % 4096 == 0 and memory.target.interrupted():
                     raise Interrupted
@@ -66,24 +69,24 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
 
 
 def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple[list[int], str]:
-    """The caches from `head` up to where links disagree, none if `head` heads no list; and why they
-    end early, or ""."""
+    """Return the caches from `head` up to where links disagree, and why they end early, or "". []
+    if `head` is not the head of a list."""
     chain, following = linked_caches(memory, head, links, partial(is_cache, memory, sizes))
     if following and len(chain) == 1:
         return [], ""
     if following is None:
-        return chain, f"that at {chain[-1]:#x} cannot be read"
+        return chain, f"the next one after {chain[-1]:#x} cannot be read"
     if following and len(chain) == MAX_CACHES:
         return chain, "the list of them does not end"
-    return chain, f"the list of them goes on at {following:#x}, which is none, or does not link back" if following else ""
+    return chain, f"the next one in the list, {following:#x}, is not a thread cache or does not link back" if following else ""
 
 
 def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], heaps: Sequence[Range]) -> dict[int, int]:
-    """Thread caches that threads name near their thread pointers: {address: tid}.
+    """Return {address: tid} of the thread caches that words near a thread pointer point to.
 
-    The variable is equally far from the pointer in all threads. Elsewhere, on the stack below it
-    say, are leftover pointers to caches of other threads, so distances that more threads have win.
-    """
+    The variable has the same distance from the thread pointer in all threads. Other places, such as
+    the stack below it, have stale pointers to caches of other threads. So the distance that most
+    threads share counts first."""
     known = set(chain)
     named: list[tuple[int, int, int]] = []  # distance from the thread pointer, cache, thread
     low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, memory.target.arch.top)
@@ -108,10 +111,11 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
     return found
 
 
-NEAR = 64 << 20  # bytes around the listed caches where unlisted ones may be
+NEAR = 64 << 20  # bytes around the listed caches that may contain unlisted ones
 
 
 def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[Problem]) -> ThreadHeap:
+    """Read the thread cache at `address`."""
     heap = ThreadHeap(address, tid)
     words = memory.words(address, CACHE // WORD)
     if words is None:
@@ -123,15 +127,15 @@ def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[P
 
 
 def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator[FreeList]:
-    """The chains in the transfer caches (central_freelist.h, tc_slots_), each with as many blocks
-    as move at a time."""
+    """Yield the chains in the transfer caches (central_freelist.h, tc_slots_). Each has the number
+    of blocks that tcmalloc moves at a time."""
     layout = place.layout
     for number in range(1, len(place.sizes)) if layout.slots else ():
         central = place.of_class(number)
         used = memory.int32(central + layout.used_slots)
         moved = memory.int32(place.table + MOVES + 4 * number)
         if used is None or moved is None or used > layout.slots:
-            what = f"the transfer cache of size {place.sizes[number]} says it holds {used} chains: more than it has slots for"
+            what = f"the transfer cache of size {place.sizes[number]} claims {used} chains, more than it has slots"
             problems.append(Problem(central + layout.used_slots, what))
             used = min(used or 0, layout.slots)
         for slot in range(used):

@@ -1,4 +1,4 @@
-"""tcmalloc's own counts, and those of the walk: size classes, caches, properties."""
+"""tcmalloc's own counters, compared with the walk: size classes, caches, properties."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 
 
 def central(one: TcmallocHeap, number: int) -> dict[str, int]:
-    """A central list's spans, free blocks on them, blocks in its transfer cache's chains, and bytes
-    at the ends of spans that are too few for a block (tcmalloc.cc, ExtractStats;
-    central_freelist.cc, OverheadBytes)."""
+    """Return the figures of a central list: its spans, free blocks on them, blocks in its transfer
+    cache's chains, and the bytes at the ends of spans that are too few for a block (tcmalloc.cc,
+    ExtractStats; central_freelist.cc, OverheadBytes)."""
     memory, place = one.memory, one.place
     at = place.of_class(number)
     spans, counter = memory.word(at + NUM_SPANS) or 0, memory.word(at + COUNTER) or 0
@@ -23,13 +23,13 @@ def central(one: TcmallocHeap, number: int) -> dict[str, int]:
 
 
 def page_heap(one: TcmallocHeap) -> dict[str, int]:
-    """The counters of PageHeap::Stats."""
+    """Read the counters of PageHeap::Stats."""
     at = one.place.root + one.place.layout.stats
     return {name: one.memory.word(at + WORD * number) or 0 for number, name in enumerate(PAGE_HEAP_STATS)}
 
 
 def properties(one: TcmallocHeap) -> dict[str, int]:
-    """What MallocExtension::GetNumericProperty returns, by property (tcmalloc.cc)."""
+    """Return what MallocExtension::GetNumericProperty returns, by property (tcmalloc.cc)."""
     pages = page_heap(one)
     numbers = range(1, len(one.place.sizes))
     lists = {number: central(one, number) for number in numbers}
@@ -51,7 +51,8 @@ def properties(one: TcmallocHeap) -> dict[str, int]:
 
 
 def reconcile(one: TcmallocHeap) -> None:
-    """Report where tcmalloc's counts and the walk differ: a thread stopped in malloc, or damage."""
+    """Report where tcmalloc's counters and the walk differ: a thread was stopped in malloc, or
+    memory is damaged."""
     pages = page_heap(one)
     found = {"system_bytes": sum(one.page_bytes), "free_bytes": one.page_bytes[NORMAL], "unmapped_bytes": one.page_bytes[RETURNED]}
     at = one.place.root + one.place.layout.stats
@@ -62,6 +63,6 @@ def reconcile(one: TcmallocHeap) -> None:
         counted = central(one, number)["central"]
         if counted != one.listed[number]:
             size = one.place.sizes[number]
-            what = f"the central list of size {size} counts {counted:,} free blocks, on its spans' lists are {one.listed[number]:,}"
+            what = f"the central list of size {size} counts {counted:,} free blocks, but its spans' lists have {one.listed[number]:,}"
             one.problems.append(Problem(one.place.of_class(number) + COUNTER, what, False))
     one.reconcile_thread_caches()

@@ -1,10 +1,12 @@
-"""tcmalloc's own objects of C++ classes, recognised by their run-time types (Itanium C++ ABI).
+"""tcmalloc's own C++ objects, identified by their run-time types (Itanium C++ ABI).
 
-One is a block that tcmalloc itself loses, which is no leak of the program: 2.7 to 2.15 make a
-MallocExtension at the first call, and replace it by a TCMallocImplementation once constructors run,
-without freeing it (malloc_extension.cc, InitModule and Register). To recognise it: a variable of
-the image refers to a small object with a long table of virtual functions, whose type has one base.
-The lost block is an object of that base, and holds only a pointer to the base's table."""
+tcmalloc itself leaks one block, which is no leak of the program. 2.7 to 2.15 create a
+MallocExtension in the first call, and replace it by a TCMallocImplementation when constructors run,
+without freeing it (malloc_extension.cc, InitModule and Register).
+
+This identifies it: a variable of the image refers to a small object with a long table of virtual
+functions, whose type has one base. The leaked block is an object of that base, and contains only a
+pointer to the table of the base."""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from findleaks.target.ranges import nonzero_pieces
 
 MIN_SLOTS = 20
 
-MAX_VARIABLES = 100_000  # pointers to spans that are looked at
+MAX_VARIABLES = 100_000  # pointers to spans that are examined
 
 
 def replaced(one: TcmallocHeap, blocks: Blocks) -> list[int]:
-    """The address of the lost MallocExtension, if it is there."""
+    """Return the address of the leaked MallocExtension, in a list that may be empty."""
     spans = one.spans_of(1)
     if not spans:
         return []
@@ -42,7 +44,8 @@ def replaced(one: TcmallocHeap, blocks: Blocks) -> list[int]:
 
 
 def _bases(one: TcmallocHeap, blocks: Blocks) -> Iterator[int]:
-    """Run-time types that are the one base of an object to which a variable of the image refers."""
+    """Yield the run-time types that are the only base of an object to which a variable of the image
+    refers."""
     memory, module = one.memory, one.place.image.module
     low, high = one.spans[0].start, one.spans[-1].end
     left = MAX_VARIABLES
@@ -60,7 +63,7 @@ def _bases(one: TcmallocHeap, blocks: Blocks) -> Iterator[int]:
 
 
 def _tables(one: TcmallocHeap, kind: int) -> Iterator[int]:
-    """Tables of virtual functions of this run-time type."""
+    """Yield the tables of virtual functions of this run-time type."""
     module = one.place.image.module
     for region in one.target.regions():
         part = Range(max(region.start, module.start), min(region.end, module.end))
@@ -82,8 +85,9 @@ MMAP = b"MmapSysAllocator"
 
 
 def hints(one: TcmallocHeap) -> list[Range]:
-    """The words with the end of MmapSysAllocator's last mapping, where a block may begin (hint_ of
-    system-alloc.cc, since 2.16). The name of its run-time type, where readable, identifies it."""
+    """Return the words with the end of MmapSysAllocator's last mapping, which may be the address of
+    a block (hint_ of system-alloc.cc, since 2.16). They are identified by the name of the run-time
+    type, if it is readable."""
     memory, module, found = one.memory, one.place.image.module, []
     low, high = one.spans[0].start, one.spans[-1].end
     for piece in one.place.image.pieces(one.target):

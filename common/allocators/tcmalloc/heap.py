@@ -1,4 +1,4 @@
-"""The page heap of a gperftools tcmalloc, as lists, checks and statistics see it."""
+"""The page heap of a gperftools tcmalloc: the state that lists, checks and statistics use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from findleaks.allocators.tcmallocs.instance import PageHeap
 
 
 class TcmallocHeap(PageHeap[Span]):
-    """What instance.Tcmalloc has found. Readers add to `problems` and set `checked`."""
+    """The data that instance.Tcmalloc finds. Readers add to `problems` and set `checked`."""
 
     place: Place
-    listed: Counter[int]  # blocks on lists of spans, by size class
+    listed: Counter[int]  # number of blocks on lists of spans, by size class
 
     @cached_property
     def _by_class(self) -> dict[int, list[Span]]:
@@ -24,12 +24,12 @@ class TcmallocHeap(PageHeap[Span]):
         return found
 
     def spans_of(self, number: int) -> list[Span]:
-        """The spans of a size class."""
+        """Return the spans of a size class."""
         return self._by_class.get(number, [])
 
     @cached_property
     def page_bytes(self) -> list[int]:
-        """Bytes of spans by location."""
+        """The bytes of spans by location."""
         found = [0, 0, 0]
         for span in self.spans:
             found[span.location] += span.end - span.start

@@ -1,6 +1,8 @@
 """gperftools' heap profiler (HEAPPROFILE=…, HeapProfilerStart): its table of stacks, its map from
-blocks to them, and the memory of that map. Sources: heap-profile-table.h, heap-profile-stats.h,
-addressmap-inl.h, base/low_level_alloc.cc, 2.7 to 2.18.1."""
+blocks to stacks, and the memory of that map.
+
+Sources: heap-profile-table.h, heap-profile-stats.h, addressmap-inl.h, base/low_level_alloc.cc, 2.7
+to 2.18.1."""
 
 from __future__ import annotations
 
@@ -24,19 +26,19 @@ from findleaks.target.ranges import inside, merged
 HASHES = 1 << 12  # AddressMap::kHashSize
 LISTS = 1 << 13  # AddressMap::kClusterBlocks; a cluster is {next, id, lists}
 ENTRY = 32  # AddressMap::Entry: next, key, bytes, bucket with two flags
-LONGEST = 128  # entries of a list at most: it is of 128 bytes
+LONGEST = 128  # the largest number of entries of a list, which is for 128 bytes of addresses
 BUCKETS = 179999  # HeapProfileTable::kHashTableSize
 DEEPEST = 32  # frames of a stack, kMaxStackDepth
-TRIED = 64  # buckets that show a layout
-MOST = 1 << 22  # buckets or pieces of memory at most
+TRIED = 64  # buckets that are examined to determine the layout
+MOST = 1 << 22  # the largest number of buckets, or of pieces of memory
 HEADER = 32  # low_level_alloc.cc, AllocList::Header: size, magic, arena, padding
-MAGIC = 0x4C833E95  # kMagicAllocated, exclusive-or with its own address
+MAGIC = 0x4C833E95  # kMagicAllocated, XORed with its own address
 POLL = 1 << 10  # steps between two checks for Ctrl-C
 
 
 class Layout(NamedTuple):
-    """Offsets in HeapProfileTable, and in a bucket: depth, stack, next. Its counters come first:
-    allocations and frees (`width` bytes each), then bytes of both (8 each)."""
+    """Offsets in HeapProfileTable, and in a bucket (depth, stack, next). A bucket begins with
+    counters: allocations and frees (`width` bytes each), then the bytes of both (8 bytes each)."""
 
     table: int
     map: int
@@ -52,7 +54,7 @@ LAYOUTS = (
 
 
 class Bucket(NamedTuple):
-    """What was allocated by one stack, and freed of that."""
+    """The allocations of one stack, and how many of these were freed."""
 
     frames: tuple[int, ...]
     allocs: int
@@ -72,9 +74,11 @@ class Map(NamedTuple):
 
 
 class HeapProfile(NamedTuple):
-    """A profile that is being taken: where its table of buckets is, 0 if that is damaged. `memory`:
-    of that table, and of the map, whose keys are no references; `damaged`: not all of it is known;
-    `problems`: of that."""
+    """A profile that is being recorded.
+
+    `table` is the address of its table of buckets, or 0 if that is damaged. `memory` is the memory
+    of the table and of the map, whose keys are no references. `damaged` is true if that memory is
+    not completely known; `problems` says why."""
 
     layout: Layout
     table: int
@@ -94,7 +98,8 @@ class Entry(NamedTuple):
 
 @dataclass
 class Contents:
-    """What is in a profile. `buckets` by their address; each of `entries` has one of them."""
+    """The contents of a profile. `buckets` are by address. Each of `entries` has one of these
+    buckets."""
 
     buckets: dict[int, Bucket] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
@@ -102,11 +107,11 @@ class Contents:
 
 
 def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
-    """The profile that is being taken with this image's code, or None."""
+    """Find the profile that this image's code is recording, or return None."""
     regions = memory.target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
     found: list[tuple[bool, bool, Layout, int]] = []
-    tried: set[int] = set()  # tables of the page heap point to the same few things again and again
+    tried: set[int] = set()  # tables of the page heap have the same few pointers many times
     for _, address in words_between(memory.target, engine, image.data, max(low, 1), high):
         if address in tried:
             continue
@@ -115,15 +120,18 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
         found += fit
         if any(all(one[:2]) for one in fit):
             break
-    # Whichever of both is damaged, the other one shows the profile.
+    # Either the map or the table may be damaged. The other one shows the profile.
     for mapped, listed, layout, address in sorted(found, key=lambda one: one[:2])[-1:]:
         return _profile(memory, engine, layout, address, mapped, listed)
     return None
 
 
 def _layouts(memory: Memory, image: Image, address: int) -> Iterator[tuple[Layout, tuple[bool, bool]]]:
-    """With which a HeapProfileTable may be there, and whether its map and its table are right: it
-    begins with two functions, which its map names too. Two layouts differ in the buckets only."""
+    """Yield the layouts with which a HeapProfileTable may be at `address`, and whether its map and
+    its table are right.
+
+    A HeapProfileTable begins with two functions, which its map also has. Two layouts differ only in
+    the buckets."""
     module = image.module
     functions = memory.words(address, 2) if address % WORD == 0 else None
     if functions is None or not all(module.start <= function < module.end for function in functions):
@@ -131,15 +139,15 @@ def _layouts(memory: Memory, image: Image, address: int) -> Iterator[tuple[Layou
     for layout in LAYOUTS:
         map_ = memory.words(memory.word(address + layout.map) or 0, 5)
         mapped = map_ is not None and map_[2:4] == functions
-        # Without the map, what looks like stacks has to be made of code.
+        # Without the map, the stacks must consist of addresses in code.
         marks = mapped, _fits(memory, address, layout, code=not mapped)
         if any(marks):
             yield layout, marks
 
 
 def _fits(memory: Memory, address: int, layout: Layout, code: bool) -> bool:
-    """Whether most of the first buckets have a stack in this layout, of addresses of `code` if that
-    is set; there are buckets wherever a profile is taken."""
+    """Whether most of the first buckets have a stack in this layout. With `code`, its frames must
+    be addresses in code. Every profile has buckets."""
     table = memory.word(address + layout.table) or 0
     heads = (word for _, words in memory.scan(table, table + WORD * BUCKETS) for word in words if word)
     tried = [one.frames if one is not None else () for one in (_bucket(memory, head, layout) for head in islice(heads, TRIED))]
@@ -149,6 +157,7 @@ def _fits(memory: Memory, address: int, layout: Layout, code: bool) -> bool:
 
 
 def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mapped: bool, listed: bool) -> HeapProfile:
+    """Read the addresses of a profile's table and map, and the memory of the map."""
     problems: list[Problem] = []
     table, pieces = 0, list[Range]()
     if listed:
@@ -161,7 +170,7 @@ def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mappe
         pieces = _pieces_of_map(memory, map_, problems)
     else:
         map_, at = Map(0, 0, 0, 0, 0), address + layout.map
-        what = "no block has a stack, and those that it has the address of may be called reachable"
+        what = "no block has a stack, and blocks whose address it contains may be reported as reachable"
         problems.append(Problem(at, f"the heap profiler's map, which {at:#x} leads to, is damaged: {what}"))
     heads = [Range(table, table + WORD * BUCKETS)] if table else []
     found = HeapProfile(layout, table, map_, merged(sorted([*pieces, *heads])), bool(problems), problems)
@@ -172,6 +181,7 @@ def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mappe
 
 
 def _frames(memory: Memory, bucket: int, layout: Layout) -> Optional[tuple[int, ...]]:
+    """Read the stack of a bucket, or return None if it is damaged."""
     words = memory.words(bucket + layout.depth, 2)
     if words is None:
         return None
@@ -180,7 +190,7 @@ def _frames(memory: Memory, bucket: int, layout: Layout) -> Optional[tuple[int, 
 
 
 def read(memory: Memory, engine: Engine, profile: HeapProfile) -> Contents:
-    """The buckets and entries of a profile; damaged ones are left out. Raises Interrupted."""
+    """Read the buckets and entries of a profile, without damaged ones. Raises Interrupted."""
     found = Contents(problems=list(profile.problems))
     _read_buckets(memory, profile, found)
     _read_entries(memory, engine, profile, found)
@@ -188,7 +198,8 @@ def read(memory: Memory, engine: Engine, profile: HeapProfile) -> Contents:
 
 
 def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[Range]:
-    """All memory that the map allocated: a list, each piece with its size in front."""
+    """Return all memory that the map allocated. It is a list of pieces, each with its size before
+    it."""
     pieces: list[Range] = []
     at, seen = map_.allocated, set[int]()
     while at and at not in seen and len(seen) < MOST:
@@ -198,7 +209,7 @@ def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[R
         header = memory.words(at - HEADER, 2)
         link = memory.word(at)
         if header is None or link is None or header[1] != MAGIC ^ (at - HEADER):
-            what = f"the heap profiler's memory is damaged at {at:#x}: what it points to may be called reachable"
+            what = f"the heap profiler's memory is damaged at {at:#x}: blocks that it points to may be reported as reachable"
             problems.append(Problem(at, what))
             break
         pieces.append(Range(at - HEADER, at - HEADER + header[0]))
@@ -207,6 +218,7 @@ def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[R
 
 
 def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None:
+    """Read the buckets of all lists of the table."""
     bad, layout = [], profile.layout
     for start, words in memory.scan(profile.table, profile.table + WORD * BUCKETS) if profile.table else ():
         for number, head in enumerate(words):
@@ -216,7 +228,7 @@ def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None
                     raise Interrupted
                 bucket = None if at in found.buckets else _bucket(memory, at, layout)
                 if bucket is None:
-                    what = "is damaged" if at not in found.buckets else "is of another list too"
+                    what = "is damaged" if at not in found.buckets else "is in another list too"
                     where = f"the heap profiler's bucket at {at:#x}, of {start + WORD * number:#x}, {what}"
                     bad.append(Problem(at, f"{where}: blocks allocated there have no stack"))
                     break
@@ -226,6 +238,7 @@ def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None
 
 
 def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
+    """Read a bucket, or return None if it is damaged."""
     frames = _frames(memory, at, layout) if at % WORD == 0 else None
     words = memory.words(at, 4)
     if frames is None or words is None:
@@ -237,7 +250,7 @@ def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
 
 
 def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: Contents) -> None:
-    """Follow the lists of all clusters at once; their entries are in the map's memory."""
+    """Follow the lists of all clusters at once. Their entries are in the map's memory."""
     heads = [head for cluster in _clusters(memory, profile, found.problems) for head in _heads(memory, cluster)]
     pieces = [piece for start, end in _searched(memory, profile) for piece in memory.target.pieces(start, end)] if heads else []
     followed = engine.follow_all(pieces, heads, 0, LONGEST)
@@ -252,7 +265,7 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
             found.entries.append(Entry(node, blocks[i], bucket))
         elif i not in missing and profile.table:
             bad.append(
-                Problem(node, f"an entry of the heap profiler's map at {node:#x} names no bucket: the block {blocks[i]:#x} has no stack")
+                Problem(node, f"an entry of the heap profiler's map at {node:#x} has no bucket: the block {blocks[i]:#x} has no stack")
             )
     first_problems(found.problems, bad, "entries like that")
     ended = (
@@ -268,7 +281,7 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
 
 
 def _searched(memory: Memory, profile: HeapProfile) -> Sequence[Range]:
-    """Where entries may be: in the map's memory, if all of it is known."""
+    """Return the memory that may contain entries: the map's memory, if all of it is known."""
     if not profile.damaged:
         return profile.memory
     regions = memory.target.regions()
@@ -276,6 +289,7 @@ def _searched(memory: Memory, profile: HeapProfile) -> Sequence[Range]:
 
 
 def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> Sequence[int]:
+    """Return the addresses of the map's clusters."""
     if not profile.map.hashtable:
         return ()
     heads = memory.words(profile.map.hashtable, HASHES)
@@ -290,9 +304,9 @@ def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> 
             if memory.target.interrupted():
                 raise Interrupted
             link = memory.word(at)
-            wrong = "cannot be read" if link is None else "is of another list too" if at in found else ""
+            wrong = "cannot be read" if link is None else "is in another list too" if at in found else ""
             if not wrong and not profile.damaged and not inside(profile.memory, at):
-                wrong = "is none of its memory"
+                wrong = "is outside its memory"
             if link is None or wrong:
                 bad.append(Problem(at, f"the heap profiler's map leads to {at:#x}, which {wrong}: blocks there have no stack"))
                 break
@@ -303,7 +317,7 @@ def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> 
 
 
 def _heads(memory: Memory, cluster: int) -> Iterator[int]:
-    """The lists of a cluster that are not empty."""
+    """Yield the heads of a cluster's lists that are not empty."""
     first = cluster + 2 * WORD
     for _, words in memory.scan(first, first + WORD * LISTS):
         yield from filter(None, words)

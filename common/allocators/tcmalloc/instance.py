@@ -1,4 +1,4 @@
-"""One tcmalloc of a process as an Allocator: its heaps, free lists, caches and own memory."""
+"""One tcmalloc as an Allocator: its heaps, free lists, caches and metadata."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
 
 BANNER = re.compile(rb"gperftools (\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)")
-MAX_TEXT = 64 << 20  # of read-only bytes that are searched for it
+MAX_TEXT = 64 << 20  # read-only bytes that are searched for the version
 
 
 class Tcmalloc(TcmallocHeap):
-    """See allocators.base.Allocator."""
+    """One gperftools tcmalloc; see Allocator."""
 
     name = "tcmalloc"
     release_call, releases_free_pages = "MallocExtension::instance()->ReleaseFreeMemory()", True
-    # TCMALLOC_RELEASE_RATE has an effect only while pages are freed, and none on an idle process.
+    # TCMALLOC_RELEASE_RATE has an effect only while pages are freed, and none in an idle process.
     release_settings = ("TCMALLOC_AGGRESSIVE_DECOMMIT=1 in the environment",)
     cache_setting = "MallocExtension::instance()->MarkThreadIdle() in threads that go idle, then ReleaseFreeMemory()"
 
@@ -59,7 +59,8 @@ class Tcmalloc(TcmallocHeap):
         self.replaced: list[int] = []  # its own blocks of size class 1, which it counts as in use
 
     def _version(self) -> str:
-        """The version in TC_VERSION_STRING, in the read-only bytes of the image; "" if unknown."""
+        """Return the version in TC_VERSION_STRING, which is in the read-only bytes of the image; or
+        ""."""
         module, left = self.place.image.module, MAX_TEXT
         for region in self.target.regions():
             if region.readable and not region.writable and module.start <= region.start < module.end and left > 0:
@@ -92,8 +93,8 @@ class Tcmalloc(TcmallocHeap):
         self._look_for_headers(blocks)
 
     def _look_for_headers(self, blocks: Blocks) -> None:
-        """Report libtcmalloc_debug, which puts four words in front of each block
-        (debugallocation.cc, MallocBlock)."""
+        """Report libtcmalloc_debug, which puts four words before each block (debugallocation.cc,
+        MallocBlock)."""
         looked = marked = 0
         for number in range(5, len(self.place.sizes)):
             for span in self.spans_of(number)[:2]:
@@ -103,12 +104,12 @@ class Tcmalloc(TcmallocHeap):
                         looked += 1
                         marked += self.memory.word(blocks.address(index) + 16) == DEBUG_MAGIC
         if looked and marked > looked // 2:
-            what = f"each block begins with a header of {HEADER} bytes, so what the program holds is called possible"
+            what = f"each block begins with a header of {HEADER} bytes, so blocks of the program are reported as possibly lost"
             self.problems.append(Problem(self.place.central, f"{self.where} is tcmalloc's debug variant: {what}", False))
 
     def metadata(self) -> list[Range]:
-        """Spans' descriptors, the page map, thread caches, and variables with pointers: central
-        lists with stale chains, the page heap with its cache of page numbers."""
+        """Return spans' descriptors, the page map, thread caches, and variables with pointers: the
+        central lists with stale chains, and the page heap with its cache of page numbers."""
         return self._metadata
 
     @cached_property
@@ -145,13 +146,13 @@ class Tcmalloc(TcmallocHeap):
         return {"class": number, **counts.central(self, number), "thread": length}
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """There is one, the page heap."""
+        """Return the only arena, the page heap."""
         mapped = sum(self.page_bytes) + sum(end - start for start, end in self.metadata())
         returned = self.page_bytes[RETURNED]
         return self.page_heap(blocks, mapped, {**self.counted(), "returned": returned}, self.page_bytes[NORMAL] + returned)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
-        """Spans on the page heap's lists."""
+        """Return the spans on the page heap's lists."""
         sorts = {NORMAL: "page heap"}
         return [Spare(s.start, s.end, sorts.get(s.location, "returned"), "") for s in self.spans if s.location != IN_USE]
 
@@ -160,7 +161,7 @@ class Tcmalloc(TcmallocHeap):
         return self.profile is not None or bool(self.sampled)
 
     def recordings(self, blocks: Blocks) -> list[Recording]:
-        # few commands ask for stacks
+        # Few commands need stacks.
         from findleaks.allocators.sites import own_file
         from findleaks.allocators.tcmalloc.sites import of_profile, of_samples
 
@@ -169,12 +170,14 @@ class Tcmalloc(TcmallocHeap):
         return [*profiled, *of_samples(self.memory, self.engine, self.spans, blocks, own)]
 
     def counted(self) -> dict[str, int]:
-        """By the names of MallocExtension::GetNumericProperty."""
+        """Return totals by the names of MallocExtension::GetNumericProperty."""
         return counts.properties(self)
 
     def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """See Allocator. A thread that changes its cache's lists has the cache's address; one that
-        changes the page heap's lists and counters has a span's address."""
+        """Whether the thread changes the memory that the problem is about (see Allocator).
+
+        A thread that changes its cache's lists has the cache's address. A thread that changes the
+        page heap's lists and counters has a span's address."""
         if super().changing(problem, words, blocks):
             return True
         if problem.address == self.place.root + self.place.layout.stats:
@@ -187,7 +190,7 @@ class Tcmalloc(TcmallocHeap):
 
 
 def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Tcmalloc]:
-    """The tcmallocs whose class_to_size_ is at one of these addresses."""
+    """Return the tcmallocs whose class_to_size_ is at one of these addresses."""
     memory = Memory(target)
     found: list[Tcmalloc] = []
     for image, table in places:

@@ -1,4 +1,5 @@
-"""Checks beyond walking: the page map inside spans, span lists both ways, blocks on two lists."""
+"""Checks that a walk does not make: the page map inside spans, lists of spans in both directions,
+blocks on two lists."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from findleaks.target.base import Range
 
 
 def verify(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
-    """See Allocator.verify."""
+    """Run all checks; see Allocator.verify."""
     checked = dict.fromkeys(("pages", "spans on lists", "free-list links"), 0)
     one.checked = checked
     yield from one.wrong_pages(checked, False, _wrong_page)
@@ -29,13 +30,15 @@ def verify(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
 
 
 def _wrong_page(span: Span, page: int, pointer: int, _: int) -> Problem:
-    """Every page of a span with a size class names it (page_heap.cc, RegisterSizeClass)."""
-    what = f"the page map says that page {page:#x} is of the span at {pointer:#x}; it is of that at {span.address:#x}"
-    return Problem(span.address, f"{what}: free() of a block there goes astray", expected=span.address)
+    """Make the problem that the page map has another span for a page. All pages of a span with a
+    size class must have that span (page_heap.cc, RegisterSizeClass)."""
+    what = f"the page map has page {page:#x} in the span at {pointer:#x}; it belongs to the span at {span.address:#x}"
+    return Problem(span.address, f"{what}: free() of a block there would use the wrong span", expected=span.address)
 
 
 def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
-    """Follow a ring of spans (span.cc, DLL_*) from its header. `seen` gets those that link back."""
+    """Follow a ring of spans (span.cc, DLL_*) from its header. Add the spans that link back to
+    `seen`."""
     before, at = header, one.memory.word(header + NEXT)
     members: set[int] = set()
     while at != header:
@@ -61,7 +64,7 @@ def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int
 
 
 def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """A size class's rings of spans: all of its spans, on the ring that fits."""
+    """Check a size class's rings of spans: each span must be on the right one."""
     central, size, total = one.place.of_class(number), one.place.sizes[number], 0
     mine = {span.address for span in one.spans_of(number)}
     broken = False
@@ -82,7 +85,7 @@ def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: di
         mine.difference_update(seen)
     counted = one.memory.word(central + NUM_SPANS) or 0
     if mine and not broken:
-        what = f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, that at {min(mine):#x} first"
+        what = f"{len(mine):,} spans of size class {number} ({size} bytes) are on no central list, the first one at {min(mine):#x}"
         yield Problem(min(mine), what)
     if counted != total and not broken:
         what = f"the central list of size {size} counts {counted:,} spans, {total:,} are on its lists"
@@ -90,7 +93,7 @@ def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: di
 
 
 def _page_heap(one: TcmallocHeap, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Free spans: short ones on rings by length, the others in two sets (page_heap.h)."""
+    """Check free spans: short ones are on rings by length, the others in two sets (page_heap.h)."""
     layout = one.place.layout
     free = [span for span in one.spans if span.location != IN_USE]
     left = {span.address for span in free if span.end - span.start <= layout.most_pages * layout.page}
@@ -109,7 +112,7 @@ def _page_heap(one: TcmallocHeap, known: dict[int, Span], checked: dict[str, int
                     yield Problem(address, f"{name}: has the span at {address:#x}, which does not belong there")
             left.difference_update(seen)
     if left and not broken:
-        yield Problem(min(left), f"{len(left):,} free spans are on no list of the page heap, that at {min(left):#x} first")
+        yield Problem(min(left), f"{len(left):,} free spans are on no list of the page heap, the first one at {min(left):#x}")
     sets = one.place.root + layout.lists - 2 * 48
     for location, at in ((NORMAL, sets), (RETURNED, sets + 48)):
         counted = one.memory.word(at + 40) or 0
@@ -120,7 +123,7 @@ def _page_heap(one: TcmallocHeap, known: dict[int, Span], checked: dict[str, int
 
 
 def _tails(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
-    """The second word of a transfer cache's slot is the last block of its chain."""
+    """Check that the second word of a transfer cache's slot is the last block of its chain."""
     for held in one.held:
         if held.kind == "transfer" and held.blocks:
             last, at = held.blocks[-1], held.address + WORD

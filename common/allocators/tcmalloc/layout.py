@@ -1,53 +1,53 @@
-"""Structures of gperftools' tcmalloc, 64-bit; offsets and sizes are bytes. From 2.7 to 2.18 only
-ThreadCache's links changed."""
+"""Structures of gperftools' tcmalloc, 64-bit. Offsets and sizes are in bytes.
+
+From 2.7 to 2.18 only the links of ThreadCache changed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from findleaks.allocators.record import Record
 from findleaks.allocators.tcmallocs.page_map import ADDRESS_BITS, WORD, PageMapLayout
 from findleaks.target.arch import AARCH64, X86_64, Arch
 
 CLASSES = 128  # common.h, kClassSizesMax
 MAX_SMALL = 256 << 10  # common.h, kMaxSize: the largest size class
 
-# common.h, SizeMap: class_array_, num_objects_to_move_, class_to_size_ (both int32 of CLASSES),
-# class_to_pages_ (size_t of CLASSES).
-MOVES = -4 * CLASSES  # from class_to_size_
+# common.h, SizeMap: class_array_, then num_objects_to_move_ and class_to_size_ (both int32), then
+# class_to_pages_ (size_t). Offsets are from class_to_size_.
+MOVES = -4 * CLASSES
 PAGES = 4 * CLASSES
 
 
 def pages_table(table: int) -> int:
-    """Address of class_to_pages_, an array of words behind class_to_size_."""
+    """Return the address of class_to_pages_, an array of words behind class_to_size_ at `table`."""
     return table + PAGES + WORD - 1 & -WORD
 
 
 MAP_START = MOVES - 2172  # class_array_, rounded up to an int
 MAP_END = PAGES + WORD * CLASSES + 3 * WORD
 
-# span.h, Span: start, length (pages), next, prev, objects; then bits: refcount 16, sizeclass 8,
-# location 2, sample 1, has_span_iter 1.
-SPAN = 48
+# span.h, Span. The last word has refcount (16 bits), sizeclass (8), location (2), sample (1) and
+# has_span_iter (1).
+_SPAN = Record("Q start, Q length, Q next, Q prev, Q objects, Q bits")
+SPAN = _SPAN.size
 SPAN_WORDS = SPAN // WORD
-NEXT, PREV, OBJECTS = 16, 24, 32
-IN_USE, NORMAL, RETURNED = range(3)  # location
+NEXT, PREV, OBJECTS = _SPAN["next"], _SPAN["prev"], _SPAN["objects"]
+IN_USE, NORMAL, RETURNED = range(3)  # values of location
 
-# central_freelist.h, CentralFreeList (a multiple of 64 bytes): lock, size_class, empty, nonempty,
-# num_spans, counter, slots of two words.
-SIZE_CLASS, EMPTY, NONEMPTY = 8, 16, 16 + SPAN
-NUM_SPANS = NONEMPTY + SPAN
-COUNTER = NUM_SPANS + WORD
-SLOTS = COUNTER + WORD
+# central_freelist.h, CentralFreeList, whose size is a multiple of 64 bytes. A slot has two words.
+_CENTRAL = Record(f"Q lock, Q size_class, {SPAN_WORDS}Q empty, {SPAN_WORDS}Q nonempty, Q num_spans, Q counter, 2Q slots")
+SIZE_CLASS, EMPTY, NONEMPTY = _CENTRAL["size_class"], _CENTRAL["empty"], _CENTRAL["nonempty"]
+NUM_SPANS, COUNTER, SLOTS = _CENTRAL["num_spans"], _CENTRAL["counter"], _CENTRAL["slots"]
 
-# thread_cache.h, ThreadCache: CLASSES lists {head, length, lowater, max_length, length_overages,
-# size}, then size_, max_size_, sampler.
-LIST = 32
-LIST_LENGTH, LIST_SIZE = 8, 24
-CACHE_SIZE = CLASSES * LIST
+# thread_cache.h, ThreadCache: CLASSES lists, then size_, max_size_ and a sampler.
+_LIST = Record("Q head, I length, I lowater, I max_length, I length_overages, Q size")
+LIST, LIST_LENGTH, LIST_SIZE = _LIST.size, _LIST["length"], _LIST["size"]
+CACHE_SIZE = CLASSES * LIST  # offset of size_
 CACHE = 4160
 RELEASES = ("2.16 and later", "2.7-2.15")
-# Offsets of next_, which prev_ follows, by release: right behind the sampler, or also behind tid_
-# and in_setspecific_.
+# Offsets of next_, which prev_ follows, by release: right behind the sampler, or behind tid_ and
+# in_setspecific_, which follow it.
 CACHE_LINKS = tuple(zip((4128, 4144), RELEASES))
 
 PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
@@ -67,15 +67,17 @@ PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
 # debugallocation.cc, MallocBlock: size1_, offset_, magic1_, alloc_type_
 HEADER, DEBUG_MAGIC = 32, 0xDEADBEEF
 
-# common.h, StackTrace: size, depth, and 31 frames, of which unused ones have older contents
+# common.h, StackTrace: size, depth, and 31 frames, of which unused ones are stale
 STACK = 33 * WORD
 
 
 @dataclass(frozen=True)
 class Layout(PageMapLayout):
-    """A build with pages of 1 << `shift` bytes. `levels` of the page map (pagemap.h) and `slots` of
-    a transfer cache: 2 and 64; 3 and 0 with TCMALLOC_SMALL_BUT_SLOW; 3 and 64 where addresses have
-    64 bits, as common.h assumes but for x86-64 and AArch64."""
+    """A build with pages of 1 << `shift` bytes.
+
+    The usual build has 2 `levels` of the page map (pagemap.h) and 64 `slots` of a transfer cache.
+    With TCMALLOC_SMALL_BUT_SLOW it has 3 and 0. On machines other than x86-64 and AArch64, common.h
+    assumes addresses of 64 bits, and the build has 3 and 64."""
 
     shift: int
     levels: int
@@ -85,18 +87,18 @@ class Layout(PageMapLayout):
 
     @property
     def cached_pages(self) -> int:
-        """Bytes of pagemap_cache_, in front of the page map (packed-cache-inl.h)."""
+        """The size of pagemap_cache_, which precedes the page map (packed-cache-inl.h)."""
         return WORD << (16 if self.slots else 12)
 
     @property
     def lists(self) -> int:
-        """Offset of free_ from the page map's root; in between are the root, the map's allocator,
-        and two std::set of large spans."""
+        """The offset of free_ from the page map's root. Between them are the root, the map's
+        allocator, and two std::set of large spans."""
         return (WORD << self.root_bits) + WORD + 2 * 48
 
     @property
     def most_pages(self) -> int:
-        """kMaxPages: the number of pairs of lists of free spans."""
+        """kMaxPages: the number of pairs of lists of free spans, one pair for each length."""
         return 1 << max(20 - self.shift, 0)
 
     @property
@@ -113,7 +115,7 @@ class Layout(PageMapLayout):
 
     @property
     def stride(self) -> int:
-        """Bytes of a CentralFreeList."""
+        """The size of a CentralFreeList."""
         return (self.used_slots + 12 + 63) // 64 * 64
 
 
@@ -123,6 +125,7 @@ LAYOUTS = tuple(Layout(shift, *build) for build in BUILDS for shift in SHIFTS)
 
 
 def layouts_of(arch: Arch) -> list[Layout]:
-    """Those of a machine. Of another one's, parts of the page map may look right by chance."""
+    """Return the layouts of a machine. With a layout of another machine, parts of the page map may
+    look right by chance."""
     bits = ADDRESS_BITS if arch.name in (X86_64.name, AARCH64.name) else 64
     return [layout for layout in LAYOUTS if layout.address_bits == bits]

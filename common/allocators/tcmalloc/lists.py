@@ -34,7 +34,7 @@ def follow_spans(one: TcmallocHeap) -> tuple[array[int], Counter[int]]:
                 if mine and (min(mine) < span.start or max(mine) >= span.end):
                     mine = array("Q", (node for node in mine if span.start <= node < span.end))
                     why = ended.get(number)
-                    ended[number] = f"{why} and it leads out of the span" if why else "it leads out of the span"
+                    ended[number] = f"{why} and it leads outside the span" if why else "it leads outside the span"
                 listed[span.number] += len(mine)
                 free.extend(mine)
                 if len(mine) + span.refcount != counts[number] or number in ended:

@@ -1,5 +1,7 @@
-"""Finding tcmalloc's variables from the table of size classes. The central lists are in the same
-data. Their spans name pages, and the page map's root leads from a page back to its span."""
+"""Finds tcmalloc's variables by the table of size classes.
+
+The central lists are in the same data. Their spans have page numbers, and the page map's root leads
+from a page number back to the span."""
 
 from __future__ import annotations
 
@@ -28,19 +30,20 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 
-SAMPLES = 24  # spans to try to find the page map's root from; the first leads to it unless corrupt
+# spans by which the page map's root is searched; the first one suffices unless it is corrupt
+SAMPLES = 24
 
 PROBE = 5  # the size class by whose number the central lists are found
 
 
 @dataclass(frozen=True)
 class Place(places.Place):
-    """See tcmallocs.page_map.Place."""
+    """The addresses of one gperftools tcmalloc; see tcmallocs.page_map.Place."""
 
     layout: Layout
 
     def variables(self) -> list[Range]:
-        """The variables that hold what may look like pointers, or stale ones."""
+        """Return the variables whose contents look like pointers, or are stale pointers."""
         layout = self.layout
         return [
             Range(self.table + MAP_START, self.table + MAP_END),
@@ -49,12 +52,13 @@ class Place(places.Place):
         ]
 
     def of_class(self, number: int) -> int:
-        """Address of a size class's central list."""
+        """Return the address of a size class's central list."""
         return self.central + number * self.layout.stride
 
 
 def size_classes(memory: Memory, table: int) -> list[int]:
-    """Sizes by class, 0 first, up to the largest (common.cc, SizeMap::Init); [] if no table."""
+    """Return the sizes by class, 0 first, up to the largest (common.cc, SizeMap::Init); [] if there
+    is no table."""
     words = memory.words(table, CLASSES // 2)
     if words is None:
         return []
@@ -67,10 +71,11 @@ def size_classes(memory: Memory, table: int) -> list[int]:
 
 
 def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequence[int]) -> Optional[Place]:
-    """The rest of a tcmalloc; None where it is not there."""
+    """Find the other variables of a tcmalloc, or return None."""
     regions = places.writable(memory.target)
     everywhere = Range(regions[0].start, regions[-1].end)
-    # A span of the largest class is one block (common.cc, SizeMap::Init): it shows the page size.
+    # A span of the largest class is one block (common.cc, SizeMap::Init), so its length gives the
+    # page size.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
     known = layouts_of(memory.target.arch)
     layouts = [layout for layout in known if pages << layout.shift == MAX_SMALL] or known
@@ -87,7 +92,8 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
 
 
 def _central(memory: Memory, probes: Sequence[int], layout: Layout, count: int) -> Iterator[int]:
-    """Where each of `count` central lists names its class. `probes`: words that may be PROBE's."""
+    """Yield addresses at which each of `count` central lists has the number of its class. `probes`
+    are words that may be the number of class PROBE."""
     stride = layout.stride
     for at in probes:
         first = at - SIZE_CLASS - PROBE * stride
@@ -96,7 +102,7 @@ def _central(memory: Memory, probes: Sequence[int], layout: Layout, count: int) 
 
 
 def _spans(memory: Memory, layout: Layout, central: int, count: int) -> Iterator[tuple[int, int]]:
-    """(address, first page) of the first spans on the central lists."""
+    """Yield (address, first page) of the first spans on the central lists."""
     for number in range(1, count):
         for head in (EMPTY, NONEMPTY):
             header = central + number * layout.stride + head

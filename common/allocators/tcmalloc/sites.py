@@ -1,5 +1,5 @@
-"""Allocation stacks that gperftools recorded: by its heap profiler (HEAPPROFILE=…), and of the
-blocks that it sampled (TCMALLOC_SAMPLE_PARAMETER=…)."""
+"""Allocation stacks that gperftools recorded: with its heap profiler (HEAPPROFILE=…), and of blocks
+that it sampled (TCMALLOC_SAMPLE_PARAMETER=…)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from findleaks.engine.terms import Totals
 
 DEEPEST = STACK // WORD - 2  # frames of a sampled block's stack
 PERIOD = "_ZN61FLAG__namespace_do_not_use_directly_use_DECLARE_int64_instead31FLAGS_tcmalloc_sample_parameterE"
-USUAL_PERIOD = 512 << 10  # bytes, as the manual recommends; there is none unless it is set
+# bytes, recommended by the manual; without the setting there is no sampling
+USUAL_PERIOD = 512 << 10
 
 
 def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blocks, own: str) -> Recording:
-    """What the heap profiler has: every allocation since it was started."""
+    """Return the recording of the heap profiler: every allocation since it was started."""
     found, target = read(memory, engine, profile), memory.target
     numbers = {address: number for number, address in enumerate(found.buckets)}
     sites = [
@@ -35,7 +36,8 @@ def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blo
     left = {entry.block for entry in found.entries}.difference(block for block, _, _ in used)
     bad = (
         Problem(
-            entry.address, f"an entry of the heap profiler's map at {entry.address:#x} is of {entry.block:#x}, where no block in use begins"
+            entry.address,
+            f"an entry of the heap profiler's map at {entry.address:#x} is about {entry.block:#x}, where no block in use begins",
         )
         for entry in found.entries
         if entry.block in left
@@ -46,8 +48,8 @@ def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blo
 
 
 def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Blocks, own: str) -> list[Recording]:
-    """What was sampled: a block with a span of its own, which points to {size, depth, frames}.
-    [] if nothing was."""
+    """Return the recording of the sampled blocks, in a list that may be empty. A sampled block is
+    alone in its span, which points to {size, depth, frames}."""
     sampled = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
     if not sampled:
         return []
@@ -74,13 +76,15 @@ def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Bl
 
 
 def _site(stack: tuple[int, ...], sizes: list[int], period: int) -> Site:
+    """Make the site of sampled blocks with these sizes."""
     weights = [represented(size, period) for size in sizes]
     estimated = Totals(round(sum(weights)), round(sum(weight * size for weight, size in zip(weights, sizes))))
     return Site(stack, Totals(len(sizes), sum(sizes)), None, estimated)
 
 
 def _period(memory: Memory) -> int:
-    """Bytes from one sample to the next: the flag, if the library exports it, else the setting."""
+    """Return the bytes between two samples: the flag if the library exports it, otherwise the
+    setting."""
     symbol = memory.target.symbol(PERIOD)
     value = memory.word(symbol.address) if symbol is not None else None
     if not value or value >> 58:

@@ -1,8 +1,8 @@
-"""The page map, and its spans: every page that tcmalloc ever got from the system belongs to one.
+"""The page map and its spans. Every page that tcmalloc ever got from the system belongs to a span.
 
-pagemap.h: a radix tree from page numbers to spans. A span's first and last page always name it. All
-its pages do if it has a size class (page_heap.cc, RecordSpan and RegisterSizeClass), else the
-entries of inner ones may be stale."""
+pagemap.h: the page map is a radix tree from page numbers to spans. The first and last page of a
+span always have it. If the span has a size class, all its pages do (page_heap.cc, RecordSpan and
+RegisterSizeClass). Otherwise the entries of inner pages may be stale."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from findleaks.allocators.tcmallocs.page_map import WORD, Tree, leaf_entries, re
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
-# Bytes between pieces of metadata that are joined where no span is in between. Descriptors are in
-# blocks of 128 KB, freed ones too (page_heap_allocator.h); leaves of the page map take 2 MB.
+# Pieces of metadata at most this many bytes apart are joined if no span is between them.
+# Descriptors are in blocks of 128 KB, freed ones too (page_heap_allocator.h). Leaves of the page
+# map have 2 MB.
 NEAR = 1 << 20
 
 
 class Span(NamedTuple):
-    """A span: its memory, and fields of its descriptor. `objects` heads its list of free blocks."""
+    """A span: its memory, and fields of its descriptor. `objects` is the head of its list of free
+    blocks."""
 
     address: int
     start: int
     end: int
-    number: int  # size class, 0 for one block that takes all of it, and for free pages
+    number: int  # size class; 0 for a span of one block, and for free pages
     location: int  # layout.IN_USE, NORMAL or RETURNED
     refcount: int
     objects: int
@@ -39,7 +41,7 @@ class Span(NamedTuple):
 
 
 def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Problem]) -> Tree:
-    """All entries of the page map."""
+    """Read all entries of the page map."""
     leaves, nodes = read_nodes(memory, engine, place)
     found = [
         (first | number, pointer)
@@ -50,7 +52,7 @@ def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Probl
 
 
 def bridged(ranges: Iterable[Range]) -> list[Range]:
-    """Ascending ranges, near ones joined."""
+    """Join ascending ranges that are at most NEAR bytes apart."""
     found: list[Range] = []
     for start, end in ranges:
         if found and start - found[-1].end <= NEAR:
@@ -61,14 +63,14 @@ def bridged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
-    """Every span in ascending order; entries of the page map without a span go to `problems`."""
+    """Return every span in ascending order. Report entries of the page map without a span."""
     addresses = sorted(set(tree.words))
     data, missing = records(target, engine, addresses, SPAN)
     words = memoryview(data).cast("Q")
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
     found: list[Span] = []
-    bad: list[tuple[int, int, int]] = []  # (first, last page, span that does not have them)
+    bad: list[tuple[int, int, int]] = []  # first page, last page, span that does not have them
     pages, pointers, shift = tree.pages, tree.words, place.layout.shift
     at, count = 0, len(pages)
     while at < count:
@@ -83,11 +85,15 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
                 flags = bits[i]
                 number, location = flags >> 16 & 0xFF, flags >> 24 & 3
                 if location == IN_USE and number >= len(place.sizes):
-                    problems.append(Problem(pointer, f"span of {page << shift:#x} has size class {number}, which is none: not used"))
+                    problems.append(
+                        Problem(pointer, f"span of {page << shift:#x} has size class {number}, which does not exist: it is not read")
+                    )
                 elif location > 2:
-                    problems.append(Problem(pointer, f"span of {page << shift:#x} is on list {location}, which is none: not used"))
+                    problems.append(
+                        Problem(pointer, f"span of {page << shift:#x} is on list {location}, which does not exist: it is not read")
+                    )
                 else:
-                    number = number if location == IN_USE else 0  # free pages keep their last one
+                    number = number if location == IN_USE else 0  # free pages keep their last class
                     fields = (pointer, page << shift, end << shift, number, location, flags & 0xFFFF, objects[i], bool(flags >> 26 & 1))
                     found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
                 at = after
@@ -102,15 +108,17 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
 
 
 def _bad_entries(shift: int, first: int, last: int, pointer: int, readable: bool) -> Problem:
+    """Make the problem that entries of the page map have a span that does not have these pages."""
     where = f"{first << shift:#x}" + (f" to {last + 1 << shift:#x}" if last > first else "")
-    what = "is of other pages" if readable else "cannot be read"
-    return Problem(pointer, f"the page map says that {where} is of the span at {pointer:#x}, which {what}: that memory is not used")
+    what = "has other pages" if readable else "cannot be read"
+    return Problem(pointer, f"the page map has {where} in the span at {pointer:#x}, which {what}: that memory is not read")
 
 
 def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[Span]) -> dict[int, int]:
-    """{start: usable size} of sampled blocks, each in its own span, which names the stack that
-    allocated it and the requested size (common.h, StackTrace). The usable size is what a block of
-    that size usually has (tcmalloc.cc, GetSizeWithCallback)."""
+    """Return {start: usable size} of sampled blocks, each alone in its span.
+
+    The span points to the stack and the requested size (common.h, StackTrace). The usable size is
+    that of any block of this size (tcmalloc.cc, GetSizeWithCallback)."""
     chosen = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
     data, missing = records(target, engine, [span.objects for span in chosen], WORD)
     words = memoryview(data).cast("Q")
@@ -125,7 +133,7 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
 
 
 def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]) -> array[int]:
-    """All blocks of these spans, in use, for `Blocks.append_runs`; see `sampled_sizes`."""
+    """Return all blocks of these spans, in use, for `Blocks.append_runs`; see `sampled_sizes`."""
     words: list[int] = []
     for _, start, end, number, location, _, _, _ in spans:
         if location == IN_USE:

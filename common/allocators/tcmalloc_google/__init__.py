@@ -1,8 +1,9 @@
-"""Google's tcmalloc with per-CPU caches (github.com/google/tcmalloc), not gperftools'.
+"""Google's tcmalloc with caches for each CPU (github.com/google/tcmalloc), not gperftools'.
 
-Nearly always linked into the program, whose .bss it fills: the page map's root alone takes
-megabytes. The table of size classes is found there, then the central lists, which name their
-classes; their spans lead to the page map, and this to all spans (locate.py)."""
+It is usually linked into the program, and fills its .bss: the page map's root alone has megabytes.
+The table of size classes is found there, then the central lists, which have the numbers of their
+classes. The spans of these lists lead to the page map, and the page map to all spans
+(locate.py)."""
 
 from __future__ import annotations
 
@@ -13,13 +14,15 @@ from findleaks.allocators.tcmallocs import class_tables
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
-LEAST = 1 << 20  # smallest image's writable bytes; the page heap takes 2 MiB in any build
+# the least number of writable bytes of an image; the page heap has 2 MiB in any build
+LEAST = 1 << 20
 
 NAME = "google-tcmalloc"
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
-    """See base.Finder. Most processes have no image with enough data to search."""
+    """Find Google's tcmallocs in a process (see base.Finder). Most processes have no image with
+    enough data to search."""
     places = class_tables(target, engine, LEAST)
     if not places:
         return []

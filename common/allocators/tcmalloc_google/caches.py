@@ -1,5 +1,5 @@
-"""Caches of freed blocks: of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of CPUs
-that share a cache (transfer_cache.h), of threads without per-CPU caches (thread_cache.h)."""
+"""Caches of freed blocks: those of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of
+groups of CPUs (transfer_cache.h), and those of threads without CPU caches (thread_cache.h)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ MAX_SHARDS = 256
 
 
 class CpuCaches(NamedTuple):
-    """CpuCache: its address, and its slabs of 1 << `shift` bytes each. `begins`: where the lists of
-    the classes begin, in words."""
+    """CpuCache: its address, and its slabs of 1 << `shift` bytes each. `begins` has the start of
+    each class's list in words."""
 
     address: int
     slabs: int
@@ -47,7 +47,7 @@ class CpuCaches(NamedTuple):
 
 @dataclass
 class Found:
-    """All caches. `held` has no thread caches yet: their lists must be followed first."""
+    """All caches. `held` does not include thread caches, whose lists must be followed first."""
 
     cpus: Optional[CpuCaches] = None
     held: list[Held] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Found:
 
 
 def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], problems: list[Problem]) -> Found:
-    """All caches; `own` is memory of the allocator's descriptors."""
+    """Find all caches. `own` is the memory of the allocator's descriptors."""
     found = Found()
     pointers = list(_pointers(memory, engine, place, own))
     found.held += _transfers(memory, place, problems)
@@ -82,7 +82,7 @@ def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], pro
 
 
 def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]) -> Iterator[tuple[int, int]]:
-    """(address, value) of variables that point into `own`."""
+    """Yield (address, value) of the variables that point into `own`."""
     for start, end in subtract(merged(place.image.data), place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
             for low, high in own:
@@ -90,13 +90,14 @@ def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]
 
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
-    """16-bit numbers at `address`, or None."""
+    """Read 16-bit numbers, or return None."""
     data = memory.read(address, 2 * count)
     return list(memoryview(data).cast("H")) if data else None
 
 
 def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> Optional[CpuCaches]:
-    """The CpuCache at `at`, or None: TcmallocSlab's three words; begins_ ascend (InitSlabs)."""
+    """Read the CpuCache at `at`, or return None. TcmallocSlab has three words, and begins_ ascend
+    (InitSlabs)."""
     stopped, begins = memory.word(at + WORD), memory.word(at + 2 * WORD)
     layout, shift = place.layout, value & 0xFFF
     if not stopped or not begins or not inside(own, stopped) or not inside(own, begins):
@@ -108,8 +109,9 @@ def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence
 
 
 def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem]) -> Iterator[Held]:
-    """The blocks in each CPU's slab: from where a class begins up to `current` of its header. Slabs
-    of unused CPUs are zeros. Behind the last slab is other memory, without plausible headers."""
+    """Yield the blocks in each CPU's slab, from the start of a class up to `current` in its header.
+
+    Slabs of unused CPUs are zeros. The memory behind the last slab has no plausible headers."""
     layout, size = place.layout, 1 << cpus.shift
     bounds = [*cpus.begins[1:], size // WORD]
     for cpu in range(MAX_CPUS):
@@ -119,12 +121,12 @@ def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem
             return
         rows = list(zip(headers[2::2], headers[3::2], cpus.begins[1:], bounds[1:]))
         wrong = [number for number, row in enumerate(rows, 1) if row[0] and not row[2] <= row[0] <= row[1] <= max(row[3], row[2])]
-        # one or two bad headers are damage; with more this is no slab
+        # One or two bad headers are damage. With more, this is no slab.
         if len(wrong) > 2 or (wrong and not any(row[0] for row in rows[: wrong[0] - 1])):
             return
         for number in wrong:
             at = slab + number * HEADER
-            problems.append(Problem(at, f"CPU {cpu}'s cache of size {place.sizes[number]} has a header that makes no sense"))
+            problems.append(Problem(at, f"CPU {cpu}'s cache of size {place.sizes[number]} has an invalid header"))
         for number, (current, _, begin, _) in enumerate(rows, 1):
             if begin < current and number not in wrong and place.sizes[number]:
                 words = memory.words(slab + begin * WORD, current - begin)
@@ -133,19 +135,20 @@ def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem
 
 
 def _slots(memory: Memory, place: Place, cache: int, number: int, what: str, problems: list[Problem]) -> Optional[array[int]]:
-    """The blocks in a transfer cache."""
+    """Return the blocks in a transfer cache."""
     info, slots = memory.word(cache + SLOT_INFO), memory.word(cache + SLOTS)
     if not info:
         return None
     used, capacity = info & 0xFFFFFFFF, info >> 32
     words = memory.words(slots, used) if slots and used <= capacity < 1 << 24 else None
     if used and words is None:
-        text = f"the {what} of size {place.sizes[number]} says it holds {used} of {capacity} blocks at {slots or 0:#x}: no sense"
+        text = f"the {what} of size {place.sizes[number]} claims {used} of {capacity} blocks at {slots or 0:#x}, which is impossible"
         problems.append(Problem(cache + SLOT_INFO, text))
     return array("Q", words) if words else None
 
 
 def _transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator[Held]:
+    """Yield the contents of the transfer caches of all size classes."""
     for number, size in enumerate(place.sizes):
         if size and place.layout.transfer:
             cache = place.central + number * place.layout.stride
@@ -155,7 +158,7 @@ def _transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterato
 
 
 def _shards(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> list[tuple[int, int]]:
-    """(number, caches) of the shards in use, if a ShardedTransferCacheManager is here."""
+    """Return (number, caches) of the shards in use, if a ShardedTransferCacheManager is at `at`."""
     word = memory.word(at + WORD)
     if word is None or not 0 < word & 0xFFFFFFFF <= MAX_SHARDS or word >> 32 > word & 0xFFFFFFFF or not place.layout.transfer:
         return []
@@ -173,6 +176,7 @@ def _shards(memory: Memory, place: Place, at: int, value: int, own: Sequence[Ran
 
 
 def _shard(memory: Memory, place: Place, shard: int, caches: int, problems: list[Problem]) -> Iterator[Held]:
+    """Yield the contents of one shard's transfer caches."""
     for number, size in enumerate(place.sizes):
         cache = caches + number * SHARD_TRANSFER
         blocks = _slots(memory, place, cache, number, f"transfer cache of shard {shard}", problems) if size else None
@@ -181,8 +185,8 @@ def _shard(memory: Memory, place: Place, shard: int, caches: int, problems: list
 
 
 def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
-    """Whether a ThreadCache is here (FreeList::Init): its lists are empty where they say so, and
-    may be longer than 0."""
+    """Whether a ThreadCache is at `address` (FreeList::Init): a list without head has length 0, and
+    each has a maximum length."""
     if not (memory.int32(address + LIST_MOST) or 0) or not (memory.int32(address + LIST + LIST_MOST) or 0):
         return False
     words = memory.words(address, place.layout.thread_cache // WORD)
@@ -196,14 +200,15 @@ def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
 
 
 def _chain(memory: Memory, place: Place, head: int) -> list[int]:
-    """The caches from ThreadCache::thread_heaps_ on, up to where links disagree; [] if `head` heads
-    no list."""
+    """Return the caches from `head` (ThreadCache::thread_heaps_) up to where links disagree; [] if
+    `head` is not the head of a list."""
     if not is_thread_cache(memory, place, head):
         return []
     return linked_caches(memory, head, place.layout.cache_links, partial(is_thread_cache, memory, place))[0]
 
 
 def _thread(memory: Memory, place: Place, address: int, owners: dict[int, int]) -> ThreadHeap:
+    """Read the ThreadCache at `address`."""
     words = memory.words(address, place.layout.thread_cache // WORD) or ()
     size, _, pointer = words[place.layout.classes * LIST // WORD :][:3]
     return ThreadHeap(address, owners.get(pointer, 0), size, thread_lists(words, place.sizes, LIST // WORD, address))

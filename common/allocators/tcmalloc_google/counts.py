@@ -1,4 +1,4 @@
-"""tcmalloc's own counts beside those of the walk, by size class."""
+"""tcmalloc's own counters, compared with the walk, by size class."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KINDS = {
 
 
 def central(one: GoogleHeap, number: int) -> dict[str, int]:
-    """A central list's own counts: free blocks in its spans, and its spans."""
+    """Return a central list's counters: free blocks in its spans, and its spans."""
     at, word = one.place.of_class(number), one.memory.word
     return {"central": word(at + COUNTER) or 0, "spans": (word(at + REQUESTED) or 0) - (word(at + RETURNED) or 0)}
 
 
 def properties(one: GoogleHeap) -> dict[str, int]:
-    """Bytes by property (global_stats.cc, ExtractStats and GetNumericProperty). What spans have
-    behind their last block counts as on the central list."""
+    """Return bytes by property (global_stats.cc, ExtractStats and GetNumericProperty). The bytes
+    behind the last block of each span count as on the central list."""
     sizes, found = one.place.sizes, dict.fromkeys(KINDS.values(), 0)
     for (kind, number), count in one.kept.items():
         found[KINDS[kind]] += count * sizes[number]
@@ -39,7 +39,8 @@ def properties(one: GoogleHeap) -> dict[str, int]:
 
 
 def reconcile(one: GoogleHeap) -> None:
-    """Report where tcmalloc's counts and the walk differ: a thread stopped in malloc, or damage."""
+    """Report where tcmalloc's counters and the walk differ: a thread was stopped in malloc, or
+    memory is damaged."""
     known = len(one.place.sizes)
     free, spans = [0] * known, [0] * known
     for _, _, _, _, number, _, count, allocated, _ in one.spans:
@@ -56,7 +57,8 @@ def reconcile(one: GoogleHeap) -> None:
 
 
 def of_size(one: GoogleHeap, size: int) -> dict[str, int]:
-    """The counts of the classes of this size, for cold memory and for NUMA nodes."""
+    """Return the counters of all classes of this size, including those for cold memory and NUMA
+    nodes."""
     numbers = [number for number, other in enumerate(one.place.sizes) if other == size]
     found: Counter[str] = Counter(dict.fromkeys(("central", "spans", *KINDS), 0))
     for number in numbers:

@@ -1,4 +1,4 @@
-"""The page heap of one of Google's tcmallocs, as checks and statistics see it."""
+"""The page heap of one of Google's tcmallocs: the state that checks and statistics use."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from findleaks.allocators.tcmallocs.instance import PageHeap
 
 
 class GoogleHeap(PageHeap[Span]):
-    """What instance.GoogleTcmalloc has found. Readers add to `problems` and set `checked`."""
+    """The data that instance.GoogleTcmalloc finds. Readers add to `problems` and set `checked`."""
 
     place: Place
     records: Spans
 
     @cached_property
     def kept(self) -> Counter[tuple[str, int]]:
-        """Blocks in caches by kind of cache and size class."""
+        """The number of blocks in caches by kind of cache and size class."""
         found: Counter[tuple[str, int]] = Counter()
         for held in self.held:
             found[held.kind, held.number] += len(held.blocks)

@@ -1,4 +1,4 @@
-"""One of Google's tcmallocs as an Allocator: its heaps, free lists, caches and own memory."""
+"""One of Google's tcmallocs as an Allocator: its heaps, free lists, caches and metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GoogleTcmalloc(GoogleHeap):
-    """See allocators.base.Allocator."""
+    """One of Google's tcmallocs; see Allocator."""
 
     name = "google-tcmalloc"
     release_call = "MallocExtension::ReleaseMemoryToSystem(SIZE_MAX)"
@@ -48,8 +48,9 @@ class GoogleTcmalloc(GoogleHeap):
         self.threads = self.found.threads
 
     def _regions(self, leaves: Sequence[int]) -> list[Range]:
-        """Memory of the page heap: mappings with pages in the page map, and those of whole huge
-        pages in reach of its leaves, as little of the map is left where all was freed."""
+        """Return the memory of the page heap: mappings with pages in the page map, and mappings of
+        whole huge pages that its leaves cover. If all pages of a mapping were freed, the page map
+        has few entries for it."""
         layout, found = self.place.layout, []
         reach = merged(Range(base, base + layout.reach) for base in leaves)
         for region in self.target.regions():
@@ -61,8 +62,8 @@ class GoogleTcmalloc(GoogleHeap):
         return found
 
     def _own_memory(self) -> list[Range]:
-        """The arena for descriptors (arena.h), in whole mappings: it has its own address space
-        (internal/memory_tag.h)."""
+        """Return the arena for descriptors (arena.h) as whole mappings. It has an address range of
+        its own (internal/memory_tag.h)."""
         known = sorted({*(node.start for node in self.tree.nodes), *self.records.addresses, *self.records.samples})
         found = []
         for region in self.target.regions():
@@ -73,7 +74,7 @@ class GoogleTcmalloc(GoogleHeap):
         return merged(found)
 
     def heap(self, part: Range) -> Heap:
-        """A mapping is a heap."""
+        """Return the heap of one mapping."""
 
         def walk(blocks: Blocks) -> None:
             blocks.append_runs(self.records.runs(*part), bytes(self.records.data))
@@ -88,13 +89,14 @@ class GoogleTcmalloc(GoogleHeap):
         self.mark_cached(blocks, "a cache")
         self.mark(blocks, self.records.proxies, State.METADATA, "a sampled block")
         if self.records.guarded:
-            what = f"{len(self.records.guarded):,} blocks have guard pages: where in its page each begins is not read"
+            what = f"{len(self.records.guarded):,} blocks have guard pages: the position of each in its page is not read"
             self.problems.append(Problem(self.records.guarded[0], what, False))
         counts.reconcile(self)
 
     def metadata(self) -> list[Range]:
-        """The arena for descriptors (spans', leaves of the page map, CPUs' slabs, slots, samples,
-        thread caches), variables, which may have stale pointers, and records of regions."""
+        """Return the arena for descriptors (those of spans, leaves of the page map, CPUs' slabs,
+        slots, samples, thread caches), variables, which may have stale pointers, and records of
+        regions."""
         return merged([*self.own, *self.region_records, *self.place.variables(), *self.found.variables])
 
     def summary(self) -> dict[str, object]:
@@ -116,13 +118,14 @@ class GoogleTcmalloc(GoogleHeap):
         return ""
 
     def _cpus(self) -> int:
+        """Return the number of CPUs whose caches contain blocks."""
         return max((held.owner + 1 for held in self.found.held if held.kind == "cpu"), default=0)
 
     def own_counts(self, size: int) -> dict[str, int]:
         return counts.of_size(self, size)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """There is one, the page heap."""
+        """Return the only arena, the page heap."""
         regions, own = (sum(end - start for start, end in ranges) for ranges in (self.ranges, self.own))
         spare = regions - sum(span.end - span.start for span in self.spans)
         return self.page_heap(blocks, regions + own, self.counted(), spare)
@@ -132,13 +135,13 @@ class GoogleTcmalloc(GoogleHeap):
         return any(span.sampled for span in self.spans)
 
     def recordings(self, blocks: Blocks) -> list[Recording]:
-        # few commands ask for stacks
+        # Few commands need stacks.
         from findleaks.allocators.tcmalloc_google.sites import recordings
 
         return recordings(self, blocks)
 
     def counted(self) -> dict[str, int]:
-        """By the names of MallocExtension's properties."""
+        """Return totals by the names of MallocExtension's properties."""
         return counts.properties(self)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
@@ -146,7 +149,7 @@ class GoogleTcmalloc(GoogleHeap):
 
 
 def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[GoogleTcmalloc]:
-    """The tcmallocs whose class_to_size_ is at one of these addresses."""
+    """Return the tcmallocs whose class_to_size_ is at one of these addresses."""
     memory = Memory(target)
     found: list[GoogleTcmalloc] = []
     for image, table in places:

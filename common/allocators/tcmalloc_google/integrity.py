@@ -1,5 +1,5 @@
-"""Checks beyond walking: the page map inside spans, bitmaps against counts, central lists' links
-both ways, blocks in two caches or in one of another size."""
+"""Checks that a walk does not make: the page map inside spans, bitmaps against counters, central
+lists' links in both directions, blocks in two caches or in a cache of another size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from findleaks.allocators.tcmalloc_google.spans import Span
 from findleaks.allocators.tcmallocs.page_map import SPAN_MASK, WORD
 from findleaks.target.base import Range
 
-STEP = 1 << 16  # spans between two chances to stop
+STEP = 1 << 16  # spans between two checks for Ctrl-C
 
 
 def verify(one: GoogleHeap) -> Iterator[Optional[Problem]]:
-    """See Allocator.verify."""
+    """Run all checks; see Allocator.verify."""
     checked = dict.fromkeys(("pages", "bitmaps", "spans on lists", "cached blocks"), 0)
     one.checked = checked
     yield from one.wrong_pages(checked, True, _wrong_page)
@@ -39,15 +39,15 @@ def verify(one: GoogleHeap) -> Iterator[Optional[Problem]]:
 
 
 def _wrong_page(span: Span, page: int, word: int, number: int) -> Problem:
-    """Every page of a span with a size class names it, and the class twice (pagemap.cc,
-    RegisterSizeClass)."""
-    what = f"the page map says that page {page:#x} is of the span at {word & SPAN_MASK:#x}, size class {number}"
-    return Problem(span.address, f"{what} and {word >> 48}; it is of that at {span.address:#x}, size class {span.number}")
+    """Make the problem that the page map has another span for a page. All pages of a span with a
+    size class must have that span, and the class twice (pagemap.cc, RegisterSizeClass)."""
+    what = f"the page map has page {page:#x} in the span at {word & SPAN_MASK:#x}, size class {number}"
+    return Problem(span.address, f"{what} and {word >> 48}; it belongs to the span at {span.address:#x}, size class {span.number}")
 
 
 def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
-    """Check the rings of spans with free blocks: links both ways, each span of this class and on
-    one ring."""
+    """Check the rings of spans with free blocks: links in both directions, and each span of this
+    class on one ring."""
     word, listed, broken = one.memory.word, set(), False
     for which in range(NUM_LISTS):
         head = one.place.of_class(number) + LISTS + which * 2 * WORD
@@ -55,7 +55,8 @@ def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[
         while at and at != head:
             back = word(at + WORD)
             if known.get(at) != number or back != before or at in listed:
-                why = "is not of it" if known.get(at) != number else "is on it twice" if at in listed else f"has {back or 0:#x} before it"
+                why = "is on it twice" if at in listed else f"has {back or 0:#x} before it"
+                why = "has another class" if known.get(at) != number else why
                 text = f"central list of size {one.place.sizes[number]}: the span at {at:#x} {why}; {before:#x} leads to it"
                 yield Problem(before, text, damaged=Range(before, before + WORD))
                 broken = True
@@ -69,5 +70,5 @@ def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[
     left = [span for span in one.spans if span.number == number and span.allocated < span.blocks and span.address not in listed]
     if left and not broken:
         what = f"{len(left):,} spans of size {one.place.sizes[number]} with free blocks are on no central list"
-        what += f", that at {left[0].address:#x} first"
+        what += f", the first one at {left[0].address:#x}"
         yield Problem(left[0].address, what)

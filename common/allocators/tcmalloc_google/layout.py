@@ -1,19 +1,23 @@
-"""Structures of Google's tcmalloc (github.com/google/tcmalloc, 2025), 64-bit, in bytes."""
+"""Structures of Google's tcmalloc (github.com/google/tcmalloc, 2025), 64-bit. Sizes are in
+bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from findleaks.allocators.record import Record
 from findleaks.allocators.tcmallocs.page_map import WORD, PageMapLayout
 
 HUGE_PAGE = 2 << 20
 
-# span.h, Span: list links; bits: embed_count 16, freelist 16, allocated 16, cache_size 4,
-# nonempty_index 4, is_donated 1; first_page and flags; pages (6 bits if neither large nor sampled);
-# then 8 cached indices, a bitmap of 128 bits or, if sampled, the SampledAllocation; the time.
-SPAN = 64
+# span.h, Span. `counts` has embed_count (16 bits), freelist (16), allocated (16), cache_size (4),
+# nonempty_index (4) and is_donated (1). `pages` has 6 bits if the span is neither large nor
+# sampled. Then follow 8 cached indices or a bitmap of 128 bits or, if the span is sampled, the
+# address of the SampledAllocation.
+_SPAN = Record("Q next, Q prev, Q counts, Q first_page, Q pages, 2Q bitmap sample, Q time")
+SPAN = _SPAN.size
 SPAN_WORDS = SPAN // WORD
-COUNTS, FIRST_PAGE, PAGES, BITMAP, SAMPLE = 2, 3, 4, 5, 5  # in words
+COUNTS, FIRST_PAGE, PAGES, BITMAP, SAMPLE = (_SPAN[name] // WORD for name in ("counts", "first_page", "pages", "bitmap", "sample"))
 RESERVED_BITS = 26
 SMALL_PAGES = (1 << 6) - 1
 BITMAP_BITS = 128
@@ -29,7 +33,7 @@ DEEPEST = 64  # kMaxStackDepth
 STACK_TRACE = STACK + DEEPEST * WORD  # all of a SampledAllocation
 GUARDED = 10  # Profile::Sample::GuardedStatus::Guarded
 
-# central_freelist.h, CentralFreeList: lock, then words.
+# central_freelist.h, CentralFreeList. Words follow a lock.
 SIZE_CLASS, OBJECT_SIZE, COUNTER, REQUESTED, RETURNED, LISTS = 8, 16, 56, 64, 72, 208
 CENTRAL = 424
 NUM_LISTS = 8
@@ -37,28 +41,31 @@ NUM_LISTS = 8
 # transfer_cache_internals.h, TransferCache: used and capacity in one word, slots, the central list.
 TRANSFER = 576
 SLOT_INFO, SLOTS, FREELIST = 24, 32, 40
-# transfer_cache.h, ShardedTransferCacheManagerBase: shards, their number, those active, a bool a
-# class; Shard: caches (whose central list is an int), a once_flag, initialized.
+# transfer_cache.h, ShardedTransferCacheManagerBase: shards, their number, the number of active
+# ones, and a bool for each class. A Shard has caches (in which an int replaces the central list), a
+# once_flag, and initialized.
 SHARD = 16
 SHARD_TRANSFER = 128
 
-# cpu_cache.h, internal/percpu_tcmalloc.h: CpuCache begins with TcmallocSlab: slabs and shift in a
-# word, stopped, begins.
+# cpu_cache.h, internal/percpu_tcmalloc.h: CpuCache begins with TcmallocSlab, which is slabs and
+# shift in one word, stopped, and begins.
 CPU_CACHE = 1024
 HEADER = 4
 SHIFTS = range(10, 24)
 
-# thread_cache.h, ThreadCache: lists by class {head, length, lowater, max_length, overages}; size,
-# max_size, tid, in_setspecific, next, prev.
+# thread_cache.h, ThreadCache: lists by class {head, length, lowater, max_length, overages}, then
+# size, max_size, tid, in_setspecific, next, prev.
 LIST = 24
 LIST_LENGTH, LIST_MOST = 8, 16
 
 
 @dataclass(frozen=True)
 class Layout(PageMapLayout):
-    """A build: pages of 1 << `shift` bytes, `base` size classes (common.h, kNumBaseClasses), again
-    for each of `partitions` NUMA nodes and, if `expanded`, for cold memory. `levels`: of the page
-    map. `transfer`: the central lists have transfer caches."""
+    """A build with pages of 1 << `shift` bytes.
+
+    `base` is the number of size classes (common.h, kNumBaseClasses). There are as many again for
+    each of `partitions` NUMA nodes and, if `expanded`, for cold memory. `levels` is the height of
+    the page map. If `transfer`, the central lists have transfer caches."""
 
     shift: int
     base: int
@@ -78,11 +85,11 @@ class Layout(PageMapLayout):
 
     @property
     def compact(self) -> int:
-        """Bytes of a CompactSizeClass."""
+        """The size of a CompactSizeClass."""
         return 1 if self.classes <= 256 else 2
 
     # sizemap.h, SizeMap: class_array_, num_objects_to_move_, class_to_pages_ (bytes),
-    # class_to_size_ (32 bits), cold_sizes_, their number.
+    # class_to_size_ (32 bits), cold_sizes_, and their number.
 
     @property
     def array(self) -> int:
@@ -90,7 +97,7 @@ class Layout(PageMapLayout):
 
     @property
     def sizes_at(self) -> int:
-        """Offset of class_to_size_ in the SizeMap."""
+        """The offset of class_to_size_ in the SizeMap."""
         return (self.array + 2 * self.classes + 3) & -4
 
     @property
@@ -101,7 +108,7 @@ class Layout(PageMapLayout):
     def size_map(self) -> int:
         return ((self.sizes_at + 4 * self.classes + 7) & -8) + WORD * (self.base + 1)
 
-    # pagemap.h, PageMap2 (leaves of 2^15 pages) and PageMap3.
+    # pagemap.h: PageMap2 (with leaves of 2^15 pages) and PageMap3.
 
     @property
     def leaf_bits(self) -> int:
@@ -109,21 +116,21 @@ class Layout(PageMapLayout):
 
     @property
     def spans_at(self) -> int:
-        """Offset of span_and_sizeclass in a leaf, behind the size classes."""
+        """The offset of span_and_sizeclass in a leaf, which follows the size classes."""
         return self.compact << self.leaf_bits
 
     @property
     def leaf(self) -> int:
-        """Bytes of a leaf with its words about huge pages of 2 MiB."""
+        """The size of a leaf, including its words about huge pages of 2 MiB."""
         return self.spans_at + (WORD << self.leaf_bits) + (WORD << max(self.leaf_bits + self.shift - 21, 0))
 
     @property
     def reach(self) -> int:
-        """Bytes of address space that a leaf covers."""
+        """The bytes of addresses that a leaf covers."""
         return 1 << (self.leaf_bits + self.shift)
 
-    # transfer_cache.h, TransferCacheManager: a transfer cache with its central list a class, or
-    # only a central list.
+    # transfer_cache.h, TransferCacheManager: for each class a transfer cache with its central list,
+    # or only a central list.
 
     @property
     def stride(self) -> int:
@@ -133,7 +140,7 @@ class Layout(PageMapLayout):
     def central_at(self) -> int:
         return FREELIST if self.transfer else 0
 
-    # span.h: bit-fields; a 32-bit one does not cross a multiple of 32 bits.
+    # span.h: bit-fields, of which one of 32 bits does not cross a multiple of 32 bits.
 
     @property
     def large_bit(self) -> int:
@@ -141,7 +148,7 @@ class Layout(PageMapLayout):
 
     @property
     def least_bitmap(self) -> int:
-        """Block size from which spans have a bitmap, in bytes (Span::UseBitmapForSize)."""
+        """The block size from which spans have a bitmap (Span::UseBitmapForSize)."""
         return self.page // BITMAP_BITS
 
     # thread_cache.h
@@ -158,14 +165,14 @@ class Layout(PageMapLayout):
 
     @property
     def first_begin(self) -> int:
-        """The value of begins_[1] in words: behind the headers, and a mark."""
+        """The value of begins_[1] in words: behind the headers and a mark."""
         return (self.classes * HEADER + WORD - 1) // WORD + 1
 
 
-# the usual pages; TCMALLOC_INTERNAL_32K_PAGES, …_256K_PAGES
+# The usual pages, TCMALLOC_INTERNAL_32K_PAGES and …_256K_PAGES.
 _PAGES = ((13, 86), (15, 78), (18, 89))
 LAYOUTS = (
-    # TCMALLOC_INTERNAL_NUMA_AWARE; first, because a build without it has what these begin with.
+    # TCMALLOC_INTERNAL_NUMA_AWARE comes first: its first fields also fit a build without it.
     *(Layout(shift, base, 2) for shift, base in _PAGES),
     *(Layout(shift, base) for shift, base in _PAGES),
     Layout(12, 46, 1, False, 3, False),  # TCMALLOC_INTERNAL_SMALL_BUT_SLOW

@@ -1,5 +1,7 @@
-"""Finding tcmalloc's variables from the table of size classes. The central lists name their
-classes, their spans name pages, and the page map's root leads from a page back to its span."""
+"""Finds tcmalloc's variables by the table of size classes.
+
+The central lists have the numbers of their classes. Their spans have page numbers, and the page
+map's root leads from a page number back to the span."""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merged
 
-SAMPLES = 24  # spans to try to find the page map's root from; the first suffices unless corrupt
+# spans by which the page map's root is searched; the first suffices unless it is corrupt
+SAMPLES = 24
 
 PROBE = 5  # the size class by whose number the central lists are found
 TAG_SHIFT = 42
@@ -25,14 +28,15 @@ TAG_SHIFT = 42
 
 @dataclass(frozen=True)
 class Place(places.Place):
-    """See tcmallocs.page_map.Place. `central`: the first transfer cache's address, if there are
-    such. `pages`: of a span, by size class."""
+    """The addresses of one of Google's tcmallocs; see tcmallocs.page_map.Place. `central` is the
+    address of the first transfer cache, if there are any. `pages` has the pages of a span by size
+    class."""
 
     layout: Layout
     pages: Sequence[int]
 
     def variables(self) -> list[Range]:
-        """The variables found so far."""
+        """Return the variables found so far."""
         layout = self.layout
         size_map = self.table - layout.sizes_at
         return [
@@ -42,17 +46,17 @@ class Place(places.Place):
         ]
 
     def of_class(self, number: int) -> int:
-        """Address of a size class's central list."""
+        """Return the address of a size class's central list."""
         return self.central + number * self.layout.stride + self.layout.central_at
 
     def objects(self, number: int) -> int:
-        """Blocks in a span of a size class."""
+        """Return the number of blocks in a span of a size class."""
         return (self.pages[number] << self.layout.shift) // self.sizes[number]
 
 
 def size_classes(target: Target, layout: Layout, table: int) -> tuple[list[int], list[int]]:
-    """Sizes and pages by class (sizemap.cc, SizeMap::Init); empty if class_to_size_ of this layout
-    is not at `table`."""
+    """Return the sizes and pages by class (sizemap.cc, SizeMap::Init). They are empty if
+    class_to_size_ of this layout is not at `table`."""
     start, classes = table - layout.sizes_at, layout.classes
     try:
         sizes = list(memoryview(target.read(table, 4 * classes)).cast("I"))
@@ -82,16 +86,16 @@ def size_classes(target: Target, layout: Layout, table: int) -> tuple[list[int],
 def locate(
     memory: Memory, engine: Engine, image: Image, layout: Layout, table: int, sizes: Sequence[int], pages: Sequence[int]
 ) -> Optional[Place]:
-    """The rest of a tcmalloc; None where it is not there."""
+    """Find the other variables of a tcmalloc, or return None."""
     regions = places.writable(memory.target)
-    # The kernel splits the mapping, as part of the root is to have no huge pages (pagemap.cc,
+    # The kernel splits the mapping, since part of the root must not have huge pages (pagemap.cc,
     # MapRootWithSmallPages).
     data = merged(image.data)
     for central in _central(memory, engine, image, layout, sizes):
         place = Place(image, layout, sizes, table, central, 0, pages)
         for named in list(_spans(memory, place))[:SAMPLES]:
-            # Descriptors and leaves are of one kind of memory, which has address space of its own
-            # (internal/memory_tag.h). The rest is searched only if this fails.
+            # Descriptors and leaves are in one kind of memory, which has an address range of its
+            # own (internal/memory_tag.h). Other memory is searched only if this fails.
             near = named[0] >> TAG_SHIFT << TAG_SHIFT
             for nodes in (Range(near, near + (1 << TAG_SHIFT)), Range(regions[0].start, regions[-1].end)):
                 root = places.find_root(memory, engine, layout, data, named, regions, nodes)
@@ -101,7 +105,7 @@ def locate(
 
 
 def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, sizes: Sequence[int]) -> Iterator[int]:
-    """Addresses from which each central list names its own size class and size."""
+    """Yield addresses at which each central list has its own size class and size."""
     for piece in image.pieces(memory.target):
         for at in engine.search(piece, PROBE, PROBE + 1):
             lists = at - SIZE_CLASS - PROBE * layout.stride
@@ -110,11 +114,12 @@ def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, sizes
 
 
 def _names(memory: Memory, central: int, number: int, sizes: Sequence[int]) -> bool:
+    """Whether a central list has this size class and its size."""
     return memory.word(central + SIZE_CLASS) == number and memory.word(central + OBJECT_SIZE) == sizes[number]
 
 
 def _spans(memory: Memory, place: Place) -> Iterator[tuple[int, int]]:
-    """(address, first page) of the first spans on each central list's lists of spans."""
+    """Yield (address, first page) of the first spans on each central list's lists of spans."""
     for number, size in enumerate(place.sizes):
         for which in range(NUM_LISTS) if size else ():
             head = place.of_class(number) + LISTS + which * 2 * WORD

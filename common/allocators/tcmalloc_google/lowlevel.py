@@ -1,7 +1,7 @@
-"""Records of the address space that tcmalloc reserved (system-alloc.h, MmapRegion).
+"""Records of the address ranges that tcmalloc reserved (system-alloc.h, MmapRegion).
 
-They name where each region, and perhaps a block, starts. Abseil's LowLevelAlloc keeps them in pages
-of its own, 64 KiB at a time."""
+They have the start of each region, which may also be the start of a block. Abseil's LowLevelAlloc
+keeps them in its own pages, 64 KiB at a time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
 
-# absl/base/internal/low_level_alloc.cc, header: size, magic number ^ its address, arena, a word.
+# absl/base/internal/low_level_alloc.cc, the header: size, magic number ^ its address, arena, a
+# word.
 MAGIC = 0x4C833E95
 MAGICS = (MAGIC, MAGIC ^ (1 << 64) - 1)
 HEADER, PAGE, CHUNK = 4 * WORD, 4096, 64 << 10
 
 
 def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], own: Sequence[Range]) -> list[Range]:
-    """Pages with records of regions: those of the regions in use, to which variables point."""
+    """Return the pages with records of regions. Variables point to the records of regions in
+    use."""
     regions = [Range(region.start, region.end) for region in memory.target.regions() if region.readable and region.writable]
-    # A program's own variables may hold millions of pointers to blocks: these are not looked at.
+    # A program's own variables may contain millions of pointers to blocks, which are skipped.
     between = subtract([Range(regions[0].start, regions[-1].end)], [*heaps, *own, *place.image.data])
     found: set[Range] = set()
     for start, end in merged(place.image.data):
@@ -33,7 +35,7 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
                 for record in pointing(engine, piece, low, high)[1]:
                     header = record - HEADER
                     if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
-                        # A region's start plus its free part, which is used up from its end down.
+                        # A region's start plus its free part, which is used from its end downward.
                         names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
                         if inside(heaps, names):
                             found.add(_chunk(memory, header, regions))
@@ -41,7 +43,8 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
 
 
 def _chunk(memory: Memory, header: int, regions: Sequence[Range]) -> Range:
-    """The memory that LowLevelAlloc mapped at a time: it begins with a header, at a page."""
+    """Return the memory that LowLevelAlloc mapped at a time, which begins with a header at a
+    page."""
     arena, first = memory.word(header + 2 * WORD), header & -PAGE
     for start in range(header & -PAGE, (header & -PAGE) - CHUNK, -PAGE):
         word = memory.word(start + WORD)

@@ -1,4 +1,5 @@
-"""Allocation stacks of the blocks that Google's tcmalloc sampled, as its heap profile has them.
+"""Allocation stacks of the blocks that Google's tcmalloc sampled, as in its heap profile.
+
 Sources: internal/logging.h (StackTrace), internal/sampled_allocation.h, allocation_sampling.h."""
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from findleaks.engine.terms import Totals
 
 MOST = 1 << 47  # bytes that a sample may represent
 
-_Sample = tuple[int, int, float, int]  # block, its bytes, blocks represented, weight
+_Sample = tuple[int, int, float, int]  # block, its bytes, number of blocks represented, weight
 
 
 def recordings(heap: GoogleHeap, blocks: Blocks) -> list[Recording]:
-    """What was sampled; [] if nothing was. The interval is the mean of the samples' weights, which
-    are bytes that were allocated since the sample before."""
+    """Return the recording of the sampled blocks, in a list that may be empty.
+
+    The interval is the mean of the samples' weights. A weight is the number of bytes that were
+    allocated since the sample before."""
     bad: list[Problem] = []
     stacks: dict[tuple[int, ...], list[_Sample]] = {}
     for stack, sample in _samples(heap, bad):
@@ -60,6 +63,7 @@ def recordings(heap: GoogleHeap, blocks: Blocks) -> list[Recording]:
 
 
 def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...], _Sample]]:
+    """Return the stack and sample of each sampled block. Add damaged records to `bad`."""
     words = memoryview(heap.records.data).cast("Q")
     chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], span.start, span.end) for span in heap.spans if span.sampled)
     data, missing = records(heap.target, heap.engine, [address for address, _, _ in chosen], STACK_TRACE)
@@ -76,7 +80,8 @@ def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...]
 
 
 def _stack(record: Sequence[int], start: int) -> tuple[int, ...] | None:
-    """The frames in a record of the span that begins at `start`; None if it is of another."""
+    """Return the frames in a record of the span that begins at `start`; None if the record is of
+    another span."""
     depth = record[DEPTH // WORD]
     if record[SPAN_START // WORD] != start or not 0 < depth <= DEEPEST:
         return None
@@ -84,6 +89,7 @@ def _stack(record: Sequence[int], start: int) -> tuple[int, ...] | None:
 
 
 def _site(stack: tuple[int, ...], samples: Sequence[_Sample]) -> Site:
+    """Make the site of these samples."""
     live = Totals(len(samples), sum(size for _, size, _, _ in samples))
     estimated = Totals(round(sum(share for _, _, share, _ in samples)), round(sum(share * size for _, size, share, _ in samples)))
     return Site(stack, live, None, estimated)

@@ -1,8 +1,9 @@
-"""The page map, and its spans.
+"""The page map and its spans.
 
-pagemap.h: a radix tree from page numbers to spans. A span's first page always names it; all its
-pages do if it has a size class. Freeing a span clears only the first page's entry
-(huge_page_aware_allocator.h, Delete). Free memory has no span; its pages' size class is 0."""
+pagemap.h: the page map is a radix tree from page numbers to spans. The first page of a span always
+has it. If the span has a size class, all its pages do. Freeing a span clears only the first page's
+entry (huge_page_aware_allocator.h, Delete). Free memory has no span, and its pages have size class
+0."""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside, merged
 
-STEP = 1 << 14  # spans between two looks whether the user wants to stop
+STEP = 1 << 14  # spans between two checks for Ctrl-C
 ALL_USED = run_states(State.IN_USE, State.IN_USE)
 BY_BITMAP = run_states(State.IN_USE, State.FREE)
 
 
 class Span(NamedTuple):
-    """A span: its memory, and `record`, an index in `Spans.data`. `number`: size class, 0 for one
-    block; `size`: usable bytes of a block."""
+    """A span: its memory, and `record`, its index in `Spans.data`. `number` is its size class, 0
+    for a span of one block. `size` is the usable size of a block."""
 
     address: int
     record: int
@@ -63,7 +64,7 @@ class Span(NamedTuple):
 
 
 def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Problem]) -> tuple[Tree, list[int]]:
-    """All entries of the page map, and the first addresses that its leaves cover."""
+    """Read all entries of the page map, and the first addresses that its leaves cover."""
     layout = place.layout
     pages: list[int] = []
     words: list[int] = []
@@ -78,13 +79,13 @@ def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Probl
 
 
 def lies_in(mapped: Sequence[Range], one: Range) -> bool:
-    """Whether all of a range is in one of these, which are sorted and disjoint."""
+    """Whether a range lies in one of these ranges, which are sorted and disjoint."""
     around = inside(mapped, one.start)
     return around is not None and one.end <= around.end
 
 
 def _bytes(target: Target, start: int, size: int) -> bytearray:
-    """Memory, with zeros where it is absent."""
+    """Read memory, with zeros for missing parts."""
     data = bytearray(size)
     for piece in target.pieces(start, start + size):
         at = piece.address - start
@@ -93,8 +94,10 @@ def _bytes(target: Target, start: int, size: int) -> bytearray:
 
 
 class Spans:
-    """All spans, ascending in `found`, with their records, `data`. Sampling set blocks aside:
-    `proxies` are kept in place of sampled ones, `guarded` are between guard pages."""
+    """All spans, ascending in `found`, with their records in `data`.
+
+    `proxies` are blocks that tcmalloc keeps in place of sampled ones. `guarded` are sampled blocks
+    between guard pages."""
 
     def __init__(self, target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> None:
         self._target = target
@@ -111,7 +114,7 @@ class Spans:
         self._read_samples(problems)
 
     def _read(self, tree: Tree, problems: list[Problem]) -> None:
-        """Read every span whose first page names it."""
+        """Read every span that its first page has."""
         place, layout = self._place, self._place.layout
         words = memoryview(self.data).cast("Q")
         at = {page: number for number, page in enumerate(tree.pages)}
@@ -135,11 +138,11 @@ class Spans:
             elif not pages or not lies_in(mapped, Range(page << shift, page + pages << shift)):
                 why = f"has {pages} pages, which are not all mapped"
             elif number and (number >= len(sizes) or not sizes[number]):
-                why = f"has size class {number}, which is none"
+                why = f"has size class {number}, which does not exist"
             elif number and pages != place.pages[number]:
                 why = f"has {pages} pages, spans of its size class {place.pages[number]}"
             if why:
-                bad.append(Problem(address, f"span of {page << shift:#x} {why}: not used"))
+                bad.append(Problem(address, f"span of {page << shift:#x} {why}: it is not read"))
                 continue
             end = page + pages
             bytes_, sampled = pages << shift, bool(first >> sampled_bit & 1)
@@ -149,8 +152,8 @@ class Spans:
         first_problems(problems, bad, "spans that are not used")
 
     def _read_samples(self, problems: list[Problem]) -> None:
-        """Read the sampled blocks, each in its own span. The usable size is the size class's
-        (allocation_sampling.h, SampleifyAllocation)."""
+        """Read the sampled blocks, each alone in its span. The usable size is that of the size
+        class (allocation_sampling.h, SampleifyAllocation)."""
         words = memoryview(self.data).cast("Q")
         chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], at) for at, span in enumerate(self.found) if span.sampled)
         self.samples = [address for address, _ in chosen]
@@ -160,7 +163,7 @@ class Spans:
             span, base = self.found[at], number * SAMPLED // WORD
             size = fields[base + ALLOCATED_SIZE // WORD]
             if number in missing or not 0 < size <= span.end - span.start:
-                problems.append(Problem(address, f"what is known of the sampled block at {span.start:#x} makes no sense"))
+                problems.append(Problem(address, f"the record of the sampled block at {span.start:#x} is invalid"))
                 continue
             if data[number * SAMPLED + GUARDED_STATUS] == GUARDED:
                 self.guarded.append(span.start)
@@ -170,7 +173,8 @@ class Spans:
                 self.proxies.append(fields[base + PROXY // WORD])
 
     def runs(self, start: int, end: int) -> array[int]:
-        """What `Blocks.append_runs` takes for the spans in [start, end), with `data` for bits."""
+        """Return the records of `Blocks.append_runs` for the spans in [start, end), with `data` for
+        bits."""
         out: list[int] = []
         least = self._place.layout.least_bitmap
         first, last = (bisect_left(self._starts, bound) for bound in (start, end))
@@ -185,17 +189,18 @@ class Spans:
         return array("Q", out)
 
     def free_lists(self, problems: list[Problem]) -> array[int]:
-        """Free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch).
+        """Return the free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch).
 
-        Up to 8 indices are in the span itself. Others are in a chain of free blocks, each of which
-        names the next one and further free blocks: the first as many as the span says, the others
-        as many as fit."""
+        Up to 8 indices are in the span itself. Others are in a chain of free blocks. Each block of
+        the chain has the index of the next one, and indices of further free blocks: in the first
+        block as many as the span says, in the others as many as fit."""
         free: array[int] = array("Q")
         wrong = self._follow(free)
         first_problems(problems, wrong, "spans whose lists and counts differ", self._place.root)
         return free
 
     def _follow(self, free: array[int]) -> Iterator[Problem]:
+        """Append the free blocks of all spans without bitmap, and yield their problems."""
         least = self._place.layout.least_bitmap
         for step, span in enumerate(self.found):
             if span.number and span.size < least and span.allocated < span.blocks:
@@ -204,7 +209,7 @@ class Spans:
                 stride = span.size // UNIT
                 good = {index for index in indices if index < limit and index % stride == 0}
                 if not why and len(good) != len(indices):
-                    why = "it names what is no block, or one twice"
+                    why = "it has an index of no block, or one index twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
                     yield _free_problem(span, len(good), why)
@@ -212,7 +217,7 @@ class Spans:
                 raise Interrupted
 
     def _indices(self, span: Span) -> tuple[list[int], str]:
-        """Indices of free blocks as listed, and "" or why the list ended early."""
+        """Return the indices of free blocks as listed, and why the list ended early, or ""."""
         record = memoryview(self.data)[span.record * SPAN : span.record * SPAN + SPAN].cast("H")
         embedded, head, kept = record[8], record[9], record[11] & 0xF
         found = list(record[BITMAP * 4 : BITMAP * 4 + min(kept, CACHED_INDICES)])
@@ -223,7 +228,7 @@ class Spans:
         while head != LIST_END and len(found) <= span.blocks:
             at = head * UNIT // 2
             if head * UNIT + span.size > span.end - span.start:
-                return found, f"it goes on at index {head}, which is none"
+                return found, f"it continues at index {head}, which does not exist"
             found.append(head)
             if embedded > most:
                 return found, f"a block of it has {embedded} entries, more than the {most} that fit"
@@ -232,20 +237,20 @@ class Spans:
         return found, "it does not end" if head != LIST_END else ""
 
     def bitmap_count(self, span: Span) -> int:
-        """Free blocks by the bitmap of a span that has one."""
+        """Count the free blocks in the bitmap of a span that has one."""
         at = span.record * SPAN + BITMAP * WORD
         bits = int.from_bytes(self.data[at : at + BITMAP_BITS // 8], "little")
         return bin(bits & (1 << span.blocks) - 1).count("1")
 
     def with_bitmap(self) -> Iterator[Span]:
-        """The spans whose free blocks are in a bitmap."""
+        """Return the spans whose free blocks are in a bitmap."""
         least = self._place.layout.least_bitmap
         return (span for span in self.found if span.number and span.blocks > 1 and span.size >= least)
 
 
 def _free_problem(span: Span, found: int, why: str) -> Problem:
-    """The problem of a span's free list. `why` it ended early; "" if only the numbers differ, as
-    they do for a moment while a thread frees."""
+    """Make the problem of a span's free list. `why` says why it ended early. It is "" if only the
+    numbers differ, as they do for a moment while a thread frees a block."""
     what = f"span at {span.start:#x}, {span.blocks:,} blocks of {span.size}"
     text = f"{what}: {found:,} on its free list, {span.allocated:,} not free by its count"
     return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.allocated > span.blocks)

@@ -1,4 +1,5 @@
-"""What the readers of gperftools' and Google's tcmalloc share: both descend from one program."""
+"""Code that the readers of gperftools' and Google's tcmalloc share, as both descend from one
+program."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ from findleaks.allocators.images import Image, images
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
 
-# The first words of SizeMap::class_to_size_, 32-bit sizes by class (0, 8, 16, …), for either
-# alignment of the entry 8.
+# The first words of SizeMap::class_to_size_, which are 32-bit sizes by class (0, 8, 16, …), for
+# both alignments of the entry 8.
 MARKS = (8 << 32, 16 << 32 | 8)
 
 
 def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image, int]]:
-    """Addresses at which class_to_size_ may begin, in files with at least `least` bytes of data."""
+    """Return addresses at which class_to_size_ may begin, in files with at least `least` bytes of
+    data."""
     found = []
     for image in images(target):
         if image.size < least:

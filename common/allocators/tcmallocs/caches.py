@@ -1,5 +1,6 @@
-"""Thread caches of both tcmallocs (thread_cache.h), and blocks on caches' lists, which their first
-words link (linked_list.h)."""
+"""Thread caches of both tcmallocs (thread_cache.h), and the lists of blocks in caches.
+
+The first word of a block is its link (linked_list.h)."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
 MAX_CACHES = 1 << 20
-# Blocks on a thread cache's list, at most. By default gperftools' hold 32 MB in all (common.h,
-# kDefaultOverallThreadCacheSize).
+# The largest number of blocks on a thread cache's list. By default the lists of gperftools have 32
+# MB in all (common.h, kDefaultOverallThreadCacheSize).
 LONGEST = 1 << 22
 
 
 class FreeList(NamedTuple):
-    """Freed blocks of size class `number`. `slot`: in a transfer cache; -1 in a thread cache."""
+    """A list of freed blocks of size class `number`. `slot` is its slot in a transfer cache, or -1
+    in a thread cache."""
 
     number: int
     head: int
@@ -35,7 +37,7 @@ class FreeList(NamedTuple):
 
 @dataclass
 class ThreadHeap:
-    """A ThreadCache. `size`: bytes that it says it holds. `tid`: 0 if no thread is known."""
+    """A ThreadCache. `size` is its own count of bytes. `tid` is 0 if the thread is unknown."""
 
     address: int
     tid: int = 0
@@ -48,8 +50,8 @@ class ThreadHeap:
 
 
 class Held(NamedTuple):
-    """The blocks of a size class in a cache. `kind`: "cpu", "transfer", "shard" or "thread";
-    `owner`: the CPU, the shard or the tid."""
+    """The blocks of a size class in a cache. `kind` is "cpu", "transfer", "shard" or "thread".
+    `owner` is the CPU, the slot, the shard or the tid."""
 
     kind: str
     owner: int
@@ -59,8 +61,8 @@ class Held(NamedTuple):
 
 
 def thread_lists(words: Sequence[int], sizes: Sequence[int], stride: int, cache: int) -> list[FreeList]:
-    """The nonempty lists of the ThreadCache at `cache`, whose words these are. `stride`: words of a
-    list, which begins with its head and length (32 bits)."""
+    """Return the lists of the ThreadCache at `cache` that are not empty. `words` is its memory.
+    `stride` is the number of words of a list, which begins with its head and length (32 bits)."""
     found = []
     for number, size in enumerate(sizes):
         head, length = words[number * stride], words[number * stride + 1] & 0xFFFFFFFF
@@ -70,9 +72,10 @@ def thread_lists(words: Sequence[int], sizes: Sequence[int], stride: int, cache:
 
 
 def linked_caches(memory: Memory, head: int, links: int, is_cache: Callable[[int], bool]) -> tuple[list[int], Optional[int]]:
-    """The thread caches from `head` on, up to where links disagree, and the link that ends them: 0
-    at the regular end, None if unreadable. [] if `head` heads no list. `links`: offset in a cache
-    of next_, which prev_ follows."""
+    """Return the thread caches from `head` up to where links disagree, and the last link: 0 at the
+    regular end, None if unreadable. [] if `head` is not the head of a list.
+
+    `links` is the offset of next_ in a cache, which prev_ follows."""
     if memory.word(head + links + WORD) != 0:
         return [], 0
     chain = [head]
@@ -86,8 +89,10 @@ def linked_caches(memory: Memory, head: int, links: int, is_cache: Callable[[int
 
 
 class Followed(NamedTuple):
-    """A list with the blocks found on it. `why` it ended early, or ""; `damaged`: then where it is
-    wrong, if known: its last block's link or, empty, the block that it runs into again."""
+    """A list with the blocks found on it.
+
+    `why` says why it ended early, or is "". `damaged` is the wrong memory, if known: the link of
+    its last block, or an empty range at the block that occurs twice."""
 
     list: FreeList
     blocks: array[int]
@@ -95,20 +100,20 @@ class Followed(NamedTuple):
     damaged: Optional[Range]
 
     def problem(self, size: int, owner: str) -> Optional[Problem]:
-        """What is wrong with the list of blocks of `size` in a cache; None if nothing is."""
+        """Return the problem of the list, whose blocks have `size` bytes; None if there is none."""
         one, found, why = self.list, len(self.blocks), self.why
         if found == one.length and not why:
             return None
         text = f"{owner}, blocks of {size}: {found:,} on the list, {one.length:,} by its count"
         at = self.damaged.start if self.damaged is not None else one.head or one.cache
         if self.damaged is not None and self.damaged.start == self.damaged.end:
-            why += ": it was freed twice, or a link was written over"
+            why += ": it was freed twice, or a link was overwritten"
         return Problem(at, f"{text}; {why}" if why else text, bool(why) or abs(found - one.length) > 1, self.damaged)
 
 
 def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: Sequence[FreeList]) -> Iterator[Followed]:
-    """The blocks on each list, perhaps more or fewer than counted. A list ends at the first node
-    outside the heaps: other memory's contents may look like more links."""
+    """Yield the blocks on each list, which may be more or fewer than counted. A list ends at the
+    first node outside the heaps, since the contents of other memory may look like links."""
     longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
     heads, expected = [one.head for one in lists], sum(one.length for one in lists)
     followed = follow(target, engine, heaps, heads, longest, expected)
@@ -119,12 +124,12 @@ def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: 
         if why or target.live:
             outside = next((at for at, node in enumerate(nodes) if not inside(heaps, node)), -1)
             if outside >= 0:
-                why, nodes = f"it goes on to {nodes[outside]:#x}, which is no block", nodes[:outside]
+                why, nodes = f"it continues at {nodes[outside]:#x}, which is no block", nodes[:outside]
         yield Followed(one, nodes, why, damaged_link(target, nodes) if why and nodes else None)
 
 
 def damaged_link(target: Target, nodes: Sequence[int]) -> Range:
-    """Where a list that ended early is wrong; see Followed."""
+    """Return the range where a list that ended early is wrong; see Followed."""
     try:
         link = target.word(nodes[-1])
     except UnreadableMemory:

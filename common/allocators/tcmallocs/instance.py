@@ -1,4 +1,4 @@
-"""What both tcmallocs are as an Allocator: spans of blocks, cached blocks, their own memory."""
+"""The common part of both tcmallocs as an Allocator: spans of blocks, cached blocks, metadata."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import inside
 
-STEP = 1 << 16  # pages or blocks between two chances to stop
+STEP = 1 << 16  # pages or blocks between two checks for Ctrl-C
 
 
 class Span(Protocol):
-    """A span: descriptor's address, memory, and size class, 0 for one block and for free pages."""
+    """A span: its descriptor's address, its memory, and its size class, which is 0 for a span of
+    one block and for free pages."""
 
     @property
     def address(self) -> int: ...
@@ -38,13 +39,13 @@ S = TypeVar("S", bound=Span)
 
 
 class PageHeap(Allocator, Generic[S]):
-    """See allocators.base.Allocator. Subclasses set the attributes."""
+    """One tcmalloc; see Allocator. Subclasses set the attributes."""
 
     granule = 8
     place: Place
     tree: Tree
     spans: Sequence[S]  # ascending
-    ranges: Sequence[Range]  # where its blocks are
+    ranges: Sequence[Range]  # memory of its blocks
     threads: Sequence[ThreadHeap]
     thread_cache: int  # bytes of a ThreadCache
 
@@ -58,7 +59,7 @@ class PageHeap(Allocator, Generic[S]):
         self.held: list[Held] = []
 
     def used_spans(self) -> Sequence[S]:
-        """The spans that hold blocks."""
+        """Return the spans that contain blocks."""
         return self.spans
 
     @cached_property
@@ -66,7 +67,7 @@ class PageHeap(Allocator, Generic[S]):
         return [span.start for span in self.spans]
 
     def span_at(self, address: int) -> Optional[S]:
-        """The span whose memory holds `address`."""
+        """Return the span that contains `address`, or None."""
         index = bisect_right(self._starts, address) - 1
         return self.spans[index] if index >= 0 and address < self.spans[index].end else None
 
@@ -75,17 +76,18 @@ class PageHeap(Allocator, Generic[S]):
         return [self.heap(part) for part in self.ranges]
 
     def heaps(self) -> list[Heap]:
-        """A contiguous piece of memory is a heap."""
+        """Return the heaps; each contiguous piece of memory is one."""
         return self._heaps
 
     def heap(self, part: Range) -> Heap:
-        """The heap of one of `ranges`."""
+        """Return the heap of one of `ranges`."""
         raise NotImplementedError
 
     # ---- lists of freed blocks ----
 
     def mark(self, blocks: Blocks, addresses: Sequence[int], state: State, what: str) -> None:
-        """Set the state of the blocks at these addresses in `what`; report where none starts."""
+        """Set the state of the blocks at these addresses, which are in the list `what`. Report
+        addresses at which no block starts."""
         unknown = blocks.set_state(addresses, state)
         text = "where no block starts: the list or a span is corrupt"
         found = (Problem(address, f"{what} has {address:#x}, {text}") for address in unknown)
@@ -99,7 +101,7 @@ class PageHeap(Allocator, Generic[S]):
         self.mark(blocks, cached, State.CACHED, what)
 
     def follow_caches(self, lists: Sequence[FreeList]) -> None:
-        """Find the blocks on these lists of caches; problems are reported."""
+        """Find the blocks on these lists of caches, and report problems."""
         threads = {heap.address: heap for heap in self.threads}
 
         def problems() -> Iterator[Problem]:
@@ -116,7 +118,7 @@ class PageHeap(Allocator, Generic[S]):
         first_problems(self.problems, problems(), "lists of caches that differ from their counts", self.place.central)
 
     def reconcile_thread_caches(self) -> None:
-        """Report where thread caches' counts of bytes and the blocks on their lists differ."""
+        """Report thread caches whose count of bytes differs from the blocks on their lists."""
         sums: Counter[int] = Counter()
         for held in self.held:
             sums[held.address] += self.place.sizes[held.number] * len(held.blocks)
@@ -128,11 +130,12 @@ class PageHeap(Allocator, Generic[S]):
     # ---- statistics ----
 
     def own_counts(self, size: int) -> Mapping[str, int]:
-        """The allocator's counters of the classes of this size, by its own names."""
+        """Return the allocator's counters of the classes of this size, by its own names."""
         raise NotImplementedError
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """A row by size, as blocks do not show their class; "large": blocks with their own span."""
+        """Return a row for each size, since blocks do not show their class. "large" has the blocks
+        that are alone in their span."""
         counts = {cache.size: [cache.in_use, cache.cached, cache.free] for cache in tally("", self.heaps(), blocks)}
         memory: Counter[int] = Counter()
         large, large_bytes = [0, 0, 0], [0, 0, 0]
@@ -158,14 +161,14 @@ class PageHeap(Allocator, Generic[S]):
         return found
 
     def page_heap(self, blocks: Blocks, mapped: int, own: Mapping[str, int], spare: int) -> list[Arena]:
-        """The one arena, with its mapped and spare bytes."""
+        """Return the only arena, with its mapped and spare bytes."""
         found = self.caches(blocks)
         used, cached = sum(cache.in_use_bytes for cache in found), sum(cache.cached_bytes for cache in found)
         free = sum(cache.free_bytes for cache in found)
         return [Arena("page heap", used, cached, free, mapped, own, spare)]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """Of threads and, by name, of CPUs."""
+        """Return the caches of threads, and those of CPUs with the CPU's name."""
         found = []
         for held in self.held:
             size, count = self.place.sizes[held.number], len(held.blocks)
@@ -196,7 +199,7 @@ class PageHeap(Allocator, Generic[S]):
         return "descriptors" if inside(self.metadata(), address) else ""
 
     def locate_pages(self, address: int, span: Optional[S]) -> str:
-        """What is at an address in a span without size class, or in no span; or ""."""
+        """Return the part at an address in a span without size class, or in no span; or ""."""
         raise NotImplementedError
 
     @cached_property
@@ -204,7 +207,8 @@ class PageHeap(Allocator, Generic[S]):
         return sorted(self.tree.nodes)
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """All blocks of a span being cut up or emptied: the thread has its descriptor's address."""
+        """Yield all blocks of a span that a thread is dividing or emptying. The thread has the
+        address of the span's descriptor."""
         named = set(words)
         return (start for span in self.spans if span.address in named for start in starts(blocks, span.start, span.end))
 
@@ -213,9 +217,12 @@ class PageHeap(Allocator, Generic[S]):
     def wrong_pages(
         self, checked: dict[str, int], named_class: bool, problem: Callable[[S, int, int, int], Problem]
     ) -> Iterator[Optional[Problem]]:
-        """Pages of spans with a size class whose page map entries are not the span's; None: a
-        chance to stop. `named_class`: entries name the class too, in the word and beside it.
-        `problem`: of a span, a page's address, its entry's word and class."""
+        """Yield the problems of page map entries that do not have the span of their page; None for
+        a check of Ctrl-C.
+
+        Only spans with a size class are checked. With `named_class`, entries also have the class,
+        in the word and beside it. `problem` makes a problem from a span, a page's address, its
+        entry's word and class."""
         tree, shift, since = self.tree, self.place.layout.shift, 0
         at, count = 0, len(tree.pages)
         for span in self.spans:
@@ -238,7 +245,8 @@ class PageHeap(Allocator, Generic[S]):
                 yield None
 
     def wrongly_cached(self) -> Iterator[Optional[Problem]]:
-        """Freed blocks on two lists or in another size class's cache. None: a chance to stop."""
+        """Yield the problems of freed blocks that are on two lists, or in a cache of another size
+        class; None for a check of Ctrl-C."""
         sizes, looked = self.place.sizes, 0
         every = set(self.free)
         for held in self.held:

@@ -17,14 +17,17 @@ from findleaks.target.ranges import inside, nonzero_pieces
 WORD = 8
 ADDRESS_BITS = 48  # kAddressBits in gperftools' common.h and Google's internal/config.h
 MOST_ENTRIES, SPARE_ENTRIES = 4, 1 << 16
-"""Entries that are read: so many for each page that is mapped, and more. A sound page map has one
-for a page; words that are not its nodes, read as such, are the same ones again and again."""
-SPAN_MASK = (1 << ADDRESS_BITS) - 1  # of an entry of the page map: the span's address
+"""The largest number of entries that are read: MOST_ENTRIES for each mapped page, and SPARE_ENTRIES
+more.
+
+A sound page map has one entry for each page. In a damaged one, words of other memory may lead to
+the same entries many times."""
+SPAN_MASK = (1 << ADDRESS_BITS) - 1  # the bits of an entry that are the span's address
 
 
 class PageMapLayout:
-    """A build: pages of 1 << `shift` bytes, and a page map of 2 or 3 `levels` for addresses of so
-    many bits."""
+    """A build: pages of 1 << `shift` bytes, and a page map of 2 or 3 `levels` for addresses of
+    `address_bits` bits."""
 
     shift: int
     levels: int
@@ -52,29 +55,29 @@ class PageMapLayout:
 
     @property
     def spans_at(self) -> int:
-        """Offset of the words about spans in a leaf."""
+        """The offset of the words with spans in a leaf."""
         return 0
 
     @property
     def leaf(self) -> int:
-        """Bytes of a leaf."""
+        """The size of a leaf in bytes."""
         return WORD << self.leaf_bits
 
     @property
     def classes(self) -> int:
-        """Size classes that there is space for."""
+        """The number of size classes that the build has space for."""
         raise NotImplementedError
 
     @property
     def stride(self) -> int:
-        """Bytes from a size class's central list to the next one's."""
+        """The bytes between the central lists of two size classes."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Place:
-    """One tcmalloc: `sizes` in bytes by class, 0 for none; addresses of class_to_size_ (`table`),
-    the central lists, and the page map's root."""
+    """The addresses of one tcmalloc: class_to_size_ (`table`), the central lists, and the page
+    map's root. `sizes` has bytes by class, 0 for none."""
 
     image: Image
     layout: PageMapLayout
@@ -85,8 +88,8 @@ class Place:
 
 
 class Tree(NamedTuple):
-    """The page map's entries that are not 0, ascending by page. `classes`: their size classes,
-    where leaves have them. `nodes`: all below the root, leaves last."""
+    """The page map's entries that are not 0, ascending by page. `classes` has their size classes if
+    leaves have them. `nodes` are all nodes below the root, leaves last."""
 
     pages: Sequence[int]
     words: Sequence[int]
@@ -95,7 +98,7 @@ class Tree(NamedTuple):
 
 
 def entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]]:
-    """(number, value) of the words of a node that are not 0."""
+    """Return (number, value) of the words of a node that are not 0."""
     found: list[tuple[int, int]] = []
     for piece in nonzero_pieces(target, *node):
         found += [((at - node.start) // WORD, value) for at, value in zip(*pointing(engine, piece, 1, 1 << 64))]
@@ -103,7 +106,8 @@ def entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]
 
 
 def read_nodes(memory: Memory, engine: Engine, place: Place) -> tuple[list[tuple[int, int]], list[Range]]:
-    """(number of its first page, address) of each leaf; all nodes below the root, leaves last."""
+    """Return (number of its first page, address) of each leaf, and all nodes below the root, leaves
+    last."""
     layout, target = place.layout, memory.target
     found = entries(target, engine, Range(place.root, place.root + (WORD << layout.root_bits)))
     nodes: list[Range] = []
@@ -118,8 +122,8 @@ def read_nodes(memory: Memory, engine: Engine, place: Place) -> tuple[list[tuple
 def leaf_entries(
     target: Target, engine: Engine, layout: PageMapLayout, leaves: Sequence[tuple[int, int]], problems: list[Problem]
 ) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-    """(number of its first page, address, `entries`) of each leaf. A damaged page map of too many
-    entries ends early, and is a problem."""
+    """Yield (number of its first page, address, entries) of each leaf. If a damaged page map has
+    too many entries, it ends early, and a problem is added."""
     mapped = sum(region.end - region.start for region in target.regions())
     left = mapped // layout.page * MOST_ENTRIES + SPARE_ENTRIES
     for first, leaf in leaves:
@@ -142,9 +146,10 @@ def find_root(
     regions: Sequence[Range],
     nodes: Range,
 ) -> int:
-    """The address in `data` of the page map's root, or 0. `named`: a span's address and its first
-    page, which leads from the root to it. `regions`: see `writable`. `nodes`: where that page's
-    entry in the root may lead."""
+    """Return the address of the page map's root in `data`, or 0.
+
+    `named` is a span's address and its first page. The root is right if that page leads to that
+    span. `regions` come from `writable`. The page's entry in the root must be in `nodes`."""
     span, page = named
     high = page >> (layout.page_bits - layout.root_bits)
     if high >> layout.root_bits:
@@ -161,12 +166,12 @@ def find_root(
 
 
 def writable(target: Target) -> list[Range]:
-    """Memory that may hold spans' descriptors and nodes of the page map."""
+    """Return the memory that may contain spans' descriptors and nodes of the page map."""
     return [Range(region.start, region.end) for region in target.regions() if region.readable and region.writable]
 
 
 def _leads(memory: Memory, layout: PageMapLayout, node: int, page: int, span: int) -> bool:
-    """Whether the page leads from this entry of the root to the span."""
+    """Whether the page leads from this node to the span."""
     if layout.levels == 3:
         node = memory.word(node + WORD * (page >> layout.leaf_bits & (1 << layout.interior_bits) - 1)) or 0
     word = memory.word(node + layout.spans_at + WORD * (page & (1 << layout.leaf_bits) - 1))

@@ -1,8 +1,8 @@
 """Findings of `verdict`: what is wrong with a process's memory and what to try, the largest first.
 
-They are leaked blocks, memory held or not returned, memory that is not read, and unjoined threads.
-A finding says only what was measured and which command shows it. Findings do not overlap: each
-byte belongs to one of them at most. A healthy process has the one finding "nothing leaked"."""
+They are a crash, leaked blocks, memory held or not returned, memory that is not read, and unjoined
+threads. A finding says only what was measured and which command shows it. Findings do not overlap:
+each byte belongs to one of them at most. A healthy process has the one finding "nothing leaked"."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
+from findleaks.audit.findings.crash import crash
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.free_memory import cached_memory, freed_by_runtimes, unreturned_memory
 from findleaks.audit.findings.held import held_memory
@@ -42,6 +43,7 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     leaked = leaked_memory(session, figures, inside or bool(possible))
     found += [*possible, *uncollected(session, figures), *([leaked] if leaked.bytes else []), *(unowned if accounting.known else [])]
     found.sort(key=lambda finding: -finding.weight)
+    found[:0] = crash(session)
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     return [*unread, *found] if leaked in found else [*unread, *found, leaked]

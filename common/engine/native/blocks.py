@@ -133,8 +133,6 @@ class NativeBlocks:
         return State(self.library.fl_state(self.handle, self._index(index)))
 
     def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
-        from findleaks.engine.columns import BlockColumns
-
         self._ready()
         first, last = shared.clipped(first, last, len(self))
         addresses, sizes, states = (bytearray(size * (last - first)) for size in (8, 8, 1))
@@ -142,8 +140,16 @@ class NativeBlocks:
             high = min(low + STEPS, last)
             out = (c_buffer(one, code, low - first) for one, code in ((addresses, "Q"), (sizes, "Q"), (states, "B")))
             self.library.fl_block_columns(self.handle, low, high, *out)
-        starts, lengths = (memoryview(one).cast("Q").toreadonly() for one in (addresses, sizes))
-        return BlockColumns(starts, lengths, memoryview(states).toreadonly())
+        return _block_columns(addresses, sizes, states)
+
+    def columns_of(self, indices: array[int]) -> BlockColumns:
+        self._ready()
+        addresses, sizes, states = (bytearray(size * len(indices)) for size in (8, 8, 1))
+        for low in range(0, len(indices), STEPS):
+            part = indices[low : low + STEPS]
+            out = (c_buffer(one, code, low) for one, code in ((addresses, "Q"), (sizes, "Q"), (states, "B")))
+            self.library.fl_block_columns_of(self.handle, c_array(part), len(part), *out)
+        return _block_columns(addresses, sizes, states)
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()
@@ -231,3 +237,10 @@ class NativeBlocks:
     def _ready(self) -> None:
         if not self._sealed:
             raise RuntimeError("the directory of blocks is not sealed yet")
+
+
+def _block_columns(addresses: bytearray, sizes: bytearray, states: bytearray) -> BlockColumns:
+    from findleaks.engine.columns import BlockColumns  # few commands need it
+
+    starts, lengths = (memoryview(one).cast("Q").toreadonly() for one in (addresses, sizes))
+    return BlockColumns(starts, lengths, memoryview(states).toreadonly())

@@ -137,6 +137,15 @@ class PureBlocks:
         made = self.starts[first:last], self.sizes[first:last], self.states[first:last]
         return BlockColumns(*(memoryview(one).toreadonly() for one in made))
 
+    def columns_of(self, indices: array[int]) -> BlockColumns:
+        self._ready()
+        count = len(self)
+        made = (
+            array(code, [column[index] if index < count else 0 for index in indices])
+            for code, column in (("Q", self.starts), ("Q", self.sizes), ("B", self.states))
+        )
+        return BlockColumns(*(memoryview(one).toreadonly() for one in made))
+
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()
         unknown = []

@@ -32,10 +32,13 @@ _MAPPING = re.compile(rb"([0-9a-f]+)-[0-9a-f]+ [r-][w-][x-][ps] [0-9a-f]+ ([0-9a
 
 
 class Segment(NamedTuple):
-    """A mapping, and how many bytes of it, from its start, the core has: holes included."""
+    """A mapping, and how many bytes of it, from its start, the core has: holes included.
+    `droppable`: the kernel may empty its pages at any time (MAP_DROPPABLE), so that no program
+    keeps pointers there; glibc 2.41 keeps the states of its random numbers in such a mapping."""
 
     region: Region
     size: int
+    droppable: bool = False
 
 
 def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> list[Segment]:
@@ -48,7 +51,7 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
     - the vDSO;
     - nothing of the rest: text and constants, other shared files, reserved addresses, and what the
       process excluded by madvise(MADV_DONTDUMP)."""
-    excluded = _excluded(record.proc)
+    excluded, droppable = _excluded(record.proc)
     disks = _on_disk(record)
     ids = _build_ids(target)
     found = []
@@ -67,7 +70,7 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
             size = region.size if region.readable and region.size < _RESERVED else 0
         else:
             size = _of_file(target, region, ids)
-        found.append(Segment(region, size))
+        found.append(Segment(region, size, region.start in droppable))
     return found
 
 
@@ -95,25 +98,28 @@ def _build_ids(target: Process) -> list[Range]:
     ]
 
 
-def _excluded(proc: str) -> set[int]:
-    """Starts of the mappings that the process excluded from dumps ("dd"), and of devices ("io");
-    none where that cannot be read."""
+def _excluded(proc: str) -> tuple[set[int], set[int]]:
+    """Starts of the mappings that the process excluded from dumps ("dd") and of devices ("io"), and
+    of droppable mappings ("dp"); none where that cannot be read."""
     found: set[int] = set()
+    droppable: set[int] = set()
     try:
         text = content(f"{proc}/smaps")
     except OSError:
-        return found
+        return found, droppable
     start = 0
     for line in text.split(b"\n"):
         if line.startswith(b"VmFlags:"):
             flags = line.split()[1:]
             if b"dd" in flags or b"io" in flags:
                 found.add(start)
+            if b"dp" in flags:
+                droppable.add(start)
         else:
             match = _MAPPING.match(line)
             if match is not None:
                 start = int(match[1], 16)
-    return found
+    return found, droppable
 
 
 def _on_disk(record: StopRecord) -> set[int]:
@@ -179,8 +185,8 @@ class Reader:
         what could not be read, and what has pages but was excluded. A writable file without bytes
         in the core is seen in its headers."""
         found = list(self._target.unread)
-        for region, size in chosen:
-            if size or region.name.startswith(KERNELS):
+        for region, size, droppable in chosen:
+            if size or droppable or region.name.startswith(KERNELS):
                 continue
             if region.anonymous:
                 found += self._moment.own.within(region.start, region.end)

@@ -32,7 +32,7 @@ def laid_out(arch: Arch, chosen: Sequence[Segment], notes: bytes) -> Layout:
     at = -(-(notes_at + len(notes)) // arch.page) * arch.page
     rows = [struct.pack("<2I6Q", elf.PT_NOTE, 0, notes_at, 0, 0, len(notes), 0, 4)]
     offsets = []
-    for region, size in chosen:
+    for region, size, _ in chosen:
         flags = elf.PF_R * region.readable | elf.PF_W * region.writable | elf.PF_X * region.executable
         rows.append(struct.pack("<2I6Q", elf.PT_LOAD, flags, at, region.start, 0, size, region.size, arch.page))
         offsets.append(at)

@@ -11,11 +11,12 @@ import re
 import struct
 from array import array
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.target.base import Range
 from findleaks.target.files import content
 from findleaks.target.runs import Runs
+from findleaks.value_classes import NamedTuple
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
 FILE, PRESENT, SWAPPED, ZERO = 1 << 2, 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…; FILE: or shared memory

@@ -1,0 +1,107 @@
+"""Why a process ended: its signal, the place, its last message, and damage of the heap.
+
+Reads cores whose process ended by its own fault or its own abort(); a core that was made from
+outside (gcore, `kill -ABRT`) has no crash."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Optional
+
+from findleaks.audit.corruption import Damage, Explainer, first_each
+from findleaks.audit.crash.abort_message import read_abort_message
+from findleaks.audit.crash.cpp_exception import CppException, find_exception, is_terminating
+from findleaks.session import Session
+from findleaks.target.base import Target, Thread
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.stacks import NamedFrame, Namer
+
+FRAMES = 64  # of the stack of the thread that crashed, at most
+
+BELOW = 1 << 20  # bytes below the stack pointer that a function's frame may reach
+RED_ZONE = 256  # bytes above it that may still be in an unmapped page, when a push faults
+
+_LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
+"""Beginnings of the names of libraries whose functions a process crashes in for others' faults."""
+
+
+@dataclass(frozen=True)
+class Crash:
+    """How a process ended."""
+
+    signal: str  # "SIGSEGV"
+    thread: int  # tid
+    address: Optional[int]  # that a SIGSEGV or SIGBUS accessed; None: not known
+    below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
+    frame: Optional[NamedFrame]  # the innermost that is none of the C or C++ library's
+    innermost: Optional[NamedFrame]
+    message: str  # that glibc printed before abort(), unescaped; "" if none
+    exception: Optional[CppException]  # that nothing caught
+    damage: Optional[Damage]  # the first damaged place of a heap
+    damages: int  # damaged places
+
+
+def read_crash(session: Session) -> Optional[Crash]:
+    """How the process ended; None if it did not end by its own fault. Interrupted if the user asks
+    to stop."""
+    target = session.target
+    thread = next((one for one in target.threads() if one.tid == target.crashed), None) if target.crashed else None
+    if thread is None:
+        return None
+    frames = _frames(target, thread)
+    aborted = target.signal == signal.SIGABRT
+    message = read_abort_message(target) if aborted else ""
+    exception = None
+    if aborted and not message and is_terminating([frame.function for frame in frames]):
+        exception = find_exception(session, thread)
+    found = [] if exception else _damages(session)
+    return Crash(
+        signal_name(target.signal),
+        thread.tid,
+        target.fault_address,
+        target.fault_address is not None and 0 < thread.sp - target.fault_address + RED_ZONE < BELOW,
+        _own_frame(frames),
+        frames[0] if frames else None,
+        message,
+        exception,
+        found[0] if found else None,
+        len(found),
+    )
+
+
+def signal_name(number: int) -> str:
+    """ "SIGSEGV"; "" for none."""
+    if not number:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _frames(target: Target, thread: Thread) -> list[NamedFrame]:
+    unwinder = Unwinder(target)
+    namer = Namer(target, unwinder)
+    return [namer.name(frame) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
+
+
+def _own_frame(frames: list[NamedFrame]) -> Optional[NamedFrame]:
+    return next((frame for frame in frames if not frame.module.startswith(_LIBRARIES)), frames[0] if frames else None)
+
+
+def _damages(session: Session) -> list[Damage]:
+    """Damaged places of all heaps, the first explained: what `verify` reports as corruption."""
+    found: list[Damage] = []
+    for allocator in session.directory.allocators:
+        problems = []
+        for problem in allocator.verify(session.directory.blocks):
+            session.report_progress(f"checking the heap of {allocator.name}", 0.0)
+            if problem is not None:
+                problems.append(problem)
+        left, _ = session.directory.sorted_out(problems, session.inside)
+        corrupt = [problem for problem in first_each([*allocator.problems, *left]) if problem.corrupt]
+        if corrupt and not found:
+            found.append(Explainer(session).explain(allocator.name, corrupt.pop(0)))
+        found += [Damage(problem, allocator.name) for problem in corrupt]
+    return found

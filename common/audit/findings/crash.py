@@ -1,0 +1,88 @@
+"""The finding about how a process ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from findleaks.audit.crash import Crash, read_crash
+from findleaks.formatting import counted, printable
+from findleaks.runtimes.base import Finding
+from findleaks.session import Session
+from findleaks.target.base import Target
+from findleaks.unwind.stacks import without_parameters
+
+_WIDEST = 300  # characters of a message of the process that are shown
+
+
+def crash(session: Session) -> Iterator[Finding]:
+    """One finding, unless the process called abort() without a message, an exception or damage."""
+    found = read_crash(session)
+    if found is None or (found.signal == "SIGABRT" and not (found.message or found.exception or found.damage)):
+        return
+    title = f"The process ended with {found.signal}{_place(found)}{_reason(found, session.target)}."
+    commands = ("verify", "stacks") if found.damage is not None else ("stacks",)
+    yield Finding("crash", 0, title, _cause(found), (), commands, _facts(found), 0)
+
+
+def _place(found: Crash) -> str:
+    frame = found.frame
+    if frame is None or not (frame.function or frame.module):
+        return ""
+    function = printable(without_parameters(frame.function), 200) if frame.function else printable(frame.label(), 200)
+    return f" in {function}" + (f" ({printable(frame.module, 60)})" if frame.function and frame.module else "")
+
+
+def _reason(found: Crash, target: Target) -> str:
+    """What follows the place: an exception, a message, or what the address was."""
+    if found.exception is not None:
+        what = f": {printable(found.exception.what, _WIDEST)}" if found.exception.what else ""
+        return f", for an exception that nothing caught, {printable(found.exception.type, 200)}{what}"
+    if found.message:
+        return f": {printable(found.message, _WIDEST).rstrip('.')}"
+    if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8:
+        return ": it used a pointer that is no valid address"
+    if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
+        return ""
+    if found.address == 0:
+        return ": it used a null pointer"
+    return f": it accessed address {found.address:#x}, {_describe(found, found.address, target)}"
+
+
+def _describe(found: Crash, address: int, target: Target) -> str:
+    if address < target.arch.page:
+        return "an offset from a null pointer"
+    if found.below_stack:
+        return "just below its stack pointer: the stack overflowed"
+    region = next((one for one in target.regions() if address in one), None)
+    if region is None:
+        return "which is not mapped"
+    if not region.readable:
+        return "which may not be accessed"
+    return "which is mapped" if region.writable else "which is read-only"
+
+
+def _cause(found: Crash) -> str:
+    damage = found.damage
+    if damage is None:
+        return ""
+    more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
+    # Problems describe in further sentences how the reader went on.
+    what = printable(damage.problem.what, 600).split(". ")[0]
+    written = f" The place holds {damage.written.phrase}." if damage.written is not None else ""
+    cause = f" Probable cause: {damage.cause}." if damage.cause else ""
+    return f"The heap is corrupt{more}: {what}.{written}{cause}"
+
+
+def _facts(found: Crash) -> dict[str, object]:
+    frame, exception = found.frame, found.exception
+    return {
+        "signal": found.signal,
+        "thread": found.thread,
+        "address": hex(found.address) if found.address is not None else None,
+        "function": printable(frame.function, 600) or None if frame is not None else None,
+        "module": printable(frame.module, 600) or None if frame is not None else None,
+        "message": printable(found.message, 2000) or None,
+        "exception": {"type": printable(exception.type, 600), "what": printable(exception.what, 2000)} if exception else None,
+        "damaged_places": found.damages,
+        "damage": found.damage.json() if found.damage is not None else None,
+    }

@@ -1,0 +1,106 @@
+"""How a process ended, in `verdict` and `triage`: beside what the program, glibc and libstdc++ printed themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import gdb, lldb, objects, ran
+from kernel_cores import crashed
+
+SOURCE = truth.PROGRAMS / "crashes.cpp"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("crashes") / "crashes"
+    subprocess.run(["g++", "-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Wno-array-bounds", str(SOURCE), "-o", str(made)], check=True)
+    return made
+
+
+def crash(core: Path) -> dict[str, Any]:
+    """The first finding of `verdict`."""
+    done = ran("verdict", "--json", str(core))
+    found = json.loads(done.stdout)["findings"][0]
+    assert found["finding"] == "crash", found
+    return dict(found)
+
+
+@pytest.mark.parametrize("word", ["double", "overrun", "assert"])
+def test_messages_of_glibc(word: str, program: Path, tmp_path: Path) -> None:
+    core, printed = crashed([str(program), word], tmp_path)
+    found = crash(core)
+    assert found["evidence"]["signal"] == "SIGABRT"
+    assert found["evidence"]["message"] == printed.strip() != ""
+    assert printed.strip().rstrip(".") in found["text"]
+    assert found["evidence"]["function"].startswith("parse_header")
+
+
+@pytest.mark.parametrize(("word", "what"), [("throw", "no route to host 17"), ("number", ""), ("string", "a plain text")])
+def test_exceptions(word: str, what: str, program: Path, tmp_path: Path) -> None:
+    core, printed = crashed([str(program), word], tmp_path)
+    match = re.search("throwing an instance of '(.*)'", printed)
+    assert match is not None
+    assert word == "string" or what in printed  # libstdc++ prints no text of what is no std::exception
+    assert crash(core)["evidence"]["exception"] == {"type": match[1], "what": what}
+
+
+PLACES = {
+    "null": (r"it used a null pointer\.", 0),
+    "field": (r"address 0x18, an offset from a null pointer\.", 0x18),
+    "wild": (r"address 0x123456789000, which is not mapped\.", 0x123456789000),
+    "noncanonical": (r"it used a pointer that is no valid address\.", None),
+    "readonly": (r"address 0x[0-9a-f]+, which is read-only\.", None),
+    "deep": (r"address 0x[0-9a-f]+, just below its stack pointer: the stack overflowed\.", None),
+}
+
+
+@pytest.mark.parametrize("word", PLACES)
+def test_faults(word: str, program: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(program), word], tmp_path)
+    found, (text, address) = crash(core), PLACES[word]
+    assert re.search(text, found["text"]), found
+    assert found["evidence"]["signal"] == "SIGSEGV"
+    assert found["evidence"]["function"].startswith("deeper" if word == "deep" else "parse_header")
+    assert (found["evidence"]["address"] is None) == (word == "noncanonical")
+    assert address is None or int(found["evidence"]["address"], 16) == address
+
+
+def test_damage_is_explained(program: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(program), "overrun"], tmp_path / "overrun")
+    found = crash(core)
+    assert found["evidence"]["damaged_places"] == 1
+    assert "was written past its end" in found["cause"]
+    assert found["next"] == ["verify", "stacks"]
+    core, printed = crashed([str(program), "release"], tmp_path / "release")
+    found = crash(core)
+    assert found["cause"].endswith("Probable cause: a reference count in the block was decremented after the block was freed.")
+    assert printed == "" and found["evidence"]["message"] is None
+
+
+def test_abort_alone_is_no_finding(program: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(program), "abort"], tmp_path)
+    assert [one["finding"] for one in json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]
+
+
+def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", str(stripped), str(program)], check=True)
+    core, _ = crashed([str(stripped), "throw"], tmp_path / "run")
+    found = crash(core)
+    assert found["evidence"]["exception"] == {"type": "Refused", "what": "no route to host 17"}
+    assert found["evidence"]["module"] == "stripped"
+    for other in (gdb(["leaks verdict --json"], str(stripped), str(core)), lldb(["leaks verdict --json"], str(stripped), "-c", str(core))):
+        assert json.loads(objects(other)[0])["findings"][0] == found
+
+
+def test_triage_puts_the_crash_first(program: Path, tmp_path: Path) -> None:
+    core, printed = crashed([str(program), "double"], tmp_path)
+    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    assert row["findings"][0]["kind"] == "crash"
+    assert printed.strip() in row["findings"][0]["title"]

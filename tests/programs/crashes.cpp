@@ -1,0 +1,67 @@
+/* A program that ends in the way its argument names. What it prints to stderr last is the truth. */
+#include <cassert>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+struct Refused : std::runtime_error {
+    int code;
+    Refused(const std::string &text, int number) : std::runtime_error(text), code(number) {}
+};
+struct Request {
+    long references;
+    char name[40];
+};
+
+static void *volatile kept[64];
+
+static const char word_table[4096] = "words";
+static volatile long words_left = 1L << 40;
+
+__attribute__((noinline)) static long deeper(long count) {
+    volatile char frame[200];
+    frame[0] = (char)count;
+    return count ? deeper(count - 1) + frame[0] : 0;
+}
+
+__attribute__((noinline)) static void parse_header(const char *word) {
+    if (!strcmp(word, "throw")) throw Refused("no route to host 17", 3);
+    if (!strcmp(word, "number")) throw 42;
+    if (!strcmp(word, "string")) throw "a plain text";
+    if (!strcmp(word, "assert")) assert(!"positive count");
+    if (!strcmp(word, "null")) *(volatile int *)(uintptr_t)kept[60] = 1;
+    if (!strcmp(word, "field")) ((volatile char *)kept[60])[24] = 1;
+    if (!strcmp(word, "wild")) *(volatile char *)0x123456789000 = 1;
+    if (!strcmp(word, "noncanonical")) *(volatile char *)0x8123456789abcdef = 1;
+    if (!strcmp(word, "double")) {
+        void *block = malloc(100);
+        kept[0] = block;
+        free(block);
+        free((void *)kept[0]);
+    }
+    if (!strcmp(word, "overrun")) {
+        for (int i = 0; i < 8; i++) kept[i] = malloc(1240);
+        memset((void *)kept[2], 'A', 1240 + 24);
+        free((void *)kept[3]);
+    }
+    if (!strcmp(word, "release")) { /* a reference is given back after the object was freed */
+        for (int i = 0; i < 8; i++) kept[i] = malloc(sizeof(Request));
+        Request *request = (Request *)kept[3];
+        free((void *)kept[2]);
+        free(request);
+        request->references--;
+        abort();
+    }
+    if (!strcmp(word, "readonly")) *(volatile char *)(uintptr_t)word_table = 1;
+    if (!strcmp(word, "deep")) deeper(words_left);
+    if (!strcmp(word, "abort")) abort();
+}
+
+int main(int, char **words) {
+    kept[50] = malloc(100);
+    parse_header(words[1]);
+    return 0;
+}
