@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, Optional, cast
 
 from findleaks import __version__
 from findleaks.arg_types import is_number
-from findleaks.catalogue import CATALOGUE, meant
+from findleaks.catalogue import CATALOGUE, Entry, Opens, meant
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
@@ -26,7 +26,6 @@ from findleaks.startup import press_again, restore_process
 
 if TYPE_CHECKING:
     from findleaks.commands import Command, Invocation, Result
-    from findleaks.history.snapshot import Snapshot
     from findleaks.session import Progress, Session
     from findleaks.target.base import Target
 
@@ -178,38 +177,42 @@ def _command(words: list[str], prog: str) -> int:
         words = [DEFAULT, *words]
     cmd = commands.load(words[0])
     parser = commands.parser(cmd, "findleaks", sys.stdout, cmd.entry.target)
-    group = parser.add_argument_group("the process")
-    if cmd.entry.shell:
-        group.add_argument("--sysroot", default="", metavar="DIR", help="where the files of the cores' machines lie")
-        args = commands.parse(parser, words[1:])
-        return 0 if args is None else _triage(args, prog)
-    _add_target(group, cmd)
+    _add_target(parser.add_argument_group("the process"), cmd.entry)
     args = commands.parse(parser, words[1:])
     if args is None:
         return 0
-    if cmd.name == "diff":
-        return _diff(args, prog)
     if cmd.entry.live and args.pid is None and args.core is None:
         raise UsageError(f"{cmd.name} needs a running process: --pid PID")
+    if cmd.check is not None:
+        cmd.check(args)
+    if cmd.in_shell is not None:
+        return cmd.in_shell(args, _Shell(args, prog))
     core = _subject_and_core(args, cmd.subject) if cmd.subject else _core_word(args, cmd.positional)
-    if cmd.name == "count" and args.pid is not None:
-        from findleaks.commands.count import wanted
-        from findleaks.gdb_subprocess import count_in_gdb, without_pid
+    live, opens = args.pid is not None, cmd.entry.opens
+    if live and opens is Opens.DEBUGGED:
+        from findleaks.gdb_subprocess import run_in_gdb, without_pid
 
-        wanted(args)  # reports wrong options before GDB is started
-        return count_in_gdb(args.pid, without_pid(words[1:]), _width())
-    from findleaks.progress import Bar
-
+        return run_in_gdb(args.pid, [cmd.name, *without_pid(words[1:])], _width())
     invocation = commands.Invocation(prog, _process_words(args, core))
-    if cmd.name == "watch" and not args.json and args.pid is not None and _has_screen():
+    if live and opens is Opens.REPEATED and not args.json and _has_screen():
         return _on_screen(cmd, args, invocation)
+    return _on_session(cmd, args, core, invocation)
+
+
+def _on_session(cmd: Command, args: argparse.Namespace, core: str, invocation: Invocation) -> int:
+    """Open the core or the process, and run the command on it."""
+    from findleaks import commands
+    from findleaks.progress import Bar
+    from findleaks.session.host import LiveHost
+
     bar = Bar(sys.stderr)
-    if cmd.name == "watch":
+    if cmd.entry.opens is Opens.REPEATED:
         bar.off()
+    is_running = args.pid is not None and cmd.entry.opens is Opens.RUNNING
     try:
-        with closing(_running(args.pid) if cmd.name == "track" and args.pid is not None else _open(args, core, bar)) as session:
+        with closing(_running(args.pid) if is_running else _open(args, core, bar)) as session:
             if args.pid is not None:
-                session.reopen = lambda: _open(args, core, bar)
+                session.host = LiveHost(lambda: _open(args, core, bar))
             return commands.emit(cmd, session, args, sys.stdout, invocation, _width())
     except (KeyboardInterrupt, Interrupted):
         if not getattr(args, "every", 0):
@@ -219,29 +222,40 @@ def _command(words: list[str], prog: str) -> int:
         bar.clear()
 
 
-def _add_target(group: argparse._ArgumentGroup, cmd: Command) -> None:
-    """Add the options that name the process. A command of live processes accepts a core, too, but
-    its help does not list it: the command says what to do instead."""
+class _Shell:
+    """What commands that open several targets ask of the command line: commands.Shell."""
+
+    def __init__(self, args: argparse.Namespace, prog: str) -> None:
+        self.out, self.width = sys.stdout, _width()
+        self._args, self._prog = args, prog
+
+    def open(self, core: str, progress: Progress) -> Session:
+        return _open(self._args, core, progress)
+
+    def invocation(self, core: Optional[str]) -> Invocation:
+        from findleaks.commands import Invocation
+
+        return Invocation(self._prog, "" if core is None else _process_words(self._args, core))
+
+
+def _add_target(group: argparse._ArgumentGroup, entry: Entry) -> None:
+    """Add the options that name what the command reads. A command of live processes accepts a
+    core, too, but its help does not list it: the command says what to do instead."""
+    from findleaks.commands.options import add_sysroot
 
     def for_cores(text: str) -> str:
-        return argparse.SUPPRESS if cmd.entry.live else text
+        return argparse.SUPPRESS if entry.live else text
 
-    if cmd.name != "diff":
-        group.add_argument("core", nargs="?", help=for_cores("the core file; before or after the addresses, where a command takes some"))
-    stopped = "" if cmd.entry.live else "; it is stopped while it is read, and runs on afterwards"
-    group.add_argument("--pid", type=_process, metavar="PID|NAME", help=f"a live process{stopped}")
-    program = "the program that dumped the core, where the core's own path is of no use"
-    group.add_argument("--exe", default="", metavar="FILE", help=for_cores(program))
-    group.add_argument("--sysroot", default="", metavar="DIR", help=for_cores("where the files of the core's machine lie"))
-
-
-def _triage(args: argparse.Namespace, prog: str) -> int:
-    """`triage`, which reads files and opens no process."""
-    from findleaks.commands.triage import run
-
-    if args.sysroot and not os.path.isdir(args.sysroot):
-        raise TargetError(f"--sysroot {args.sysroot}: no such folder")
-    return run(args, sys.stdout, prog, _width())
+    if entry.opens is not Opens.CORES:
+        if entry.opens is not Opens.MOMENTS:
+            group.add_argument(
+                "core", nargs="?", help=for_cores("the core file; before or after the addresses, where a command takes some")
+            )
+        stopped = "" if entry.live else "; it is stopped while it is read, and runs on afterwards"
+        group.add_argument("--pid", type=_process, metavar="PID|NAME", help=f"a live process{stopped}")
+        program = "the program that dumped the core, where the core's own path is of no use"
+        group.add_argument("--exe", default="", metavar="FILE", help=for_cores(program))
+    add_sysroot(group, hidden=entry.live)
 
 
 def _has_screen() -> bool:
@@ -254,53 +268,18 @@ def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -
     """`watch` on a terminal: each result is drawn over the last, until `q` or Ctrl-C."""
     from findleaks.commands import safe_lines
     from findleaks.report.screen import Screen
+    from findleaks.session.host import LiveHost
 
     last: Optional[Result] = None
     with suppress(KeyboardInterrupt, Interrupted), Screen(sys.stdin, sys.stdout) as screen:
         screen.show(lambda width: [f"findleaks: reading pid {args.pid} …"])
         with closing(_open(args, "", screen)) as session:
-            session.reopen, session.wait = lambda: _open(args, "", screen), screen.wait
+            session.host = LiveHost(lambda: _open(args, "", screen), screen.wait)
             for last in cast("Generator[Result, None, None]", cmd.run(session, args)):
                 screen.show(partial(safe_lines, last, invocation))
     if last is not None:
         sys.stdout.writelines(line + "\n" for line in safe_lines(last, invocation, _width()))
     return 0
-
-
-def _diff(args: argparse.Namespace, prog: str) -> int:
-    """`diff` of several moments; a live process, if any, is the last."""
-    from findleaks import commands
-    from findleaks.commands.diff import check, compare, sections
-    from findleaks.commands.moments import gather
-    from findleaks.commands.taking import take
-    from findleaks.progress import Bar
-
-    check(args)
-    bar = Bar(sys.stderr)
-    try:
-        snapshots, warnings = gather(args.moments, lambda path: _open(args, path, bar), sections(args), progress=bar)
-        if args.pid is not None:
-            with closing(_open(args, "", bar)) as session:
-                snapshots.append(take(session, f"pid {args.pid}"))
-    finally:
-        bar.clear()
-    target = _last_moment(args, snapshots[-1]) if snapshots else ""
-    return commands.emit_result(compare(snapshots, args, warnings), args.json, sys.stdout, commands.Invocation(prog, target), _width())
-
-
-def _last_moment(args: argparse.Namespace, last: Snapshot) -> str:
-    """The words that name the last moment's core or process, if there still is one; else ""."""
-    from findleaks.history.store import is_snapshot
-    from findleaks.target.processes import start_time
-    from findleaks.target.ptrace import ended, is_exiting
-
-    word = "" if args.pid is not None else args.moments[-1]
-    if word and os.path.isfile(word) and not is_snapshot(word):
-        return _process_words(args, word)
-    pid, started = last.identity.pid, last.identity.started
-    if pid is None or started is None or last.clock.uptime is None or start_time(pid) != started:
-        return ""
-    return "" if ended(pid) or is_exiting(pid) else f"--pid {pid}"
 
 
 def _unknown(word: str) -> str:
@@ -310,9 +289,9 @@ def _unknown(word: str) -> str:
 
 def _process(word: str) -> int:
     """The process id for --pid: a number, or a name that only one process has."""
-    from findleaks.target.processes import process
+    from findleaks.target.processes import find_process
 
-    return process(word)
+    return find_process(word)
 
 
 def _process_words(args: argparse.Namespace, core: str) -> str:
@@ -384,10 +363,10 @@ def _running(pid: int) -> Session:
     """A live process that is not stopped."""
     from findleaks.session import Session
     from findleaks.target.live import LiveTarget
-    from findleaks.target.ptrace import refusal, status
+    from findleaks.target.ptrace import explain_refusal, status
 
     if status(pid).get("TracerPid", "0") != "0":
-        raise TargetError(refusal(pid))
+        raise TargetError(explain_refusal(pid))
     return Session(LiveTarget(pid))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TextIO
 
+from findleaks.catalogue import CATALOGUE
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class DebuggerSession:
 
         bar = self._bar = _bar()
         try:
-            fresh = words[:1] == ["find"]
+            entry = CATALOGUE.get(words[0]) if words else None
+            fresh = entry is not None and entry.rereads
             return execute(lambda: self.session(fresh), self._with_values(words), out, prog=prog, target=target, width=width)
         except (Interrupted, KeyboardInterrupt):
             # Ctrl-C can interrupt anywhere, so what is half done cannot be trusted.
@@ -94,9 +96,10 @@ class DebuggerSession:
 
     def session(self, fresh: bool = False) -> Session:
         """The session of what the user has selected; a new one if none is valid. `fresh` also
-        replaces one that may have missed a change by the user. `find` asks for this, as users
-        repeat it after a change; the other commands refer to what it showed."""
+        replaces one that may have missed a change by the user. Commands that users repeat after a
+        change ask for this (Entry.rereads); the other ones refer to what these showed."""
         from findleaks.session import Session
+        from findleaks.session.host import DebuggerHost
 
         subject = self._debugger.subject()
         kept = self._sessions.get(subject.owner)
@@ -106,7 +109,7 @@ class DebuggerSession:
             self.drop(subject.owner)
             session = Session(subject.open())
             self._sessions[subject.owner] = (subject, session)
-        session.progress, session.kept = self._bar, self._kept
+        session.progress, session.host = self._bar, DebuggerHost(self._kept)
         self._used = session
         return session
 
@@ -196,7 +199,7 @@ def failure(prog: str, word: str, status: int) -> str:
     """Error message for scripts, where a command printed its result but has a nonzero status."""
     why = "the question could not be answered"
     if status == 1:
-        why = "the heap is corrupt" if word == "verify" else "more is lost than --fail-over allows"
+        why = CATALOGUE[word].failed
     return f"{prog} {word}: {why} (status {status})"
 
 

@@ -1,4 +1,4 @@
-"""Runs `findleaks count --pid` in a GDB with a terminal session of its own; forwards Ctrl-C."""
+"""Runs a command, such as `count`, in a GDB with a terminal session of its own; forwards Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from findleaks.errors import FindleaksError, TargetError
 from findleaks.escaping import visible
 from findleaks.launcher import gdb_line
 from findleaks.target.live import LiveTarget
-from findleaks.target.ptrace import refusal, status
+from findleaks.target.ptrace import explain_refusal, status
 
 _PR_SET_PDEATHSIG = 1  # prctl option: signal when the parent dies (linux/prctl.h)
 ENTRY = "findleaks.gdb.batch:run"  # called in GDB, as module:function; `make lint` checks it
@@ -34,19 +34,20 @@ def without_pid(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
-    """Run `count` with these words on a process, printing lines as they arrive; its exit status."""
+def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
+    """Run the command of these words on a process, printing lines as they arrive. Returns its exit
+    status."""
     program = shutil.which("gdb")
     if program is None:
-        raise FindleaksError("count sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
+        raise FindleaksError(f"{words[0]} sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
     # Reports why a process cannot be read, in better words than GDB.
     with LiveTarget(pid) as target:
         pid = target.pid or pid
     if status(pid).get("TracerPid", "0") != "0":
-        raise TargetError(refusal(pid))
+        raise TargetError(explain_refusal(pid))
     reading, writing = os.pipe()
     module, function = ENTRY.split(":")
-    call = f"from {module} import {function}; {function}({['count', *words]!r}, {writing}, {width}, '--pid {pid}')"
+    call = f"from {module} import {function}; {function}({list(words)!r}, {writing}, {width}, '--pid {pid}')"
     settings = ("set debuginfod enabled off", "set confirm off", "set pagination off", "set auto-load no", "set print thread-events off")
     options = [word for setting in settings for word in ("-iex", setting)]
     command = [program, "-nx", "-batch", *options, "-p", str(pid), "-ex", gdb_line(), "-ex", "python " + call]
@@ -96,7 +97,7 @@ def count_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
         raise FindleaksError(error)
     if ended < 0 or ended not in (0, 130, 141):
         why = " ".join(complaints.split())[-300:] or "no output"
-        raise FindleaksError(f"GDB ended with {ended} while it counted in {pid}: {why}")
+        raise FindleaksError(f"GDB ended with {ended} while it ran {words[0]} on {pid}: {why}")
     return ended
 
 

@@ -11,7 +11,7 @@ from findleaks.catalogue import CATALOGUE
 from findleaks.debugger_session import DebuggerSession, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
 from findleaks.report.columns import terminal_columns
-from findleaks.report.encoding import plain
+from findleaks.report.encoding import substitute_text
 
 LEAKS = """Hunt memory leaks in this process or core.
 
@@ -30,7 +30,7 @@ STALE = ("cont", "stop", "exited", "new_thread", "inferior_call", "memory_change
 
 def encodable(text: str) -> str:
     """Text in the characters that GDB can print in its locale, which may be ASCII only."""
-    return plain(text, gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii")
+    return substitute_text(text, gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii")
 
 
 class Quit(FindleaksError):
@@ -157,9 +157,9 @@ def completions(command: str, text: str, word: Optional[str], names: Sequence[st
         return [choice[kept:] for choice in found]
     if last.startswith("-"):
         return gdb.COMPLETE_NONE
-    if before[-1] in ("--suppressions", "-suppressions") or command == "diff":
-        return gdb.COMPLETE_FILENAME
     cmd = commands.named(command)
+    if cmd is not None and (cmd.takes_snapshots or commands.takes_file(cmd, before[-1])):
+        return gdb.COMPLETE_FILENAME
     return gdb.COMPLETE_EXPRESSION if cmd is not None and cmd.positional else gdb.COMPLETE_NONE
 
 

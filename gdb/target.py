@@ -21,10 +21,10 @@ from findleaks.gdb.source import with_sources
 from findleaks.quoting import shell_quoted
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
-from findleaks.target.files import MINIDUMP, content, open_regular
+from findleaks.target.files import MINIDUMP, open_regular, read_file
 from findleaks.target.live import LiveTarget
 from findleaks.target.register_words import debugger_thread
-from findleaks.target.thread_pointers import completed
+from findleaks.target.thread_pointers import add_thread_pointers
 
 if TYPE_CHECKING:
     from findleaks.gdb.counting import GdbBreakpoints
@@ -56,7 +56,7 @@ def subject() -> Subject:
 def _without_process(words: str) -> str:
     """What to do where there is no process or core. A minidump among GDB's own words (in the file
     `words`) is one that GDB has refused, which is soon forgotten among its other messages."""
-    for word in content(words).split(b"\0"):
+    for word in read_file(words).split(b"\0"):
         dump = os.fsdecode(word.rpartition(b"=")[2])
         try:
             with os.fdopen(open_regular(dump), "rb") as file:
@@ -141,7 +141,7 @@ class GdbProcess(LiveTarget):
         """All threads by id, which is the order of /proc."""
         if self._threads is None:
             found = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
-            self._threads = completed(self, found) if self.arch.thread_pointer_note else found
+            self._threads = add_thread_pointers(self, found) if self.arch.thread_pointer_note else found
         return self._threads
 
     def breakpoint_host(self) -> GdbBreakpoints:

@@ -18,7 +18,7 @@ import re
 import signal
 from typing import NamedTuple
 
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 
 _STEP = 2  # switches that a new call takes, at least
 _SWITCHES = re.compile(rb"^voluntary_ctxt_switches:\s*(\d+)", re.M)
@@ -45,7 +45,7 @@ class Calls:
         """Whether a thread that stopped, for a signal of this number or (0) the breakpoint, is at a
         call that was not counted yet. To be asked at each stop, of each thread at a breakpoint."""
         try:
-            status = content(f"/proc/{self._pid}/task/{at.thread}/status")
+            status = read_file(f"/proc/{self._pid}/task/{at.thread}/status")
         except OSError:  # the thread was killed
             return False
         found = _SWITCHES.search(status)

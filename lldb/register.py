@@ -12,7 +12,7 @@ from findleaks.catalogue import CATALOGUE
 from findleaks.debugger_session import DebuggerSession, Subject, failure, words_of_find
 from findleaks.errors import FindleaksError
 from findleaks.report.columns import LEAST, terminal_columns
-from findleaks.report.encoding import plain, terminal_charset
+from findleaks.report.encoding import substitute_text, terminal_charset
 
 if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
@@ -23,13 +23,10 @@ STATE = "findleaks_front"  # key in the dictionary that LLDB has for each debugg
 _PIECE = 1 << 16  # characters of output collected before they are passed to LLDB
 
 
-COMPLETION = {
-    **dict.fromkeys(("whatis", "refs", "path"), "variable-path"),
-    **dict.fromkeys(("count", "roots", "stacks"), "symbol"),
-}
-"""What LLDB completes by Tab behind a command's word: variables, symbols, else files (-o FILE,
-snapshots, cores). It has one kind a command, and completes options only of commands that it parses
-itself: these would lose their messages, and `-json`."""
+COMPLETION = {"file": "disk-file", "variable": "variable-path", "symbol": "symbol"}
+"""LLDB's words for what Tab completes behind a command's word (Entry.completes). It has one kind a
+command, and completes options only of commands that it parses itself: these would lose their
+messages, and `-json`."""
 
 
 class Output(io.TextIOBase):
@@ -51,7 +48,7 @@ class Output(io.TextIOBase):
 
     def flush(self) -> None:
         if self._parts:
-            self._result.PutCString(plain("".join(self._parts), self._charset).replace("\0", "\\0"))
+            self._result.PutCString(substitute_text("".join(self._parts), self._charset).replace("\0", "\\0"))
             self._parts, self._size = [], 0
 
 
@@ -117,7 +114,7 @@ class LldbFrontEnd:
 
     def _at_once(self, words: Sequence[str], result: Any) -> int:
         """Characters to collect before they are passed on; none for tables that grow (--every)."""
-        if words[:1] != ["count"] or not any(word.lstrip("-").startswith("every") for word in words):
+        if not any(word.startswith(("--every", "-every")) for word in words):
             return _PIECE
         result.SetImmediateOutputFile(self._lldb.debugger.GetOutputFile())
         return 0
@@ -185,9 +182,9 @@ def register(debugger: Any) -> None:
         _handle(debugger, f"command container delete {container}")
         _handle(debugger, f"command script delete {container}")
     if _handle(debugger, f'command container add -h "{SUMMARY}" leaks'):
-        for word in CATALOGUE:
+        for word, entry in CATALOGUE.items():
             add = f"-c {HERE}.leaks_{word} leaks {word}"
-            if not _handle(debugger, f"command script add -C {COMPLETION.get(word, 'disk-file')} {add}"):
+            if not _handle(debugger, f"command script add -C {COMPLETION[entry.completes]} {add}"):
                 _handle(debugger, f"command script add {add}")  # an older LLDB: it has no -C
     else:  # this LLDB has no containers: one command takes the words
         _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")

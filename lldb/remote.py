@@ -11,7 +11,7 @@ from findleaks.errors import TargetError
 from findleaks.lldb.target import threads
 from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
-from findleaks.target.ptrace import ended
+from findleaks.target.ptrace import has_ended
 from findleaks.target.remote import RemoteTarget
 
 
@@ -34,7 +34,7 @@ def open_remote(pid: int, process: Any, root: str) -> RemoteTarget:
 
     where = f"LLDB's {process.GetPluginName()}"
     mapped = regions(process)
-    if not mapped and process.GetTarget().GetPlatform().GetName() == "host" and ended(pid):
+    if not mapped and process.GetTarget().GetPlatform().GetName() == "host" and has_ended(pid):
         # Killed, which LLDB notices after a moment, or when it continues the process.
         raise TargetError(NO_PROCESS)
     target = RemoteTarget(pid, mapped, read, all_threads, f"behind {where}", root, offsets=False)

@@ -20,9 +20,9 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
 from findleaks.target.files import MINIDUMP, open_regular
 from findleaks.target.live import LiveTarget
-from findleaks.target.ptrace import ended, system_call
+from findleaks.target.ptrace import has_ended, system_call
 from findleaks.target.register_words import debugger_thread
-from findleaks.target.thread_pointers import completed
+from findleaks.target.thread_pointers import add_thread_pointers
 
 if TYPE_CHECKING:
     from findleaks.lldb.counting import LldbBreakpoints
@@ -46,7 +46,7 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
         return core_subject(owner, core_path(process), _exe(target), sysroot(debugger), SELECT_SYSROOT, partial(with_sources, target))
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and held_by(pid, os.getpid()):
-        if ended(pid):
+        if has_ended(pid):
             # Killed, which LLDB notices after a moment, or when it continues the process.
             raise TargetError(NO_PROCESS)
         return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), reports_writes=False)
@@ -122,7 +122,7 @@ class LldbProcess(LiveTarget):
         """All threads by id, which is the order of /proc."""
         if self._threads is None:
             # LLDB before 17 does not report fs_base.
-            found = completed(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
+            found = add_thread_pointers(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
             self._threads = [self._with_system_call(thread) for thread in found]
         return self._threads
 

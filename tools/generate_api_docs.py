@@ -21,16 +21,24 @@ from findleaks.results import (
     addresses,
     amounts,
     caches,
+    count,
     growth,
+    heap_map,
     leaks,
     note_parts,
     notes,
     references,
     roots,
     runtimes,
+    scopes,
     sites,
+    snapshots,
     stacks,
+    track,
+    triage,
     verdict,
+    verify,
+    written,
 )
 from findleaks.results.record import Record
 
@@ -38,7 +46,29 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 FUNCTIONS = (findleaks.open, findleaks.attach, findleaks.load, findleaks.diff, findleaks.current)
 CLASSES = (findleaks.Process, findleaks.Blocks, findleaks.BlockTable, findleaks.Snapshot)
-RESULTS = (leaks, addresses, references, roots, verdict, stacks, runtimes, caches, growth, sites, notes, note_parts, amounts)
+RESULTS = (
+    leaks,
+    addresses,
+    references,
+    roots,
+    verdict,
+    stacks,
+    runtimes,
+    scopes,
+    caches,
+    heap_map,
+    verify,
+    growth,
+    snapshots,
+    count,
+    track,
+    triage,
+    sites,
+    notes,
+    note_parts,
+    amounts,
+    written,
+)
 
 
 def pages() -> dict[Path, str]:

@@ -21,22 +21,30 @@ from findleaks.results import (
     addresses,
     amounts,
     caches,
+    count,
     growth,
+    heap_map,
     leaks,
     note_parts,
     notes,
     references,
     roots,
     runtimes,
+    scopes,
     sites,
+    snapshots,
     stacks,
+    track,
+    triage,
     verdict,
+    verify,
+    written,
 )
 from findleaks.results.record import SCHEMA, Record, json_fields
 
 FILE = Path(__file__).parents[1] / "common" / "results" / "findleaks-1.schema.json"
 
-DOCUMENTS: Mapping[str, type[Record]] = {
+DOCUMENTS: Mapping[str, Union[type[Record], tuple[type[Record], ...]]] = {
     "find": leaks.Leaks,
     "caches": caches.Caches,
     "whatis": addresses.Addresses,
@@ -46,30 +54,49 @@ DOCUMENTS: Mapping[str, type[Record]] = {
     "verdict": verdict.Verdict,
     "runtime": runtimes.Runtimes,
     "stacks": stacks.Stacks,
+    "scopes": scopes.Scopes,
+    "map": (heap_map.HeapMap, heap_map.SavedResidency),
+    "verify": verify.Verification,
     "diff": growth.Growth,
+    "snapshot": (snapshots.TakenSnapshot, snapshots.WrittenCore, snapshots.SnapshotSeries),
+    "watch": growth.Watched,
+    "count": count.Calls,
+    "track": track.Tracked,
+    "triage": triage.Triage,
 }
-"""The class of the result of each command that has one."""
+"""The class of the result of each command; several if it depends on the options."""
 
-LINES: Sequence[type[Record]] = (addresses.Block,)
-"""Results that a command prints one a line, without the name of the command (`blocks`)."""
+LINES: Sequence[type[Record]] = (addresses.Block, triage.TriagedCore)
+"""Results that a command prints one a line, without the name of the command (`blocks`, `triage`)."""
 
-_MODULES = (addresses, amounts, caches, growth, leaks, note_parts, notes, references, roots, runtimes, sites, stacks, verdict)
+_MODULES = (
+    addresses,
+    amounts,
+    caches,
+    count,
+    growth,
+    heap_map,
+    leaks,
+    note_parts,
+    notes,
+    references,
+    roots,
+    runtimes,
+    scopes,
+    sites,
+    snapshots,
+    stacks,
+    track,
+    triage,
+    verdict,
+    verify,
+    written,
+)
 _NAMES = {name: one for module in _MODULES for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, Record)}
 """Classes by name: modules of results import those that only annotations name for type checkers only."""
 
 _ADDRESS = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
 _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
-_WRITTEN = {
-    "type": "object",
-    "description": "The file that was written.",
-    "properties": {
-        "file": {"type": "string"},
-        "bytes": {"type": "integer"},
-        "format": {"type": "string"},
-        "notes": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["file", "bytes", "format", "notes"],
-}
 _WARNINGS = {
     "type": "array",
     "items": {"type": "string"},
@@ -80,11 +107,11 @@ _WARNINGS = {
 def schema(closed: bool = False) -> dict[str, Any]:
     """The whole schema. `closed`: objects must have no other keys than those described; users' programs must accept further ones."""
     definitions = _Definitions(closed)
-    documents = {word: definitions.document(word, record) for word, record in DOCUMENTS.items()}
+    documents = {word: definitions.documents(word, records) for word, records in DOCUMENTS.items()}
     lines = [definitions.of(record) for record in LINES]
     others = [word for word in CATALOGUE if word not in DOCUMENTS]
     documents["other"] = {
-        "description": "The result of another command.",
+        "description": "The warnings of a command that prints its results one a line.",
         "type": "object",
         "properties": {"schema": {"const": SCHEMA}, "command": {"enum": others}, "warnings": _WARNINGS},
         "required": ["schema", "command"],
@@ -107,14 +134,24 @@ class _Definitions:
         self._classes: dict[str, type[Record]] = {}
         self._closed = closed
 
-    def document(self, word: str, record: type[Record]) -> dict[str, Any]:
+    def documents(self, word: str, records: Union[type[Record], tuple[type[Record], ...]]) -> dict[str, Any]:
+        """The object that command `word` prints: one of these results."""
+        if isinstance(records, tuple):
+            return {"anyOf": [self._document(word, record) for record in records]}
+        return self._document(word, records)
+
+    def _document(self, word: str, record: type[Record]) -> dict[str, Any]:
         """The object that command `word` prints: the result, with what every command adds."""
         made = self._object(record)
         made["properties"] = {
             "schema": {"const": SCHEMA},
             "command": {"const": word},
             **made["properties"],
-            "written": _WRITTEN,
+            **(
+                {}
+                if "written" in made["properties"]
+                else {"written": {**self.of(written.WrittenFile), "description": "The file that was written."}}
+            ),
             "warnings": _WARNINGS,
         }
         made["required"] = ["schema", "command", *made["required"], "warnings"]

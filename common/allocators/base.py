@@ -179,7 +179,7 @@ class Allocator:
     site_settings: Sequence[str] = ()
     """Settings that make it record allocation stacks, a phrase each; () if there are none."""
 
-    def renamed(self, words: str) -> str:
+    def rename_settings(self, words: str) -> str:
         """Return `words`, a setting or call from above, with the names that this build uses."""
         return words
 
@@ -192,7 +192,7 @@ class Allocator:
         """Return its heaps: disjoint, in any order, the same objects in each call."""
         raise NotImplementedError
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         """Mark the cached, free and metadata blocks of the sealed index, and compare totals."""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
@@ -225,7 +225,7 @@ class Allocator:
     def caches(self, blocks: Blocks) -> list[Cache]:
         """Return the size classes of each arena that have blocks. Together with the classes of
         large blocks they cover all blocks."""
-        return tally(self.name, self.heaps(), blocks)
+        return count_by_size(self.name, self.heaps(), blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
         """Return its arenas in the allocator's own order."""
@@ -242,7 +242,7 @@ class Allocator:
                 found += [Spare(low, high, "free pages", heap.arena) for low, high in blocks.gaps(start, end, PAGE)]
         return found
 
-    def released(self, blocks: Blocks) -> Optional[Runs]:
+    def find_releasable(self, blocks: Blocks) -> Optional[Runs]:
         """Return the whole pages, resident or not, that `release_call` would return to the kernel;
         exact unless other threads allocate meanwhile. None if this cannot be predicted. Raises
         Interrupted."""
@@ -260,7 +260,7 @@ class Allocator:
         return ""
 
     @property
-    def recorded(self) -> bool:
+    def has_recordings(self) -> bool:
         """Whether the allocator may have recordings. The answer does not require reading them."""
         return False
 
@@ -273,7 +273,7 @@ class Allocator:
         """Return the blocks in each thread's cache, by size class, without empty classes."""
         return []
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return the allocator's own totals (bytes or counts) by the names that it prints; may be
         empty."""
         return {}
@@ -288,13 +288,13 @@ class Allocator:
         in_flight.py."""
         return ()
 
-    def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+    def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
         """Whether a thread inside this allocator is changing the memory that the problem is about.
         `words` are the thread's registers and stack, ascending.
 
         The default looks for a word that is an address in the damaged block or structure."""
         near = Range(problem.address - self.structure, problem.address + self.structure)
-        return any_within(words, [*around(problem, blocks, 0), *([] if blocks.find(problem.address) >= 0 else [near])])
+        return any_within(words, [*list_ranges_around(problem, blocks, 0), *([] if blocks.find(problem.address) >= 0 else [near])])
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         """Yield the problems that a walk does not detect: lists linked in one direction only,
@@ -303,12 +303,12 @@ class Allocator:
         return iter(())
 
 
-def starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
+def list_starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
     """Yield the addresses of the blocks that start in [start, end)."""
     return (blocks.address(index) for index in range(blocks.at_or_after(start), blocks.at_or_after(end)))
 
 
-def first_problems(problems: list[Problem], found: Iterable[Problem], more: str, address: Optional[int] = None) -> None:
+def add_first_problems(problems: list[Problem], found: Iterable[Problem], more: str, address: Optional[int] = None) -> None:
     """Append the first MAX_PROBLEMS of `found` to `problems`. If there are others, append one
     problem that counts them ("and 30 more …"). Its address is `address`, or else that of the first
     of them."""
@@ -320,7 +320,7 @@ def first_problems(problems: list[Problem], found: Iterable[Problem], more: str,
         problems.append(Problem(following.address if address is None else address, f"and {others:,} more {more}"))
 
 
-def around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
+def list_ranges_around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
     """Yield the ranges that a problem is about: its bytes, and the blocks at them and right before
     them. `header` is the number of bytes of a block's header."""
     place = problem.damaged or Range(problem.address, problem.address)
@@ -349,7 +349,7 @@ class Finder(Protocol):
     def __call__(self, target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]: ...
 
 
-def tally(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
+def count_by_size(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
     """Count blocks by arena and usable size, from the index. `memory` counts usable bytes only."""
     found: dict[tuple[str, int], list[int]] = {}
     for heap in heaps:
@@ -363,4 +363,4 @@ def tally(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
     ]
 
 
-__all__ = ["Allocator", "Arena", "Cache", "Finder", "Heap", "Iterator", "Problem", "Size", "Spare", "State", "ThreadCache", "tally"]
+__all__ = ["Allocator", "Arena", "Cache", "Finder", "Heap", "Iterator", "Problem", "Size", "Spare", "State", "ThreadCache", "count_by_size"]

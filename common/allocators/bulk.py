@@ -16,7 +16,7 @@ NEAR = 1 << 20  # bytes; records at most this far apart are read together
 FEW = 50_000  # up to this many blocks of a live process are read one by one, otherwise all heaps
 
 
-def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], Words]:
+def find_pointers(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], Words]:
     """Return the addresses (ascending) and values of the piece's aligned words with a value in
     [low, high)."""
     addresses = engine.search(piece, low, high)
@@ -24,7 +24,7 @@ def pointing(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[i
     return addresses, engine.arch.words(values)
 
 
-def clusters(addresses: Sequence[int], size: int) -> list[Range]:
+def join_records(addresses: Sequence[int], size: int) -> list[Range]:
     """Return the ranges of memory that cover records of `size` bytes at ascending addresses.
     Records less than NEAR bytes apart share a range."""
     if not addresses:
@@ -33,31 +33,31 @@ def clusters(addresses: Sequence[int], size: int) -> list[Range]:
     return [Range(addresses[first], addresses[last - 1] + size) for first, last in zip(starts, [*starts[1:], len(addresses)])]
 
 
-def records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
+def read_records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
     """Read the records of `size` bytes at ascending addresses. Returns their bytes in one buffer,
     and the indices of unreadable records, whose bytes are zero."""
     pieces: list[Piece] = []
     top = target.arch.top
     known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
-    for start, end in clusters(known, size):
+    for start, end in join_records(known, size):
         pieces += target.pieces(start, end)
     data, missing = engine.gather(pieces, known, size)
     return data, set(missing)
 
 
-def follow(target: Target, engine: Engine, heaps: Sequence[Range], heads: Sequence[int], longest: int, expected: int) -> Lists:
+def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], heads: Sequence[int], longest: int, expected: int) -> Lists:
     """Follow lists of blocks in `heaps`, each block linked by its first word.
 
     `longest` is the largest length of one list, `expected` the number of blocks in all lists. If a
     live process has few listed blocks, they are read one by one, which is faster than a copy of all
     heaps."""
     if target.live and expected <= FEW:
-        return _one_by_one(target, heads, longest)
+        return _follow_one_by_one(target, heads, longest)
     pieces = [piece for start, end in heaps for piece in target.pieces(start, end)] if heads else []
     return engine.follow_all(pieces, heads, 0, longest)
 
 
-def _one_by_one(target: Target, heads: Sequence[int], longest: int) -> Lists:
+def _follow_one_by_one(target: Target, heads: Sequence[int], longest: int) -> Lists:
     nodes, ends, problems = array("Q"), array("Q"), []
     for number, node in enumerate(heads):
         seen: dict[int, None] = {}

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Finder, Heap, Problem
-from findleaks.allocators.in_flight import Inside, half_changed
-from findleaks.allocators.nesting import Owned, nest, walk
+from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
+from findleaks.allocators.nesting import HeapPart, nest_heaps, walk_heap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 FINDERS = (
     "findleaks.allocators.asan",
@@ -35,7 +35,7 @@ chunks look like other memory, so the memory of all other allocators must be kno
 MAX_CHANGED = 1000  # malloc changes few places at a time, so more problems than this are damage
 
 
-def known() -> list[str]:
+def list_names() -> list[str]:
     """Return the names of the supported allocators."""
     return [getattr(importlib.import_module(finder), "NAME", finder.rsplit(".", 1)[-1]) for finder in FINDERS]
 
@@ -46,30 +46,32 @@ class Directory:
     `heaps` are disjoint parts of heaps, ascending. `problems` lists what is corrupt. Blocks of a
     corrupt heap that can still be read are in `blocks`."""
 
-    def __init__(self, allocators: Sequence[Allocator], blocks: Blocks, heaps: Sequence[Owned], problems: list[Problem]) -> None:
+    def __init__(self, allocators: Sequence[Allocator], blocks: Blocks, heaps: Sequence[HeapPart], problems: list[Problem]) -> None:
         self.allocators = allocators
         self.blocks = blocks
         self.heaps = heaps
         self.problems = problems
-        self.half_changed: list[tuple[Problem, Inside]] = []
+        self.half_changed: list[tuple[Problem, ThreadInside]] = []
         self._starts = [owned.start for owned in heaps]
 
-    def excuse(self, inside: Sequence[Inside]) -> None:
+    def remove_half_changed(self, inside: Sequence[ThreadInside]) -> None:
         """Move problems that a thread was just causing from `problems` to `half_changed`."""
-        self.problems[:], self.half_changed = self.sorted_out(self.problems, inside)
+        self.problems[:], self.half_changed = self.separate_half_changed(self.problems, inside)
         excused = {id(problem) for problem, _ in self.half_changed}
         for allocator in self.allocators:
             allocator.problems[:] = [problem for problem in allocator.problems if id(problem) not in excused]
 
-    def sorted_out(self, problems: Sequence[Problem], inside: Sequence[Inside]) -> tuple[list[Problem], list[tuple[Problem, Inside]]]:
+    def separate_half_changed(
+        self, problems: Sequence[Problem], inside: Sequence[ThreadInside]
+    ) -> tuple[list[Problem], list[tuple[Problem, ThreadInside]]]:
         """Divide `problems` into those that no thread inside an allocator explains, and the others,
         each with its thread."""
         if not inside or len(problems) > MAX_CHANGED:
             return list(problems), []
-        found = [(problem, half_changed(problem, inside, self.blocks)) for problem in problems]
+        found = [(problem, find_changing_thread(problem, inside, self.blocks)) for problem in problems]
         return [problem for problem, one in found if one is None], [(problem, one) for problem, one in found if one is not None]
 
-    def owner(self, address: int) -> Optional[Owned]:
+    def owner(self, address: int) -> Optional[HeapPart]:
         """Return the part of a heap that contains `address`, or None."""
         at = bisect.bisect_right(self._starts, address) - 1
         return self.heaps[at] if at >= 0 and address < self.heaps[at].end else None
@@ -91,7 +93,7 @@ class Directory:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Disable the cyclic garbage collector, which would take a tenth of the time and find
     nothing."""
     active = gc.isenabled()
@@ -103,8 +105,8 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-@_uncollected()
-def build(target: Target, engine: Engine) -> Directory:
+@_without_garbage_collection()
+def build_directory(target: Target, engine: Engine) -> Directory:
     """Find the allocators, walk their heaps, and seal the index of blocks."""
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
@@ -117,15 +119,15 @@ def build(target: Target, engine: Engine) -> Directory:
             allocators.append(allocator)
             heaps += found
             if not allocator.nested:
-                taken = merged([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
+                taken = merge_ranges([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
     problems: list[Problem] = []
-    tree = nest(heaps, problems)
+    tree = nest_heaps(heaps, problems)
     blocks = engine.blocks(target.arch, granule, sum(node.heap.end - node.heap.start for node in tree))
     for node in tree:
-        walk(node, blocks, engine, target, problems)
+        walk_heap(node, blocks, engine, target, problems)
     blocks.seal()
     for allocator in allocators:
-        allocator.sealed(blocks)
+        allocator.mark_blocks(blocks)
         problems += allocator.problems
     return Directory(allocators, blocks, [part for node in tree for part in node.parts()], problems)

@@ -6,18 +6,18 @@ import re
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 LONGEST = 256 << 10  # bytes at the end of the first thread's stack that are searched
 VALUE = 4096  # the largest length of a value in bytes
 
 
-def setting(memory: Memory, variable: str) -> Optional[str]:
+def read_variable(memory: Memory, variable: str) -> Optional[str]:
     """Return the value that an environment variable had at the start, or None if it is not
     found."""
     target = memory.target
     for thread in target.threads()[:1]:
-        region = holding(target.regions(), thread.sp)
+        region = region_at(target.regions(), thread.sp)
         if region is not None:
             length = min(LONGEST, region.end - region.start)
             pattern = rb"\0%s=([^\0]{0,%d})\0" % (re.escape(variable.encode()), VALUE)

@@ -27,7 +27,7 @@ class Image(NamedTuple):
             yield from nonzero_pieces(target, start, end)
 
 
-def images(target: Target) -> list[Image]:
+def find_images(target: Target) -> list[Image]:
     """Return every loaded file that has writable memory, by ascending address. Each allocator is in
     one of them: its own library, another library, or the program."""
     regions = [region for region in target.regions() if region.writable and region.readable]

@@ -66,7 +66,7 @@ FUNCTION = re.compile(
 which leaves no frame of free on the stack."""
 
 
-class Inside(NamedTuple):
+class ThreadInside(NamedTuple):
     """A thread inside an allocator.
 
     `words` are ascending: the thread's registers, its frames inside the allocator, and addresses
@@ -81,33 +81,33 @@ class Inside(NamedTuple):
     sure: bool
 
 
-def threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Blocks) -> list[Inside]:
+def find_threads_inside(target: Target, allocators: Sequence[Allocator], blocks: Blocks) -> list[ThreadInside]:
     """Return the threads stopped inside one of these allocators, except threads that a fatal signal
     ended. Raises Interrupted."""
-    codes = [code for code in (_code(target, allocator) for allocator in allocators) if code is not None]
+    codes = [code for code in (_find_code(target, allocator) for allocator in allocators) if code is not None]
     unwinder: Optional[Unwinder] = None
     found = []
     for thread in target.threads() if codes else ():
         if target.interrupted():
             raise Interrupted
-        stack = _stack(target, thread.sp, FIRST_LOOK)
+        stack = _read_stack(target, thread.sp, FIRST_LOOK)
         for code in codes:
             if thread.tid == target.crashed or not (thread.pc in code.module_range or any(code.low <= word < code.high for word in stack)):
                 continue
             unwinder = unwinder or Unwinder(target)
-            one = _inside(target, unwinder, thread, code)
+            one = _examine_thread(target, unwinder, thread, code)
             if one is not None:
                 found.append(one._replace(words=sorted({*one.words, *code.allocator.blocks_in_flight(one.words, blocks)})))
                 break
     return found
 
 
-def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
+def find_blocks_in_flight(inside: Sequence[ThreadInside], blocks: Blocks) -> dict[int, ThreadInside]:
     """Return {address: thread} for the blocks in use that are in flight.
 
     If frames are unknown, a word may belong to the program. Then only words that point to the start
     of a block count."""
-    found: dict[int, Inside] = {}
+    found: dict[int, ThreadInside] = {}
     for one in inside:
         words = frozenset(one.words)
         for index in {index for index in blocks.find_all(one.words)[0] if index != NO_BLOCK}:
@@ -117,12 +117,12 @@ def held(inside: Sequence[Inside], blocks: Blocks) -> dict[int, Inside]:
     return found
 
 
-def half_changed(problem: Problem, inside: Sequence[Inside], blocks: Blocks) -> Optional[Inside]:
+def find_changing_thread(problem: Problem, inside: Sequence[ThreadInside], blocks: Blocks) -> Optional[ThreadInside]:
     """Return the thread that is changing the memory this problem is about, or None."""
-    return next((one for one in inside if one.sure and one.allocator.changing(problem, one.words, blocks)), None)
+    return next((one for one in inside if one.sure and one.allocator.is_changing(problem, one.words, blocks)), None)
 
 
-class _Code(NamedTuple):
+class _AllocatorCode(NamedTuple):
     """The address range of an allocator's code.
 
     `module` is the range of the file that contains it; a core may lack that file's headers. The
@@ -143,24 +143,24 @@ class _Code(NamedTuple):
         return range(self.module.start, self.module.end)
 
 
-def _code(target: Target, allocator: Allocator) -> Optional[_Code]:
+def _find_code(target: Target, allocator: Allocator) -> Optional[_AllocatorCode]:
     """Determine where the allocator's code is: in the whole file, or around its exported
     functions."""
-    module = _file(target, allocator.where)
+    module = _find_file(target, allocator.where)
     if module is None:
         return None
     if OWN_FILE.search(allocator.where):
-        return _Code(allocator, module, module.start, module.end, True, True, {})
+        return _AllocatorCode(allocator, module, module.start, module.end, True, True, {})
     symbols = [target.symbol(name, allocator.where) for name in ENTRIES]
     there = [symbol for symbol in symbols if symbol is not None and symbol.address in range(module.start, module.end)]
     if not there:
-        return _Code(allocator, module, module.start, module.end, False, False, {})
+        return _AllocatorCode(allocator, module, module.start, module.end, False, False, {})
     low = min(symbol.address for symbol in there) - AROUND
     high = max(symbol.address + symbol.size for symbol in there) + AROUND
-    return _Code(allocator, module, max(low, module.start), min(high, module.end), False, True, {})
+    return _AllocatorCode(allocator, module, max(low, module.start), min(high, module.end), False, True, {})
 
 
-def _file(target: Target, where: str) -> Optional[Range]:
+def _find_file(target: Target, where: str) -> Optional[Range]:
     """Return the range at which a file is mapped, or None.
 
     A core may lack the file's first page and code. Then the range begins where the file offset of
@@ -178,7 +178,7 @@ def _file(target: Target, where: str) -> Optional[Range]:
     return found
 
 
-def _belongs(target: Target, code: _Code, address: int) -> bool:
+def _is_in_code(target: Target, code: _AllocatorCode, address: int) -> bool:
     """Whether the instruction at `address` belongs to the allocator, by its symbol if it has
     one."""
     if address not in code.module_range:
@@ -193,14 +193,14 @@ def _belongs(target: Target, code: _Code, address: int) -> bool:
     return found
 
 
-def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> Optional[Inside]:
+def _examine_thread(target: Target, unwinder: Unwinder, thread: Thread, code: _AllocatorCode) -> Optional[ThreadInside]:
     """Return the thread with its words if it is inside the allocator, or else None.
 
     A frame of the allocator is proof. Without one (musl has no unwind data), a thread in the same
     file counts if it may change a heap and its stack has a return address into the allocator."""
     trace = unwinder.trace(thread)
     frames = trace.frames
-    own = [index for index, frame in enumerate(frames[:MAX_FRAMES]) if _belongs(target, code, frame.call)]
+    own = [index for index, frame in enumerate(frames[:MAX_FRAMES]) if _is_in_code(target, code, frame.call)]
     guessed = not own and thread.pc in code.module_range
     if guessed:  # a thread that waits in the kernel is no more likely inside malloc than any caller
         if code.named:
@@ -212,10 +212,12 @@ def _inside(target: Target, unwinder: Unwinder, thread: Thread, code: _Code) -> 
     last = own[-1] if own else 0
     unwound = last + 1 < len(frames) and not guessed
     end = frames[last + 1].sp if unwound else frames[last].sp + UNKNOWN_FRAMES
-    words = {*thread.registers.values(), *thread.words, *_stack(target, thread.sp, min(end - thread.sp, LARGEST_FRAMES))}
+    words = {*thread.registers.values(), *thread.words, *_read_stack(target, thread.sp, min(end - thread.sp, LARGEST_FRAMES))}
     symbol = target.symbolize(frames[own[0]].call if own else thread.pc)
     where = f"{code.allocator.where} ({symbol.name})" if symbol is not None else code.allocator.where
-    return Inside(thread.tid, where, code.allocator, sorted(words), unwound, code.named or LIBC.search(code.allocator.where) is not None)
+    return ThreadInside(
+        thread.tid, where, code.allocator, sorted(words), unwound, code.named or LIBC.search(code.allocator.where) is not None
+    )
 
 
 def _waits(target: Target, thread: Thread) -> bool:
@@ -230,14 +232,14 @@ def _may_change(target: Target, thread: Thread) -> bool:
     return not _waits(target, thread) or thread.registers.get(target.arch.system_call_number) in target.arch.mapping_calls
 
 
-def _returns_into(target: Target, thread: Thread, code: _Code) -> bool:
+def _returns_into(target: Target, thread: Thread, code: _AllocatorCode) -> bool:
     """Whether the top of the stack has a return address into the allocator (musl has no frame
     data)."""
-    stack = _stack(target, thread.sp, UNKNOWN_FRAMES)
-    return any(code.low <= word < code.high and _belongs(target, code, word) for word in stack)
+    stack = _read_stack(target, thread.sp, UNKNOWN_FRAMES)
+    return any(code.low <= word < code.high and _is_in_code(target, code, word) for word in stack)
 
 
-def _stack(target: Target, sp: int, size: int) -> Sequence[int]:
+def _read_stack(target: Target, sp: int, size: int) -> Sequence[int]:
     """Return the readable words from the stack pointer upward, red zone included."""
     start = (sp - target.arch.red_zone) & -target.arch.word
     try:

@@ -9,7 +9,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merge_ranges, subtract
 from findleaks.value_classes import NamedTuple
 
 HUGE = "/anon_hugepage"  # the kernel's name for anonymous huge pages (glibc.malloc.hugetlb)
@@ -19,7 +19,7 @@ NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 MMAPPED = "mmapped"  # the label of heaps of mapped blocks
 
 
-class Mapped(NamedTuple):
+class MappedChunk(NamedTuple):
     """A mapping [start, end) with one chunk: its header is at `chunk`, and `size` usable bytes
     follow."""
 
@@ -29,7 +29,7 @@ class Mapped(NamedTuple):
     size: int
 
 
-def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
+def find_unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
     """Return the sorted ranges of anonymous writable memory, without `claimed` ranges and the
     stacks of live threads."""
     anonymous = [
@@ -38,13 +38,13 @@ def unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
         if region.writable and region.readable and region.private
         if not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
     ]
-    return subtract(merged(anonymous), [*claimed, *thread_stacks(target).values()])
+    return subtract(merge_ranges(anonymous), [*claimed, *thread_stacks(target).values()])
 
 
-def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:
+def group_adjacent(mapped: Iterable[MappedChunk]) -> Iterator[list[MappedChunk]]:
     """Divide ascending mappings into runs. In a run, each mapping begins where the previous one
     ends."""
-    run: list[Mapped] = []
+    run: list[MappedChunk] = []
     for one in mapped:
         if run and one.start != run[-1].end:
             yield run
@@ -54,7 +54,7 @@ def adjacent(mapped: Iterable[Mapped]) -> Iterator[list[Mapped]]:
         yield run
 
 
-def mapped_heap(run: Sequence[Mapped], header: int) -> Heap:
+def make_mapped_heap(run: Sequence[MappedChunk], header: int) -> Heap:
     """Make one heap of adjacent mappings. Their blocks are in use and follow headers of `header`
     bytes."""
 

@@ -14,7 +14,7 @@ from findleaks.target.base import Range, Target
 from findleaks.value_classes import NamedTuple, dataclass, field
 
 
-class Owned(NamedTuple):
+class HeapPart(NamedTuple):
     """A part [start, end) of a heap that contains no other heap, with the heap and its
     allocator."""
 
@@ -32,19 +32,19 @@ class Node:
     allocator: Allocator
     inner: list[Node] = field(default_factory=list)
 
-    def parts(self) -> Iterator[Owned]:
+    def parts(self) -> Iterator[HeapPart]:
         """Yield the parts of this heap and of those inside: ascending, disjoint, without gaps."""
         at = self.heap.start
         for node in self.inner:
             if node.heap.start > at:
-                yield Owned(self.heap, self.allocator, at, node.heap.start)
+                yield HeapPart(self.heap, self.allocator, at, node.heap.start)
             yield from node.parts()
             at = node.heap.end
         if at < self.heap.end:
-            yield Owned(self.heap, self.allocator, at, self.heap.end)
+            yield HeapPart(self.heap, self.allocator, at, self.heap.end)
 
 
-def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
+def nest_heaps(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
     """Arrange heaps as trees and return the outermost heaps, ascending.
 
     A heap may lie inside another only if its allocator can be nested. Any other overlap means that
@@ -68,7 +68,7 @@ def nest(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> li
     return tops
 
 
-def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: list[Problem]) -> None:
+def walk_heap(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: list[Problem]) -> None:
     """Append the blocks of a heap and of the heaps inside it, in ascending order.
 
     A block that contains a heap becomes METADATA up to the start of that heap. A heap that does not
@@ -93,7 +93,7 @@ def walk(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: l
             blocks.append_blocks(outer, at, index)
             if start > around:
                 blocks.append([around], [start - around], [State.METADATA])
-        walk(child, blocks, engine, target, problems)
+        walk_heap(child, blocks, engine, target, problems)
         kept.append(child)
         at, floor = index + 1, end
     blocks.append_blocks(outer, at, len(outer))

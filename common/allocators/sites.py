@@ -87,7 +87,7 @@ class Recording:
         return self.interval > 1
 
 
-def polled(items: Iterable[Item], target: Target) -> Iterator[Item]:
+def poll_items(items: Iterable[Item], target: Target) -> Iterator[Item]:
     """Yield the items, and check for Ctrl-C every STEP of them. Raises Interrupted."""
     for count, item in enumerate(items):
         if count % STEP == 0 and target.interrupted():
@@ -95,7 +95,7 @@ def polled(items: Iterable[Item], target: Target) -> Iterator[Item]:
         yield item
 
 
-def recording(
+def make_recording(
     target: Target,
     recorder: str,
     sites: Sequence[Site],
@@ -108,10 +108,10 @@ def recording(
 
     If an address occurs twice, its first tuple counts. Raises Interrupted."""
     found: dict[int, tuple[int, float]] = {}
-    for address, site, weight in polled(blocks, target):
+    for address, site, weight in poll_items(blocks, target):
         found.setdefault(address, (site, weight))
     made = Recording(recorder, sites, interval=interval, own=own, warnings=warnings)
-    for address in polled(sorted(found), target):
+    for address in poll_items(sorted(found), target):
         site, weight = found[address]
         made.addresses.append(address)
         made.site_of.append(site)
@@ -120,7 +120,7 @@ def recording(
     return made
 
 
-def in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float]]) -> Iterator[tuple[int, int, float]]:
+def select_in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float]]) -> Iterator[tuple[int, int, float]]:
     """Select the tuples of `found`, which begin with an address, at which a block in use starts.
     Raises Interrupted."""
     left, end = iter(found), len(blocks)
@@ -133,7 +133,7 @@ def in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float
                 yield one
 
 
-def own_file(where: str, allocator: str) -> str:
+def own_library(where: str, allocator: str) -> str:
     """Return `where` if its name shows a library of this allocator, or else "".
 
     The innermost frames in such a library belong to the allocator. A program or another library may
@@ -141,7 +141,7 @@ def own_file(where: str, allocator: str) -> str:
     return where if allocator in where and ".so" in where else ""
 
 
-def represented(size: float, interval: int) -> float:
+def estimate_represented(size: float, interval: int) -> float:
     """Estimate how many blocks of `size` bytes one sampled block represents.
 
     The sampler takes bytes by a Poisson process, one in `interval` bytes, so it finds a block of
@@ -198,7 +198,7 @@ class Sites:
                 return numbers[one.site_of[i]], one.weights[i] if one.weights else 1.0
         return 0, 0.0
 
-    def all_of(self, address: int) -> list[NumberedSite]:
+    def list_all(self, address: int) -> list[NumberedSite]:
         """Return the sites of the block that starts at `address`, one for each recording that has
         it."""
         found = []

@@ -14,7 +14,7 @@ from findleaks.audit.leak_groups import Leak, lost, merge
 from findleaks.audit.reference_evidence import garbage_totals, is_garbage, reference_evidence
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Heuristic, Kind, State
+from findleaks.engine.terms import Kind, State
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, LeakGroup, Leaks, Suppressed, Totals
 from findleaks.session import Session
@@ -39,15 +39,15 @@ def find_leaks(
     session: Session,
     kinds: Set[Kind] = frozenset((Kind.DEFINITE, Kind.POSSIBLE)),
     by: Optional[str] = None,
-    heuristics: Heuristic = Heuristic.AUTO,
     asked: str = "auto",
     suppressions: Optional[Suppressions] = None,
     stacks: int = 0,
 ) -> FoundLeaks:
     """Leaked blocks of these `kinds`, grouped by content, or `by` "type", "size", "kind", "site".
-    `asked`: the words for `heuristics`. `suppressions` leaves groups out, and counts them.
-    `stacks`: by site, groups with their call stacks (0: all); others have the site's number."""
-    graph = session.graph(heuristics)
+    `asked`: the words for the session's heuristics. `suppressions` leaves groups out, and counts
+    them. `stacks`: by site, groups with their call stacks (0: all); others have the site's
+    number."""
+    graph = session.graph()
     leaks = _lost_by_site(session, graph, suppressions) if by == SITE else lost(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]
     groups = wanted if by == SITE else merge(wanted, by)

@@ -70,7 +70,7 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
     answer = describer.answer(address)
     if index < 0:
         raise UsageError(f"{address:#x} is in no block: {answer.phrase}")
-    graph = session.latest
+    graph = session.graph()
     chain = session.path(index)
     lost_from = graph.leader(index) if not chain else -1
     if lost_from >= 0:

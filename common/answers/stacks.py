@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import native_frame
+from findleaks.answers.warnings import source_warnings
+from findleaks.formatting import printable, some
 from findleaks.results.stacks import Stacks, ThreadGroup
 from findleaks.session import Session
 from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
 
 class FoundStacks(NamedTuple):
-    """The result, all stacks, and those that passed the filters."""
+    """The result, all stacks, those that passed the filters, and sentences on what limits them. No
+    heap is read for them."""
 
     result: Stacks
     every: Sequence[Stack]
     found: Sequence[Stack]
+    warnings: list[str]
 
 
 def group_stacks(
@@ -43,9 +47,18 @@ def group_stacks(
         )
         for stack in (found[:limit] if limit else found)
     ]
-    return FoundStacks(Stacks(count_threads(every), groups), every, found)
+    return FoundStacks(Stacks(count_threads(every), groups), every, found, _warnings(session, every))
 
 
 def count_threads(stacks: Sequence[Stack]) -> int:
     """Number of threads with these stacks."""
     return sum(len(stack.threads) for stack in stacks)
+
+
+def _warnings(session: Session, every: Sequence[Stack]) -> list[str]:
+    found = [printable(warning, 600) for warning in (*session.target.warnings, *source_warnings(session))]
+    ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
+    if ends:
+        cut = count_threads([stack for stack in every if stack.end])
+        found.append(f"{cut} of {count_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
+    return found

@@ -13,7 +13,6 @@ from findleaks.audit.findings import findings
 from findleaks.audit.kernel_held import kernel_notes, kernel_pointers
 from findleaks.audit.residency import residency
 from findleaks.audit.unread_memory import unread_memory
-from findleaks.formatting import printable
 from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemory, Share, SharePart, Verdict
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -28,13 +27,20 @@ class FoundVerdict(NamedTuple):
     findings: Sequence[Finding]
 
 
-def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdict:
-    """All memory by owner, and findings. `residency_file`: which pages were resident, as `map
-    --save-residency` wrote it."""
+def assess_memory(session: Session, residency_file: str = "") -> tuple[Accounting, Sequence[Finding]]:
+    """All memory by owner, and what is wrong with it. No findings if the target lacks the heap."""
     # Before the heaps are read: reading makes pages of files resident.
     pages = residency(session, residency_file)
     accounting = account(session, pages)
-    found = findings(session, accounting, lambda store: _free_memory(session, store, pages))
+    if session.target.lacks:
+        return accounting, ()
+    return accounting, findings(session, accounting, lambda store: _free_memory(session, store, pages))
+
+
+def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdict:
+    """All memory by owner, and findings. `residency_file`: which pages were resident, as `map
+    --save-residency` wrote it."""
+    accounting, found = assess_memory(session, residency_file)
     resident, mapped = memory_totals(accounting)
     result = Verdict(
         resident=resident,
@@ -42,7 +48,7 @@ def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdi
         residency=accounting.source,
         rss=accounting.rss,
         swapped=accounting.swapped,
-        reserved=[ReservedMemory(printable(one.owner) or None, one.bytes) for one in accounting.reserved],
+        reserved=[ReservedMemory(one.owner or None, one.bytes) for one in accounting.reserved],
         heuristics=applied_heuristics(session, "auto"),
         shares=memory_shares(accounting),
         allocators=[_store(store) for store in accounting.stores],

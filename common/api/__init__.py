@@ -48,10 +48,10 @@ def attach(pid: Union[int, str], fork: bool = False) -> Process:
     and copy the clone, so that the stop is shorter. TargetError: there is no such process, or it
     cannot be read; the message says which permission is missing."""
     from findleaks.target.copied import attach
-    from findleaks.target.processes import process
+    from findleaks.target.processes import find_process
 
     try:
-        number = process(str(pid))
+        number = find_process(str(pid))
     except ArgumentTypeError as error:
         raise TargetError(str(error)) from None
     if fork:

@@ -13,16 +13,16 @@ from findleaks.answers.paths import find_path
 from findleaks.answers.references import referrers
 from findleaks.answers.roots import all_roots, leaked_roots, one_root
 from findleaks.answers.runtimes import describe_runtimes
+from findleaks.answers.snapshots import take_snapshot
 from findleaks.answers.stacks import group_stacks
 from findleaks.answers.verdict import account_for_memory
+from findleaks.answers.warnings import warnings_of
 from findleaks.api.block_list import Blocks
 from findleaks.api.snapshots import Snapshot
 from findleaks.arg_types import SizeRange, one_of, size_range
 from findleaks.audit import suppressions as rules
 from findleaks.audit.address_info import STATES
 from findleaks.audit.block_rows import Filters, allocator_named, kinds_by_word, kinds_of, states_of
-from findleaks.commands.result import warnings_of
-from findleaks.commands.taking import name_of, take
 from findleaks.engine.terms import Kind
 from findleaks.errors import TargetError, UsageError
 from findleaks.results.addresses import AddressInfo, Block
@@ -34,6 +34,7 @@ from findleaks.results.runtimes import Runtime
 from findleaks.results.stacks import ThreadGroup
 from findleaks.results.verdict import Verdict
 from findleaks.session import Session
+from findleaks.target.program import program_name
 
 Address = Union[int, Block]
 """An address, or a block: its start."""
@@ -76,7 +77,7 @@ class Process:
     @property
     def name(self) -> str:
         """The name of the program; "" if it is not known."""
-        return name_of(self._session.target)
+        return program_name(self._session.target)
 
     @property
     def pid(self) -> Optional[int]:
@@ -202,7 +203,7 @@ class Process:
 
     def snapshot(self, name: str = "") -> Snapshot:
         """The figures of this moment, for `findleaks.diff` and `Snapshot.save`."""
-        return Snapshot(take(self._session, name or self._session.target.description))
+        return Snapshot(take_snapshot(self._session, name or self._session.target.description))
 
     @property
     def _session(self) -> Session:

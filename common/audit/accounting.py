@@ -26,7 +26,7 @@ from findleaks.graph.reserved import Reserved, unowned_reserved
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import holding, intersection, merged, subtract
+from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
@@ -160,7 +160,7 @@ def account(session: Session, residency: Presence) -> Accounting:
     # before it became inaccessible are resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
     reserved = _reserved(session, not residency)
-    mapped = merged(Range(region.start, region.end) for region in regions)
+    mapped = merge_ranges(Range(region.start, region.end) for region in regions)
     if not residency:
         mapped = subtract(mapped, [part for one in reserved for part in one.ranges])
     counter = _Counter(session, residency, mapped)
@@ -237,7 +237,7 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
         arenas = []
         for (owner, arena), ranges in parts.items():
             if owner == id(allocator):
-                ranges = merged(ranges)
+                ranges = merge_ranges(ranges)
                 sums, whole = counter.states(ranges), counter.bytes(ranges)
                 own = whole - sums[State.IN_USE] - sums[State.CACHED] - sums[State.FREE]
                 kept = {}
@@ -254,10 +254,10 @@ def _stores(session: Session, counter: _Counter, claimed: _Claimed) -> list[Stor
 def _store_shares(session: Session, store: Store) -> Iterator[Share]:
     directory = session.directory
     used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
-    holding = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
+    kept_arenas = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
     yield Share("in-use", store.name, store.in_use, used)
     yield Share("cached", store.name, store.cached)
-    yield Share("kept", store.name, store.kept, len(holding) if store.kept else 0)
+    yield Share("kept", store.name, store.kept, len(kept_arenas) if store.kept else 0)
     yield Share("metadata", store.name, store.own)
 
 
@@ -282,7 +282,7 @@ def _stacks(session: Session, counter: _Counter, claimed: _Claimed, regions: Seq
             live += [found] if found is not None else []
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
     ended = unjoined_threads(target, session.engine, places)
-    stacks = Runs.of(claimed.take(subtract(merged(one.stack for one in ended), live)))
+    stacks = Runs.of(claimed.take(subtract(merge_ranges(one.stack for one in ended), live)))
     left = [Place(one.stack.start, _function_name(session, one.routine), counter.bytes(stacks.within(*one.stack))) for one in ended]
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
@@ -295,7 +295,7 @@ def _function_name(session: Session, routine: int) -> str:
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
         return printable(symbol.name, 100)
-    module = holding(session.target.modules(), routine)
+    module = region_at(session.target.modules(), routine)
     return printable(f"{os.path.basename(module.path)}+{routine - module.bias:#x}") if module is not None else ""
 
 
@@ -304,17 +304,20 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
     modules = session.target.modules()
     left = Runs.of(claimed.left)
     files: Counter[str] = Counter()
-    sums = {"shared": 0, "kernel": 0}
+    shared: dict[str, Place] = {}
+    shared_mappings = kernel = 0
     unowned: list[Place] = []
     for region in regions:
         held = counter.bytes(left.within(region.start, region.end))
         if not held:
             continue
-        module = holding(modules, region.start)
+        module = region_at(modules, region.start)
         if region.name.startswith(KERNELS):
-            sums["kernel"] += held
+            kernel += held
         elif region.name.startswith(SHARED) or not (region.private or region.name.startswith("/")):
-            sums["shared"] += held
+            before = shared.get(region.name, Place(region.start, region.name, 0))
+            shared[region.name] = before._replace(bytes=before.bytes + held)
+            shared_mappings += 1
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") or module is None else module.path
             files[os.path.basename(path.removesuffix(" (deleted)"))] += held
@@ -324,5 +327,6 @@ def _mappings(session: Session, counter: _Counter, claimed: _Claimed, regions: S
     yield Share("files", "", sum(files.values()), len(files), parts=tuple(largest))
     unowned.sort(key=lambda place: -place.bytes)
     yield Share("unknown", "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
-    for sort, size in sums.items():
-        yield Share(sort, "", size)
+    parts = tuple(sorted(shared.values(), key=lambda place: -place.bytes))
+    yield Share("shared", "", sum(place.bytes for place in parts), shared_mappings, parts=parts[:NAMED])
+    yield Share("kernel", "", kernel)

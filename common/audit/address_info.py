@@ -24,7 +24,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
 from findleaks.target.elf import PT_TLS
 from findleaks.target.modules import module_headers
-from findleaks.target.ranges import holding, inside
+from findleaks.target.ranges import range_at, region_at
 from findleaks.unwind.stacks import own_function
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
@@ -156,7 +156,7 @@ class Describer:
         self._stacks = thread_stacks(self.target)
 
     def region(self, address: int) -> Optional[Region]:
-        return holding(self._regions, address)
+        return region_at(self._regions, address)
 
     def block(self, index: int) -> BlockInfo:
         """The block with its kind, type and a hint of its content."""
@@ -165,7 +165,7 @@ class Describer:
         address, size, state = blocks.address(index), blocks.size(index), blocks.state(index)
         owned = directory.owner(address)
         used = state == State.IN_USE
-        kind = self.session.latest.kind(index) if used else Kind.UNKNOWN
+        kind = self.session.graph().kind(index) if used else Kind.UNKNOWN
         type_name = self.type(index)
         hint = "" if type_name or not used else hint_of(self.session, address, size)
         if used and address in self._signal_stacks:
@@ -209,7 +209,7 @@ class Describer:
         if region is None:
             return Answer(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
-            if inside(reserved.ranges, address) is not None:
+            if range_at(reserved.ranges, address) is not None:
                 phrase = f"reserved by {printable(reserved.owner)} to grow into: nothing is there yet"
                 return Answer(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
@@ -227,16 +227,16 @@ class Describer:
         phrase += f"; {structure}" if structure else ""
         disguised = next(disguised_references(self.session, index), None)
         phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
-        sites = [one.number for one in self.session.sites.all_of(block.address)]
+        sites = [one.number for one in self.session.sites.list_all(block.address)]
         return Answer(address, "block", phrase, block=block, region=region, sites=sites)
 
     def _in_region(self, address: int, region: Region) -> Answer:
-        root = inside(self.session.roots, address) is not None
+        root = range_at(self.session.roots, address) is not None
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
             phrase = self._on_stack(address, thread, stack)
             return Answer(address, "stack", phrase, region=region, thread=thread.tid, root=root)
-        module = holding(self.target.modules(), address)
+        module = region_at(self.target.modules(), address)
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
             symbol = self.symbol(address, source)

@@ -19,14 +19,14 @@ from findleaks.arg_types import SizeRange, one_of
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.block_batches import Batch, BlockNames, Gathered, NameTable
 from findleaks.audit.block_type import label_names
-from findleaks.block_types.text import known_characters, text_hints
+from findleaks.block_types.text import character_table, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted, UnreadableMemory, UsageError
 from findleaks.escaping import json_line
 from findleaks.session import Session
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.wildcards import matches
 
 CHUNK = 4096  # blocks handled one by one between two checks for Ctrl-C
@@ -60,6 +60,21 @@ class Filters:
     def passes_all(self) -> bool:
         """Whether every block passes."""
         return self.kinds is None and self.any_state and not (self.sizes or self.type or self.allocator or self.site)
+
+    @property
+    def by_bytes(self) -> bool:
+        """Whether state and kind decide."""
+        return not (self.none or self.sizes or self.type or self.allocator or self.site)
+
+    @property
+    def state_bits(self) -> int:
+        """A bit for each state of blocks that may pass."""
+        return sum(1 << state for state in (State if self.any_state else self.states))
+
+    @property
+    def kind_bits(self) -> int:
+        """A bit for each kind of blocks that may pass."""
+        return sum(1 << kind for kind in (self.kinds if self.kinds is not None else Kind))
 
     @property
     def none(self) -> bool:
@@ -98,7 +113,7 @@ class BlockRows:
         self.session = session
         self.filters = filters
         self.describer = Describer(session)
-        self.graph = session.latest
+        self.graph = session.graph()
         self.names = NameTable(self._unpack)
         self._text_names: dict[int, tuple[str, str]] = {}
 
@@ -186,7 +201,7 @@ class BlockRows:
                     at, unformatted = at + 1, unformatted + 1
                     self._learn_types(rows, index)
                     if unformatted == MANY_ODD:
-                        rows.rules.characters = known_characters()
+                        rows.rules.characters = character_table()
                     if order is not None or self._type_passes(index):
                         left, alone = left - 1, index
             yield made, alone
@@ -249,10 +264,10 @@ class BlockRows:
             return None
         filters, types = self.filters, self.session.types
         self.names.clear()
-        states = sum(1 << state for state in (State if filters.any_state else filters.states))
-        kinds = sum(1 << kind for kind in (filters.kinds if filters.kinds is not None else Kind))
         low, high = filters.sizes or (0, ANY_SIZE)
-        rules = RowRules(states, kinds, (min(low, ANY_SIZE), min(high, ANY_SIZE)), types.ranges() if typed else [], typed)
+        rules = RowRules(
+            filters.state_bits, filters.kind_bits, (min(low, ANY_SIZE), min(high, ANY_SIZE)), types.ranges() if typed else [], typed
+        )
         for kind in Kind:
             rules.texts.add(_json_fields(state=STATES[State.IN_USE], kind=kind.name.lower()))
         for state in list(State)[1:]:
@@ -268,7 +283,7 @@ class BlockRows:
         for owned in self.session.directory.heaps:
             rules.owners.append(Range(owned.start, owned.end))
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
-        rules.mapped = merged(Range(region.start, region.end) for region in self.session.target.regions())
+        rules.mapped = merge_ranges(Range(region.start, region.end) for region in self.session.target.regions())
         rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, "std::string")
         if typed:
@@ -286,7 +301,7 @@ class BlockRows:
         except UnreadableMemory:
             return
         for skip, one in enumerate(words[:3]):
-            if inside(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
+            if range_at(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
                 name = types.name(one)
                 rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Optional
+from typing import Literal, Optional
 
 from findleaks.audit.block_batches import BlockNames
 from findleaks.audit.block_rows import BlockRows, Filters
@@ -84,11 +84,11 @@ class BlockTable:
 
     @cached_property
     def _kind(self) -> memoryview:
-        return _picked("B", self._open.latest.kinds(), self._indices)
+        return _picked("B", self._open.graph().kinds(), self._indices)
 
     @cached_property
     def _group(self) -> memoryview:
-        return _picked("I", self._open.latest.leaders(), self._indices)
+        return _picked("I", self._open.graph().leaders(), self._indices)
 
     @cached_property
     def _named(self) -> _Named:
@@ -138,6 +138,10 @@ def _chosen(session: Session, filters: Filters, limit: int) -> Optional[array[in
     """Indices of the blocks that pass, ascending; None: all of the process."""
     if filters.passes_all and not limit:
         return None
+    if filters.by_bytes:
+        kinds = bytearray(session.latest.kinds())
+        found = session.directory.blocks.indices_with(filters.state_bits, kinds, filters.kind_bits)
+        return found[:limit] if limit else found
     rows, found = BlockRows(session, filters), array("I")
     for some in rows.index_batches():
         found += some
@@ -146,10 +150,10 @@ def _chosen(session: Session, filters: Filters, limit: int) -> Optional[array[in
     return found
 
 
-def _picked(typecode: str, column: memoryview, indices: Optional[array[int]]) -> memoryview:
+def _picked(typecode: Literal["B", "I"], column: memoryview, indices: Optional[array[int]]) -> memoryview:
     """The elements of a column at these indices; None: all."""
     if indices is None:
-        return memoryview(bytes(column)).cast(typecode)
+        return _view(array(typecode, column.tobytes()))
     return _view(array(typecode, map(column.__getitem__, indices)))
 
 

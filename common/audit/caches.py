@@ -87,7 +87,7 @@ def _holding_of(session: Session, allocator: Allocator, by_arena: bool) -> Alloc
         sum(arena.mapped for arena in held),
         sum(arena.spare for arena in held),
         sum(part.end - part.start for heap in allocator.heaps() for part in heap.inner) if arenas else 0,
-        allocator.counted(),
+        allocator.read_counters(),
     )
     reported = {problem.what for problem in directory.problems}  # asking may have found more
     made.problems.extend(problem.what for problem in allocator.problems if problem.what not in reported)

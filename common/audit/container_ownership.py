@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import standard
 from findleaks.audit.containers.lists import ring
@@ -23,7 +23,7 @@ from findleaks.engine.dominators import NO_ROOT, root_node
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.base import Piece
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 LEAST = 16  # fewest nodes of a container that is considered
 MAX_BYTES = 1 << 26  # most bytes of blocks behind variables that are searched for heads
@@ -60,7 +60,7 @@ def find_container_owners(session: Session, reader: Reader, named: Owners) -> tu
 
 def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[int, Container]]:
     """Yields (node of the owner, container), each container once."""
-    heaps = merged(session.heap_ranges())
+    heaps = merge_ranges(session.heap_ranges())
     if not heaps:
         return
     seen: set[int] = set()
@@ -69,10 +69,10 @@ def _heads(session: Session, reader: Reader, named: Owners) -> Iterator[tuple[in
         if owner.sort > Sort.THREAD_LOCAL:
             break
         for piece in session.pieces(owner.ranges, "finding containers"):
-            addresses, values = pointing(session.engine, piece, heaps[0].start, heaps[-1].end)
+            addresses, values = find_pointers(session.engine, piece, heaps[0].start, heaps[-1].end)
             for address, value in zip(addresses[: max(MAX_POINTERS - pointers, 0)], values):
                 pointers += 1
-                if inside(heaps, value) is None:
+                if range_at(heaps, value) is None:
                     continue
                 if _counts(reader, address):
                     yield from ((root_node(number), made) for made in _at(reader, address))

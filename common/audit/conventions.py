@@ -119,7 +119,7 @@ def names(heuristics: Heuristic) -> list[str]:
 
 
 def applied_heuristics(session: Session, asked: str) -> Heuristics:
-    """The heuristics that `session.latest` was marked with. `asked`: as the user wrote it."""
+    """The heuristics that `session.graph()` was marked with. `asked`: as the user wrote it."""
     learned = session.learned
     return Heuristics(
         asked,

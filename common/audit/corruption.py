@@ -6,12 +6,15 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Any, Optional, Union
 
 from findleaks.allocators.base import Problem
 from findleaks.audit.address_info import BlockInfo, Describer
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, printable
+from findleaks.results import verify as results
+from findleaks.results.addresses import AddressInfo
+from findleaks.results.verify import Content, DamagedBytes, Neighbours, WrittenBytes
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import signed
@@ -43,15 +46,14 @@ class Written:
 
     start: int  # [start, end): the whole run of one sort, perhaps beyond the place
     end: int
-    sort: str  # "text", "pattern", "zeros", "pointer", "link", "number" or "bytes"
+    sort: Content
     phrase: str  # for the user
-    value: object = None
+    value: Union[str, float, AddressInfo, None] = None
 
-    def json(self) -> dict[str, object]:
-        made: dict[str, object] = {"bytes": self.end - self.start, "address": hex(self.start), "is": self.sort, "description": self.phrase}
-        if self.value is not None:
-            made[self.sort] = self.value
-        return made
+    def result(self) -> WrittenBytes:
+        """The same as a result."""
+        value: dict[str, Any] = {} if self.value is None else {"content" if self.sort == "bytes" else self.sort: self.value}
+        return WrittenBytes(self.end - self.start, self.start, self.sort, self.phrase, **value)
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class Neighbour:
     content: str  # a summary
     end: int  # of its memory, with what the allocator took on freeing (Allocator.free_footer_words)
 
-    def json(self) -> dict[str, object]:
-        return {**self.info.result().to_json(), "content": self.content or None}
+    def result(self) -> results.Neighbour:
+        """The same as a result."""
+        return results.Neighbour(**vars(self.info.result()), content=self.content or None, end=self.end)
 
 
 @dataclass(frozen=True)
@@ -87,23 +90,23 @@ class Damage:
         """The first wrong byte; the problem's address where that byte is not known."""
         return self.damaged.start if self.damaged else self.problem.address
 
-    def json(self) -> dict[str, object]:
-        expected = self.problem.expected
-        neighbours = {"before": self.before, "at": self.at, "after": self.after}
-        return {
-            "allocator": self.allocator,
-            "address": hex(self.place),
-            "what": printable(self.problem.what, 600),
-            "corrupt": self.problem.corrupt,
-            "damaged": {"address": hex(self.damaged.start), "bytes": self.damaged.end - self.damaged.start} if self.damaged else None,
-            "expected": hex(expected) if expected is not None else None,
-            "neighbours": {name: one.json() if one else None for name, one in neighbours.items()},
-            "written": self.written.json() if self.written else None,
-            "past_end": self.past_end,
-            "overrun": self.overrun,
-            "cause": self.cause or None,
-            "part_of": hex(self.part_of) if self.part_of is not None else None,
-        }
+    def result(self) -> results.Damage:
+        """The same as a result."""
+        around = (one.result() if one else None for one in (self.before, self.at, self.after))
+        return results.Damage(
+            self.allocator,
+            self.place,
+            self.problem.what,
+            self.problem.corrupt,
+            damaged=DamagedBytes(self.damaged.start, self.damaged.end - self.damaged.start) if self.damaged else None,
+            expected=self.problem.expected,
+            neighbours=Neighbours(*around),
+            written=self.written.result() if self.written else None,
+            past_end=self.past_end,
+            overrun=self.overrun,
+            cause=self.cause or None,
+            part_of=self.part_of,
+        )
 
 
 class Explainer:
@@ -213,7 +216,7 @@ class Explainer:
             start, end = found
             text = whole[start:end].decode("ascii", "replace")
             cut = "…" if start == 0 and before else ""
-            return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', printable(text, 600))
+            return Written(base + start, base + end, "text", f'text, "{cut}{_shown(text)}"', text)
         return self._word(place)
 
     def _word(self, place: Range) -> Written:
@@ -234,12 +237,12 @@ class Explainer:
             count = (end - start) // size
             many = f", one of {count} pointers in a row" if count > 1 else ""
             phrase = f"a pointer, {value:#x}{many}: {printable(answer.phrase)}"
-            return Written(start, end, "pointer", phrase, answer.result().to_json())
+            return Written(start, end, "pointer", phrase, answer.result())
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
             phrase = f"a link as glibc mangles it, to {clear:#x}: {printable(answer.phrase)}"
-            return Written(place.start, place.start + size, "link", phrase, answer.result().to_json())
+            return Written(place.start, place.start + size, "link", phrase, answer.result())
         number = signed(value, 8 * size)
         if abs(number) < 1 << 32:
             shown = f"the number {number:,}" + (f" ({value:#x})" if abs(number) > 9 else "")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.allocators.directory import known
+from findleaks.allocators.directory import list_names
 from findleaks.audit.missing_memory import missing_memory
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, size, some
 from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.directory import heap_owners
 from findleaks.target.base import Range, Target, excluded_warning
-from findleaks.target.missing import where
-from findleaks.target.ranges import merged, region_index, subtract
+from findleaks.target.missing import format_ranges
+from findleaks.target.ranges import merge_ranges, region_index, subtract
 
 if TYPE_CHECKING:
     from findleaks.runtimes.base import Part
@@ -58,7 +58,7 @@ def _missed(session: Session, ranges: Sequence[Range]) -> list[Range]:
     """The parts that may hold references: without what allocators keep for themselves, such as a
     sanitizer's shadow."""
     own = (part for allocator in session.directory.allocators for part in allocator.metadata()) if ranges else ()
-    return subtract(merged(ranges), own)
+    return subtract(merge_ranges(ranges), own)
 
 
 def target_warnings(session: Session) -> list[str]:
@@ -74,7 +74,7 @@ def target_warnings(session: Session) -> list[str]:
 def _unread_sentence(target: Target) -> str:
     """What a live process's memory could not be read."""
     regions = target.regions()
-    names = {regions[at].name or where([part]) for part in target.unread for at in [region_index(regions, part.start)] if at >= 0}
+    names = {regions[at].name or format_ranges([part]) for part in target.unread for at in [region_index(regions, part.start)] if at >= 0}
     amount = size(sum(end - start for start, end in target.unread))
     return f"{amount} of writable memory cannot be read ({some(sorted(names))}): pointers in it are not seen"
 
@@ -136,7 +136,7 @@ def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({others} is loaded)" if others else ""
         unowned, _ = _unowned(session, _managed(session))
-        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(known())}"
+        memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(list_names())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
         if not any(part.bytes for part in _managed(session)):
             yield f"{found}{loaded}: nothing can be said of leaks; {memory}. `whatis` still works"
@@ -175,7 +175,7 @@ def _unowned(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
     anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
     unowned = subtract(anonymous, subtract(anonymous, session.root_memory))
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
-    unowned = subtract(unowned, merged([*others, *(piece for part in managed for piece in part.ranges)]))
+    unowned = subtract(unowned, merge_ranges([*others, *(piece for part in managed for piece in part.ranges)]))
     held = [_resident(session, ranges) for ranges in (unowned, private)]
     return held[0], max(held[1], held[0], 1)
 

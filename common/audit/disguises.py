@@ -102,7 +102,7 @@ def partly(session: Session) -> Sequence[Partly]:
 
 
 def disguised_pointers(session: Session) -> Disguised:
-    """The forms of disguised pointers that count in `session.latest`."""
+    """The forms of disguised pointers that count in `session.graph()`."""
     found = session.disguised
     return Disguised(
         conventions=[_convention(one) for one in found.conventions],

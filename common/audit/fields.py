@@ -21,7 +21,7 @@ from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they lead to
 LOOKED = 8 * MOST  # pointers outside arrays examined; beyond, only their blocks' sizes are known
@@ -77,7 +77,7 @@ def fields_of(
     named = list({one.places[0].block: one for one in named}.values())
     if len(read.values) > LOOKED:
         return _with_totals(session, whole, node, [*whole_arrays, *_grouped_by_size(session, reader, read), *named])
-    words = {address: value for address, value in zip(read.addresses, read.values) if inside(reader.heaps, value) is not None}
+    words = {address: value for address, value in zip(read.addresses, read.values) if range_at(reader.heaps, value) is not None}
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
     held: dict[int, bool] = {}
 
@@ -87,8 +87,8 @@ def fields_of(
         return held[place.block]
 
     arrays = list(_arrays(reader, places))
-    taken = merged(span for container in arrays for span in container.spans)
-    left = {address: value for address, value in words.items() if inside(taken, address) is None}
+    taken = merge_ranges(span for container in arrays for span in container.spans)
+    left = {address: value for address, value in words.items() if range_at(taken, address) is None}
     alone = _same_target(left, places)
     containers: list[Container] = []
     found: Optional[Fields] = None
@@ -199,7 +199,7 @@ def _grouped(
 ) -> list[Field]:
     """Words as fields: a container's together, others by the block they point to. Words in `looked`
     head no container; for others that is found out when it is asked for."""
-    taken = merged(span for container in containers for span in container.spans)
+    taken = merge_ranges(span for container in containers for span in container.spans)
     order = list(places)
 
     def within(spans: Iterable[Range]) -> list[Place]:
@@ -210,7 +210,7 @@ def _grouped(
     # Words that point to one block are one field, such as a buffer's begin and end.
     same: dict[int, Field] = {}
     for address, place in places.items():
-        if inside(taken, address) is None:
+        if range_at(taken, address) is None:
             one = same.setdefault(place.block, Field([], []))
             one.spans.append(Range(address, address + reader.size))
             one.places.append(place)

@@ -12,12 +12,12 @@ from array import array
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.dominators import Dominators, node_root
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.session import Session
 from findleaks.target.base import Module, Range
-from findleaks.target.ranges import holding, intersection, merged, subtract
+from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
 
 _C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
 """Modules that keep addresses of memory that is unmapped: glibc's hint for the next arena."""
@@ -60,7 +60,7 @@ class ForeignWords:
         return [one for one in modules if not in_c_library(one) and one.path not in own and not _is_below(one.path, folders)]
 
     def _is_in_data(self, address: int) -> bool:
-        module = holding(self._modules, address)
+        module = region_at(self._modules, address)
         if module is None:
             return False
         shared = [runtime for runtime in self._session.runtimes if runtime.shares_module and runtime.where == os.path.basename(module.path)]
@@ -89,14 +89,14 @@ class ForeignWords:
         names = {runtime.where for runtime in self._session.runtimes}
         shared = [one for one in self._modules if os.path.basename(one.path) in names]
         own = self._root_memory(one for one in self._modules if one not in shared)
-        return merged([*own, *self._shared(self._root_memory(shared))])
+        return merge_ranges([*own, *self._shared(self._root_memory(shared))])
 
     def _shared(self, ranges: list[Range]) -> Iterator[Range]:
         """Words in these ranges that point into heaps and that other code has written."""
         session, left = self._session, _MOST_NAMED
         low, high = self._bounds
         for piece in session.pieces(ranges, "looking for missing memory") if low < high else ():
-            for address in pointing(session.engine, piece, low, high)[0][:left]:
+            for address in find_pointers(session.engine, piece, low, high)[0][:left]:
                 if self._is_in_data(address):
                     yield Range(address, address + session.target.arch.word)
                 left -= 1
@@ -110,11 +110,11 @@ class ForeignWords:
     @cached_property
     def memory(self) -> list[Range]:
         """Where such words may be: data of modules, and heaps, if such data refers to blocks."""
-        return merged([*self._root_memory(self._modules), *(self._session.heap_ranges() if self._referred else ())])
+        return merge_ranges([*self._root_memory(self._modules), *(self._session.heap_ranges() if self._referred else ())])
 
     def _root_memory(self, modules: Iterable[Module]) -> list[Range]:
         """The root memory of these modules."""
-        return intersection(merged(Range(one.start, one.end) for one in modules), self._session.roots)
+        return intersection(merge_ranges(Range(one.start, one.end) for one in modules), self._session.roots)
 
     @cached_property
     def _referred(self) -> frozenset[int]:
@@ -128,7 +128,7 @@ class ForeignWords:
             left -= len(piece.data)
             if left < 0 or low >= high:
                 return
-            values = array("Q", pointing(session.engine, piece, low, high)[1])
+            values = array("Q", find_pointers(session.engine, piece, low, high)[1])
             yield from (index for index in session.directory.blocks.find_all(values)[0] if index != NO_BLOCK)
 
     @cached_property
@@ -139,7 +139,7 @@ class ForeignWords:
         for start, end in self._data:
             bounds.extend((start, end))
             numbers.extend((_FOREIGN, _OTHER))
-        tree = session.latest.dominators(2, bounds, numbers)
+        tree = session.graph().dominators(2, bounds, numbers)
         # What only a managed heap refers to is rare, and such a heap may be large.
         managed = [piece for runtime in session.runtimes for part in runtime.parts() if not part.inside for piece in part.ranges]
         for piece in session.pieces(subtract(session.roots, managed), "looking for missing memory"):

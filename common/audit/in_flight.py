@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.formatting import number, printable
+from findleaks.formatting import number
 from findleaks.results.notes import InFlight
 
 if TYPE_CHECKING:
     from findleaks.allocators.base import Problem
-    from findleaks.allocators.in_flight import Inside
+    from findleaks.allocators.in_flight import ThreadInside
     from findleaks.results.note_parts import HalfChanged, StoppedThread
     from findleaks.session import Session
 
 
-def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) -> InFlight:
+def in_flight(session: Session, changed: Sequence[tuple[Problem, ThreadInside]] = ()) -> InFlight:
     """Blocks held by threads inside an allocator, which count as reachable. `changed`: further
     places that these threads were changing."""
     blocks, places = session.directory.blocks, [*session.directory.half_changed, *changed]
@@ -29,16 +29,16 @@ def in_flight(session: Session, changed: Sequence[tuple[Problem, Inside]] = ()) 
     )
 
 
-def _stopped(one: Inside) -> StoppedThread:
+def _stopped(one: ThreadInside) -> StoppedThread:
     from findleaks.results.note_parts import StoppedThread  # few processes have such threads
 
-    return StoppedThread(one.thread, printable(one.where), one.unwound)
+    return StoppedThread(one.thread, one.where, one.unwound)
 
 
-def _half_changed(problem: Problem, one: Inside) -> HalfChanged:
+def _half_changed(problem: Problem, one: ThreadInside) -> HalfChanged:
     from findleaks.results.note_parts import HalfChanged
 
-    return HalfChanged(one.thread, printable(problem.what, 600))
+    return HalfChanged(one.thread, problem.what)
 
 
 def in_flight_line(found: InFlight) -> str:
@@ -58,4 +58,4 @@ def in_flight_line(found: InFlight) -> str:
 def holder(session: Session, address: int) -> str:
     """ "in flight: thread 17 is in libc.so.6 (malloc)"; "" if no such thread holds the block."""
     one = session.in_flight.get(address)
-    return f"in flight: thread {one.thread} is in {printable(one.where)}" if one is not None else ""
+    return f"in flight: thread {one.thread} is in {one.where}" if one is not None else ""

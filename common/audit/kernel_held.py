@@ -69,7 +69,7 @@ def _unreadable(name: str, count: int) -> Unreadable:
 
 def kernel_notes(session: Session) -> Iterator[str]:
     """A sentence on what cannot be read, if blocks are reported as leaked that it may refer to."""
-    if not len(session.directory.blocks) or not session.latest.has_kind(Kind.DEFINITE, 1):
+    if not len(session.directory.blocks) or not session.graph().has_kind(Kind.DEFINITE, 1):
         return
     hidden = unreadable(session)
     if hidden:

@@ -18,7 +18,7 @@ from findleaks.results.amounts import Amount
 from findleaks.results.leaks import LeakGroup
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
-from findleaks.target.ranges import holding, inside
+from findleaks.target.ranges import range_at, region_at
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _typed(session: Session, group: Group) -> tuple[Leak, str]:
     known = session.object_types
     if known is not None and group.label != NO_LABEL:
         return _leak(group, label_names(session)[group.label], "", known.runtime), ""
-    module = holding(session.target.modules(), group.type_word)
+    module = region_at(session.target.modules(), group.type_word)
     return _leak(group, printable(session.types.name(group.type_word)), ""), module.path if module is not None else ""
 
 
@@ -177,7 +177,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
         # The first word as the engine reads it: only a whole, aligned one.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
-        if first is not None and inside(ranges, first):
+        if first is not None and range_at(ranges, first):
             continue
         name = printable(types.of_block(start, size))
         hint = hint_of(session, start, size) if hints and not name else ""

@@ -161,7 +161,7 @@ def _leaked_objects(session: Session, runtime: Runtime, group: Callable[[str], s
     if known is None or known.runtime != runtime.name:
         return None
     found: dict[str, Totals] = {}
-    for name, total in zip(known.names, session.latest.label_totals((Kind.DEFINITE, Kind.INDIRECT))):
+    for name, total in zip(known.names, session.graph().label_totals((Kind.DEFINITE, Kind.INDIRECT))):
         if total.blocks:
             key = group(name)
             found[key] = Totals.sum_of((found.get(key, Totals(0, 0)), total))

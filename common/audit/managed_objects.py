@@ -19,7 +19,7 @@ from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Objects, Runtime, Variable
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 GRANULE = 8  # divides the address of every object and block
 SOME = 1 << 18  # blocks taken from the tree between two checks for Ctrl-C
@@ -55,8 +55,8 @@ def _owned(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
         return None
     blocks, places = joined
     graph = session.engine.graph(blocks)
-    ranges = merged([*session.heap_ranges(), *objects.ranges])
-    ranges = merged([*ranges, *_beside(ranges, objects.buffers)])
+    ranges = merge_ranges([*session.heap_ranges(), *objects.ranges])
+    ranges = merge_ranges([*ranges, *_beside(ranges, objects.buffers)])
     for piece in session.pieces(ranges, f"reading the objects of {runtime.name}"):
         graph.scan_blocks(piece)
     graph.root_words([one.value for one in variables])

@@ -26,8 +26,8 @@ from findleaks.libc.random_states import random_states
 from findleaks.libc.stacks import thread_stacks
 from findleaks.target.base import Range, is_shared_memory
 from findleaks.target.layout import STACK
-from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, where
-from findleaks.target.ranges import holding, inside, intersection, merged, subtract
+from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, format_ranges
+from findleaks.target.ranges import intersection, merge_ranges, range_at, region_at, subtract
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class Missing(NamedTuple):
         amount = f"{size(self.end - self.start)} of memory" if self.what != UNNAMED else "memory"
         words = "1 word refers" if self.words == 1 else f"{number(self.words)} words refer"
         file = "minidump" if self.what in (UNDUMPED, READ_ONLY) else "core"
-        return f"{amount} is not in the {file} ({where([self[:2]])}: {self.what}), but {words} to it: pointers in it are not seen"
+        return f"{amount} is not in the {file} ({format_ranges([self[:2]])}: {self.what}), but {words} to it: pointers in it are not seen"
 
 
 def missing_memory(session: Session) -> Sequence[Missing]:
     """The uncertain ranges that count as missing, ascending; none unless blocks are leaked, or
     before a command has asked for that: then no blocks were marked, which takes its time."""
-    if not session.target.uncertain or "mark" not in session.seconds or not session.latest.totals(Kind.DEFINITE).blocks:
+    if not session.target.uncertain or "graph" not in session.uses.names or not session.graph().totals(Kind.DEFINITE).blocks:
         return ()
     return session.once("missing memory", lambda: sorted(_missing(session)))
 
@@ -74,7 +74,7 @@ def _missing(session: Session) -> Iterator[Missing]:
         heaps = session.heap_ranges()
         if unnamed and sum(end - start for start, end in heaps) > _MOST_HEAP:
             heaps = []
-        searched = merged([*session.root_memory, *heaps])
+        searched = merge_ranges([*session.root_memory, *heaps])
         if _has_own_heap(session):
             searched = intersection(searched, _foreign(session).memory)
         found = _referred(session, asked, searched)
@@ -95,7 +95,7 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
     known += random_states(target)
-    holes = merged(known)
+    holes = merge_ranges(known)
     protected = [one for one in target.uncertain if one.what == PROTECTED]
     for what in dict.fromkeys(one.what for one in target.uncertain):
         asked = [one for one in target.uncertain if one.what == what]
@@ -111,7 +111,7 @@ def _is_guard(session: Session, protected: Uncertain) -> bool:
     a stack."""
     if protected.end - protected.start > max(_LARGEST_GUARD, session.target.arch.page):
         return False
-    region = holding(session.target.regions(), protected.end)
+    region = region_at(session.target.regions(), protected.end)
     own = region is not None and region.writable and region.private and not is_shared_memory(region.name)
     return own and any(True for _ in session.target.pieces(protected.end, protected.end + 1))
 
@@ -119,7 +119,7 @@ def _is_guard(session: Session, protected: Uncertain) -> bool:
 def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
     """Whether this is the opened beginning of a larger reservation, which is too large for a guard.
     `protected`: the ranges without access, ascending."""
-    above, below = holding(protected, unwritten.end), holding(protected, unwritten.start - 1)
+    above, below = region_at(protected, unwritten.end), region_at(protected, unwritten.start - 1)
     least = max(_LARGEST_GUARD, unwritten.end - unwritten.start)
     return above is not None and below is None and above.end - above.start > least
 
@@ -160,7 +160,7 @@ def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list
     stale = _stale(session) if one.what == UNNAMED and any(runtime.parts() for runtime in runtimes) else []
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
     for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
-        if is_live(session, address, value) and inside(stale, address) is None:
+        if is_live(session, address, value) and range_at(stale, address) is None:
             if one.what != UNNAMED or not _in_c_library(session, address):
                 values.append(value)
     return _plausible_values(session, one, values)
@@ -210,11 +210,11 @@ def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> 
 def _stale(session: Session) -> list[Range]:
     """Memory with stale words of a runtime: stacks, and heaps."""
     main = (Range(region.start, region.end) for region in session.target.regions() if region.name == STACK)
-    return merged([*thread_stacks(session.target).values(), *main, *session.heap_ranges()])
+    return merge_ranges([*thread_stacks(session.target).values(), *main, *session.heap_ranges()])
 
 
 def _in_c_library(session: Session, address: int) -> bool:
     from findleaks.audit.foreign_words import in_c_library
 
-    module = holding(session.target.modules(), address)
+    module = region_at(session.target.modules(), address)
     return module is not None and in_c_library(module)

@@ -26,7 +26,7 @@ from findleaks.libc.stacks import cached_thread_pointers, dtv_words
 from findleaks.runtimes.base import Runtime, Variable
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import intersection, merged, subtract, subtract_few
+from findleaks.target.ranges import intersection, merge_ranges, subtract, subtract_few
 from findleaks.target.runs import Runs
 
 _PRIORITIES = (Sort.VARIABLE, Sort.MAPPING, Sort.STACK, Sort.REGISTERS)
@@ -131,7 +131,7 @@ def _managed(session: Session, taken: Sequence[Range], objects: Sequence[OwnedOb
     for runtime in session.runtimes:
         pages = [page for one in objects if one.runtime is runtime for page in one.objects.pages]
         for part in runtime.parts():
-            ranges = intersection(left, part.ranges) if not part.inside else merged(pages)
+            ranges = intersection(left, part.ranges) if not part.inside else merge_ranges(pages)
             if ranges:
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
                 yield Owner(Sort.MAPPING, printable(name), printable(part.detail), 0, ranges, managed=True)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.nesting import Owned
+from findleaks.allocators.nesting import HeapPart
 from findleaks.allocators.retention import ArenaUse, FreeMemory
 from findleaks.engine.pages import COLUMNS, PageLists, PageState
 from findleaks.engine.terms import State
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
@@ -106,6 +106,37 @@ class Area:
                 yield PageRun(max(part.start, (part.start // self.page + low - part.first) * self.page), high - low, state, used)
 
 
+@dataclass(frozen=True)
+class PageMap:
+    """All heaps by page. `title` names the process; `areas` are its heaps, most resident first;
+    `page`: bytes of a page."""
+
+    title: str
+    areas: Sequence[Area]
+    residency: Presence
+    page: int
+
+    def bytes(self, state: PageState) -> int:
+        """Bytes of the pages in this state, in all areas."""
+        return sum(area.bytes(state) for area in self.areas)
+
+    @property
+    def mapped(self) -> int:
+        """Mapped bytes of all areas."""
+        return sum(area.size for area in self.areas)
+
+    @property
+    def used(self) -> int:
+        """Bytes in use, headers included, resident or not."""
+        return sum(area.held(State.IN_USE) for area in self.areas)
+
+    @property
+    def resident(self) -> Optional[int]:
+        """Resident bytes of all areas; None if unknown for any."""
+        known = [area.resident for area in self.areas]
+        return None if None in known else sum(size for size in known if size is not None)
+
+
 _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
@@ -116,7 +147,7 @@ def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], b
     directory, page = session.directory, session.target.arch.page
     held = residency.resident.words
     if len(residency.swapped):
-        held = Runs.of(merged([*residency.resident, *residency.swapped])).words
+        held = Runs.of(merge_ranges([*residency.resident, *residency.swapped])).words
     found: dict[tuple[int, str], Area] = {}
     total = sum(owned.end - owned.start for owned in directory.heaps) or 1
     done = 0
@@ -128,11 +159,11 @@ def areas(session: Session, residency: Presence, wanted: Callable[[Allocator], b
     return list(found.values())
 
 
-def _add(session: Session, area: Area, owned: Owned, residency: Presence, held: array[int], part: tuple[int, int]) -> None:
+def _add(session: Session, area: Area, owned: HeapPart, residency: Presence, held: array[int], part: tuple[int, int]) -> None:
     page, step = area.page, PURE_STEP if session.engine.name == "pure" else STEP
     first = len(area.states)
-    metadata = Runs.of(merged(owned.heap.metadata)).words if owned.heap.metadata else NONE
-    foreign = Runs.of(merged(owned.heap.foreign)).words if owned.heap.foreign else NONE
+    metadata = Runs.of(merge_ranges(owned.heap.metadata)).words if owned.heap.metadata else NONE
+    foreign = Runs.of(merge_ranges(owned.heap.foreign)).words if owned.heap.foreign else NONE
     lists = PageLists(residency.known.words, held, metadata, foreign)
     low = owned.start
     while low < owned.end:
@@ -159,7 +190,7 @@ def trimmable(session: Session, allocator: Allocator, residency: Presence) -> Op
         return None
     if allocator.release_call:
         session.report_progress(f"counting what {allocator.release_call.partition('(')[0]} would return", 0.0)
-    pages = allocator.released(session.directory.blocks)
+    pages = allocator.find_releasable(session.directory.blocks)
     if pages is None:
         return None
     if session.engine.common_bytes(pages.words, residency.known.words) != pages.total:

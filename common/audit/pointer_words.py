@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers.reader import Reader
 from findleaks.engine.pointer_runs import Bounds, PointerRun
 from findleaks.session import Session
@@ -49,7 +49,7 @@ def memory_words(session: Session, reader: Reader, memory: Sequence[Range], phas
             found.runs.extend(search.finish())
         end = one.end
         for piece in session.pieces([one], phase):
-            addresses, values = pointing(session.engine, piece, reader.low, reader.high)
+            addresses, values = find_pointers(session.engine, piece, reader.low, reader.high)
             found.addresses.extend(addresses)
             found.values.extend(values)
             found.runs.extend(search.read(piece))

@@ -29,11 +29,11 @@ def uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
 
 
 def garbage_totals(session: Session) -> tuple[Totals, int]:
-    """All blocks of `session.latest` that are garbage of a collector, and how many are heads."""
+    """All blocks of `session.graph()` that are garbage of a collector, and how many are heads."""
     counts = session.reference_counts
     if counts is None or not counts.totals[CountVerdict.UNCOLLECTED].blocks:
         return Totals(0, 0), 0
-    kinds = session.latest.kinds()
+    kinds = session.graph().kinds()
     return counts.totals[CountVerdict.UNCOLLECTED], sum(kinds[index] == Kind.DEFINITE for index in uncollected_blocks(counts))
 
 
@@ -83,7 +83,7 @@ def is_garbage(session: Session, leak: Leak) -> bool:
     indices = session.directory.blocks.find_all(leak.examples)[0]
     if any(index == NO_BLOCK or counts.verdicts[index] != CountVerdict.UNCOLLECTED for index in indices):
         return False
-    miscounted = session.once((is_garbage, session.latest), lambda: frozenset(printable(one.name) for one in counts.types if one.objects))
+    miscounted = session.once((is_garbage, session.graph()), lambda: frozenset(printable(one.name) for one in counts.types if one.objects))
     return leak.type not in miscounted
 
 
@@ -93,7 +93,7 @@ def largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedTyp
 
 
 def evidence_sentences(session: Session) -> Iterator[str]:
-    """What reference counts show about the leaked objects of `session.latest`."""
+    """What reference counts show about the leaked objects of `session.graph()`."""
     counts = session.reference_counts
     if counts is None:
         return

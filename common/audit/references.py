@@ -10,7 +10,7 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 SIGNAL_STACK = "alternate signal stack"  # what such a block is, and what the kernel keeps it for
 CHUNK = 4096  # references between two checks for Ctrl-C
@@ -86,17 +86,17 @@ def root_references(session: Session, low: int, high: int) -> Iterator[Reference
 
 def _why_dead(session: Session, address: int) -> str:
     """Why a word keeps nothing alive; "" if its place says it."""
-    return "a slot beyond its container's length" if inside(session.stale_slots, address) is not None else session.unread.what(address)
+    return "a slot beyond its container's length" if range_at(session.stale_slots, address) is not None else session.unread.what(address)
 
 
 def is_live(session: Session, address: int, value: int) -> bool:
     """Whether the word at `address` is a reference: in a root or a block in use, not in a dead part
     of a managed heap or a slot beyond its container's length, and not kept by a runtime for its own
     use."""
-    if inside(session.no_references, address) is not None or inside(session.stale_slots, address) is not None:
+    if range_at(session.no_references, address) is not None or range_at(session.stale_slots, address) is not None:
         return False
     blocks = session.directory.blocks
     index = blocks.find(address)
     if index < 0:
-        return inside(session.roots, address) is not None
+        return range_at(session.roots, address) is not None
     return blocks.state(index) == State.IN_USE and not session.graphs.is_excluded(index, address, value)

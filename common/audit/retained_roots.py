@@ -97,7 +97,7 @@ def holders(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
 
 def lost_tree(session: Session) -> Dominators:
     """Dominator tree of lost blocks: definitely lost under root 0, possibly lost under root 1."""
-    tree = session.latest.dominators(2, lost=True)
+    tree = session.graph().dominators(2, lost=True)
     tree.refer_lost(0, 1)
     return session.computed(tree, "who holds what")
 

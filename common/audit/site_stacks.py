@@ -89,7 +89,7 @@ def _names(frames: list[StackFrame]) -> Iterator[str]:
 
 def how_to_record(session: Session) -> list[str]:
     """For each allocator with blocks, how a process is started so that stacks are recorded."""
-    return [f"{one.title}: {one.renamed(' or '.join(one.site_settings or _OTHERWISE))}" for one in _used(session)]
+    return [f"{one.title}: {one.rename_settings(' or '.join(one.site_settings or _OTHERWISE))}" for one in _used(session)]
 
 
 _OTHERWISE = ("records no stacks itself; LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=prof:true,lg_prof_sample:0 does",)

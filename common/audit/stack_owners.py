@@ -10,7 +10,7 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, control_block, thread_local_blocks
 from findleaks.session import Session
 from findleaks.target.base import Range, Symbol, Thread
-from findleaks.target.ranges import merged, subtract_few
+from findleaks.target.ranges import merge_ranges, subtract_few
 from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.unwind.stacks import Namer, without_parameters
 
@@ -57,7 +57,7 @@ def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Itera
     """Live stacks without what is `taken`: an owner for each function's frames, "" if unknown."""
     target = session.target
     stacks = thread_stacks(target)
-    holes = merged(taken)
+    holes = merge_ranges(taken)
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder)
     for thread in target.threads():
@@ -69,7 +69,7 @@ def frames(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Itera
         for name, part in _frame_parts(thread, stack, unwinder, namer):
             by_function.setdefault(name, []).append(part)
         for name, parts in by_function.items():
-            left = subtract_few(merged(parts), holes)
+            left = subtract_few(merge_ranges(parts), holes)
             if left:
                 yield Owner(Sort.STACK, f"{whose(thread.tid)}'s stack", name, thread.tid, left)
 

@@ -20,7 +20,7 @@ class TypedBlocks(NamedTuple):
 def typed_blocks(session: Session) -> list[TypedBlocks]:
     """By type and kind, most bytes first."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for group in session.latest.typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
+    for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
         name = printable(session.types.name(group.type_word))
         if not name:  # it points to where types are, but to none
             continue

@@ -16,7 +16,7 @@ from findleaks.runtimes import unread_heaps
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
 from findleaks.value_classes import NamedTuple
 
 SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
@@ -95,7 +95,7 @@ class UnreadMemory(NamedTuple):
 
     def result(self) -> notes.UnreadMemory:
         """The figures without the sentences."""
-        parts = [notes.UnreadPart(printable(part.what) or None, part.bytes) for part in self.parts]
+        parts = [notes.UnreadPart(part.what or None, part.bytes) for part in self.parts]
         inside = notes.UnreadPart(self.inside.what, self.inside.bytes) if self.inside is not None else None
         return notes.UnreadMemory(self.bytes, self.total, self.percent, self.resident, parts, inside)
 
@@ -112,12 +112,12 @@ def _computed(session: Session) -> UnreadMemory:
     known = session.presence is not None or all(
         session.target.resident(region.start, region.end) is not None for region in writable if region.private
     )
-    whole = merged(_ranges(writable))
+    whole = merge_ranges(_ranges(writable))
     claimed: list[Range] = []
     parts: list[UnreadPart] = []
     for what, ranges in _candidates(session, writable):
-        own = subtract(intersection(whole, merged(ranges)), claimed)
-        claimed = merged([*claimed, *own])
+        own = subtract(intersection(whole, merge_ranges(ranges)), claimed)
+        claimed = merge_ranges([*claimed, *own])
         parts.append(UnreadPart(what, _count(session, own) if known else _nonzero(session, own)))
     parts.sort(key=lambda part: -part.bytes)
     used = session.directory.blocks.totals(State.IN_USE).bytes
@@ -139,7 +139,7 @@ def _inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]
     if not owners:
         return None
     used = session.directory.blocks.totals(State.IN_USE).bytes
-    return UnreadPart(owners[0], min(used, _count(session, intersection(merged(session.heap_ranges()), writable))))
+    return UnreadPart(owners[0], min(used, _count(session, intersection(merge_ranges(session.heap_ranges()), writable))))
 
 
 def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
@@ -150,9 +150,9 @@ def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[
         ranges = [piece for part in runtime.parts() if not part.inside for piece in part.ranges]
         managed += ranges
         if not runtime.lists_objects:
-            yield f"{printable(runtime.name)} memory", ranges
+            yield f"{runtime.name} memory", ranges
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
-    others = merged([*others, *managed])
+    others = merge_ranges([*others, *managed])
     named = [region for region in writable if not region.name.startswith("[stack")]
     shared = [region for region in named if region.name.startswith(SHARED) or not (region.private or region.name.startswith("/"))]
     yield "shared memory", subtract(_in_roots(session, shared), others)
@@ -162,7 +162,7 @@ def _candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[
 
 def _in_roots(session: Session, regions: Sequence[Region]) -> list[Range]:
     """The parts that are root memory: of no allocator, and not reserved."""
-    return intersection(merged(_ranges(regions)), session.root_memory)
+    return intersection(merge_ranges(_ranges(regions)), session.root_memory)
 
 
 def _ranges(regions: Iterable[Region]) -> list[Range]:

@@ -15,7 +15,7 @@ from findleaks.audit.pointer_words import memory_words
 from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 RUN = 16  # fewest adjacent words that point to blocks that are one array, not several variables
 
@@ -29,7 +29,7 @@ MAX_UNNAMED = 10_000  # unnamed variables of a file that are roots; the others a
 def variables(session: Session, reader: Reader) -> Iterator[Owner]:
     """Variables that point to blocks; a file's unnamed ones beyond MAX_UNNAMED are one root."""
     roots = session.roots
-    heaps = merged(session.heap_ranges())
+    heaps = merge_ranges(session.heap_ranges())
     if not heaps:
         return
     for module in session.target.modules():
@@ -53,7 +53,7 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
         looked += 1
         if looked % 4096 == 0:
             session.report_progress("naming roots", at / len(addresses))
-        if inside(heaps, value) is None:
+        if range_at(heaps, value) is None:
             at += 1
             continue
         run = run + 1 if address - reader.size in unnamed else 0
@@ -69,7 +69,9 @@ def _of_module(session: Session, reader: Reader, module: Module, data: Sequence[
             last = _unnamed_until(session, reader, addresses, at, found.runs[around].end)
             low, high = _trimmed(reader, values, at, last)
             arrays.append(Range(addresses[low], addresses[high - 1] + reader.size))
-            unnamed.update((addresses[n], values[n]) for n in (*range(at, low), *range(high, last)) if inside(heaps, values[n]) is not None)
+            unnamed.update(
+                (addresses[n], values[n]) for n in (*range(at, low), *range(high, last)) if range_at(heaps, values[n]) is not None
+            )
             at = last
             continue
         unnamed[address] = value
@@ -112,8 +114,8 @@ def _unnamed(reader: Reader, module: Module, where: str, pointers: dict[int, int
     lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
     heads = dict(list(lone.items())[:MAX_UNNAMED])
     spans += [span for container in found_in(reader, heads) for span in container.spans]
-    taken = merged(spans)
-    spans += [Range(address, address + reader.size) for address in lone if inside(taken, address) is None]
+    taken = merge_ranges(spans)
+    spans += [Range(address, address + reader.size) for address in lone if range_at(taken, address) is None]
     starts: set[int] = set()
     rest: list[Range] = []
     reached = 0

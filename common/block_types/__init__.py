@@ -1,4 +1,5 @@
-"""What a block holds, by its first words: a C++ class, a function pointer, an array, a string."""
+"""Determines what a block contains by its first words: a C++ class, a function pointer, an array, a
+string."""
 
 from __future__ import annotations
 

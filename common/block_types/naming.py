@@ -1,4 +1,4 @@
-"""Type names of blocks, from the first word; for arrays and some structures also from the next."""
+"""Type names of blocks, by the first word; for arrays and some structures also by the next ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from findleaks.block_types.text import text_hint
 from findleaks.block_types.type_ranges import TypeRanges, find_type_ranges
 from findleaks.formatting import printable
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import holding, inside, merged
+from findleaks.target.ranges import merge_ranges, range_at, region_at
 
 _VTABLE = "vtable for "
 _CONSTRUCTION = "construction vtable for "
@@ -41,11 +41,12 @@ class Types:
         return Rtti(self._target, self._ranges)
 
     def ranges(self) -> list[Range]:
-        """Where a first word that identifies a type points: vtables and code. Sorted, disjoint."""
-        return merged([*self._ranges.tables, *self._ranges.code])
+        """Ranges that a first word points into if it identifies a type: vtables and code. Sorted,
+        disjoint."""
+        return merge_ranges([*self._ranges.tables, *self._ranges.code])
 
     def vtables(self) -> list[Range]:
-        """Ranges of vtables and other tables of functions, without code. Sorted, disjoint."""
+        """Ranges of vtables and other function tables, without code. Sorted, disjoint."""
         return list(self._ranges.tables)
 
     def primary_bases(self, typeinfo: int) -> list[str]:
@@ -53,21 +54,22 @@ class Types:
         return self._rtti.primary_bases(typeinfo)
 
     def name(self, word: int) -> str:
-        """The type that `word` identifies as a block's first word: a class by its name; "B in D"
-        for a B under construction inside a D; "function f" for the start of a function, "code in
-        libx.so" for other code; "table t" for a C table of functions of that name; "class
-        libx.so+0x3d20" and "table libx.so+0x3d20" when only the shape is known; "" for none."""
+        """Return the type that `word` identifies as a block's first word; "" for none.
+        || - the name of a class; "B in D" for a B under construction inside a D;
+        - "function f" for the start of a function, "code in libx.so" for other code;
+        - "table t" for a C function table of that name;
+        - "class libx.so+0x3d20" or "table libx.so+0x3d20" if only the shape is known."""
         found = self._names.get(word)
         if found is None:
-            if not (inside(self._ranges.tables, word) or inside(self._ranges.code, word)):
+            if not (range_at(self._ranges.tables, word) or range_at(self._ranges.code, word)):
                 return ""  # not cached: there may be as many such words as blocks
             found = self._names[word] = printable(_short(self._name(word)))
         return found
 
     def of_block(self, address: int, size: int) -> str:
-        """The type of a block of `size` usable bytes: that of its first word, as `name` has it;
-        "Foo[3]" for an array of objects with its count in front; "FILE" for glibc's; "std::string"
-        for a lone string object; "" for none."""
+        """Return the type of a block of `size` usable bytes: that of its first word, as in `name`;
+        "Foo[3]" for an array of objects preceded by its count; "FILE" for glibc's; "std::string"
+        for a single string object; "" for none."""
         word = self._target.arch.word
         words = self._memory.words(address, min(size // word, 5))
         if not words:
@@ -75,7 +77,7 @@ class Types:
         found = self.name(words[0])
         if found:
             return found
-        # the count is right before the objects, which may be aligned to 16 bytes
+        # The count is just before the objects, which may be aligned to 16 bytes.
         for skip in (1, 2) if word == 8 else (1, 2, 4):
             if len(words) > skip and 0 < words[skip - 1] <= size // word and self.is_class(words[skip]):
                 if is_array(self._target, address + skip * word, size - skip * word, words[skip - 1], words[skip]):
@@ -85,11 +87,12 @@ class Types:
         return "std::string" if is_string(self._target, words, address, size) else ""
 
     def hint(self, data: bytes) -> str:
-        """What the first bytes look like, safe to print: '"GET /index.html…"', "zeros", or ""."""
-        return text_hint(data, self._target.arch, lambda address: holding(self._target.regions(), address) is not None)
+        """Return what the first bytes look like, safe to print: '"GET /index.html…"', "zeros", or
+        ""."""
+        return text_hint(data, self._target.arch, lambda address: region_at(self._target.regions(), address) is not None)
 
     def is_class(self, word: int) -> bool:
-        """Whether `word` points to a vtable (not to code or to a C table)."""
+        """Whether `word` points to a vtable (not to code or to a C function table)."""
         looks, info = self._rtti.vtable(word)
         if not looks:
             return False
@@ -98,11 +101,11 @@ class Types:
         return bool(self._symbol_class(word))
 
     def _name(self, word: int) -> str:
-        if inside(self._ranges.tables, word):
+        if range_at(self._ranges.tables, word):
             found = self._table(word)
             if found:
                 return found
-        return self._code(word) if inside(self._ranges.code, word) else ""
+        return self._code(word) if range_at(self._ranges.code, word) else ""
 
     def _table(self, word: int) -> str:
         looks, address = self._rtti.vtable(word)
@@ -130,7 +133,8 @@ class Types:
         return _construction(symbol.name) if symbol is not None else ""
 
     def _symbol_class(self, word: int) -> str:
-        """Without RTTI: the class whose vtable symbol covers `word`, at least two words into it."""
+        """Return the class whose vtable symbol covers `word`, at least two words into it; without
+        RTTI."""
         symbol = self._target.symbolize(word)
         size = self._target.arch.word
         if symbol is None or word - symbol.address < 2 * size or word % size:
@@ -140,12 +144,13 @@ class Types:
         return _construction(symbol.name)
 
     def _starts_table(self, word: int) -> bool:
-        """One of the first two words at `word` is the address of code, the other too, or 0."""
+        """Whether one of the first two words at `word` is the address of code, and the other too,
+        or 0."""
         words = self._memory.words(word, 2) if word % self._target.arch.word == 0 else None
         if words is None:
             return False
         (first, second), code = words, self._ranges.code
-        return bool((inside(code, first) and (not second or inside(code, second))) or (not first and inside(code, second)))
+        return bool((range_at(code, first) and (not second or range_at(code, second))) or (not first and range_at(code, second)))
 
     def _code(self, word: int) -> str:
         symbol = self._target.symbolize(word)
@@ -155,39 +160,40 @@ class Types:
         return f"code in {where[0]}" if where is not None else ""
 
     def _where(self, address: int) -> Optional[tuple[str, int]]:
-        """(name of the file mapped at `address`, what to subtract for the file's own address)."""
-        module = holding(self._target.modules(), address)
+        """Return (name of the file mapped at `address`, number to subtract for the file's own
+        address)."""
+        module = region_at(self._target.modules(), address)
         if module is not None:
             return _basename(module.path), module.bias
-        region = holding(self._target.regions(), address)
+        region = region_at(self._target.regions(), address)
         return (_basename(region.name), region.start - region.file_offset) if region is not None and region.name else None
 
 
 def _construction(name: str) -> str:
-    """ "construction vtable for B-in-D" -> "B in D" """
+    """Convert "construction vtable for B-in-D" to "B in D"."""
     return name[len(_CONSTRUCTION) :].replace("-in-", " in ", 1) if name.startswith(_CONSTRUCTION) else ""
 
 
 def _short(name: str) -> str:
-    """Short names for std::string, and for the blocks behind std::shared_ptr<T>."""
+    """Shorten the names of std::string, and of the blocks behind std::shared_ptr<T>."""
     for long in _STRINGS:
         if long in name:
             name = name.replace(long, "std::string").replace("std::string >", "std::string>")
     for prefix in _SHARED:
         if name.startswith(prefix):
-            return "std::make_shared" + _bracketed(_first_argument(name[len(prefix) :]))
+            return "std::make_shared" + _bracket(_first_argument(name[len(prefix) :]))
     for prefix in _COUNTERS:
         if name.startswith(prefix):
-            return f"counters of std::shared_ptr{_bracketed(_first_argument(name[len(prefix) :]).rstrip('*'))}"
+            return f"counters of std::shared_ptr{_bracket(_first_argument(name[len(prefix) :]).rstrip('*'))}"
     return name
 
 
-def _bracketed(argument: str) -> str:
+def _bracket(argument: str) -> str:
     return f"<{argument} >" if argument.endswith(">") else f"<{argument}>"
 
 
 def _first_argument(text: str) -> str:
-    """`a::b<c, d>, e>` -> `a::b<c, d>`"""
+    """Return the first template argument: `a::b<c, d>, e>` -> `a::b<c, d>`."""
     depth = 0
     for i, character in enumerate(text):
         depth += (character in "<([{") - (character in ">)]}")

@@ -24,7 +24,7 @@ from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.encoded_numbers import signed
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
 _CLASSES = {
@@ -39,8 +39,8 @@ _MANGLED = re.compile(rb"[A-Za-z0-9_.$\x80-\xff]+")
 
 
 class TypeInfo(NamedTuple):
-    """`form` is "class", "si" or "vmi", or "" where the C++ library's own data cannot be read;
-    `name` is the mangled type."""
+    """A type_info object. `form` is "class", "si" or "vmi", or "" if the data of the C++ library
+    cannot be read; `name` is the mangled type."""
 
     address: int
     form: str
@@ -59,30 +59,31 @@ class Rtti:
         self._files: Optional[list[Range]] = None
 
     def vtable(self, word: int) -> tuple[bool, int]:
-        """(Whether `word` looks like a vtable's address point, its typeinfo or 0). The first
-        function must be code, or null, as for destructors that a class under construction or an
-        abstract one does not need: then the next counts, and if that is null too, the typeinfo must
-        be certain."""
+        """Return (whether `word` looks like the address point of a vtable, its typeinfo or 0).
+        || The first function must be code, or null, as for destructors that an abstract class, or a
+        class under construction, does not need. In the latter case the next function counts; if
+        that is null too, the typeinfo must be certain."""
         size = self._word
-        if word % size or not inside(self._ranges.tables, word):
+        if word % size or not range_at(self._ranges.tables, word):
             return False, 0
         words = self._memory.words(word - 2 * size, 3)
         function = (words[2] or self._memory.word(word + size)) if words is not None else None
         if words is None or function is None or abs(signed(words[0], 8 * size)) >= _OFFSETS:
             return False, 0
         info = words[1]
-        certain = inside(self._ranges.code, function) if function else self.typeinfo(info)
+        certain = range_at(self._ranges.code, function) if function else self.typeinfo(info)
         return (True, info) if certain else (False, 0)
 
     def typeinfo(self, address: int) -> Optional[TypeInfo]:
-        """The typeinfo at `address`, or None."""
+        """Return the typeinfo at `address`, or None."""
         if address not in self._infos:
             self._infos[address] = self._typeinfo(address)
         return self._infos[address]
 
     def may_be_typeinfo(self, address: int) -> bool:
-        """Whether this may be a typeinfo whose name is unreadable, by its place and first words."""
-        in_table = inside(self._ranges.tables, address) and address % self._word == 0
+        """Whether this may be a typeinfo with an unreadable name, by its address and first
+        words."""
+        in_table = range_at(self._ranges.tables, address) and address % self._word == 0
         words = self._memory.words(address, 2) if in_table else None
         return words is not None and all(map(self._in_file, words))
 
@@ -94,7 +95,8 @@ class Rtti:
         return TypeInfo(address, form, name) if form is not None and name else None
 
     def _form(self, own: int) -> Optional[str]:
-        """The kind of typeinfo with this vtable; "" if undecidable, None if it is no class's."""
+        """Return the form of typeinfos with this vtable; "" if undecidable, None if it is not a
+        typeinfo's."""
         if own not in self._forms:
             self._forms[own] = self._look_at_form(own)
         return self._forms[own]
@@ -107,7 +109,7 @@ class Rtti:
             return None
         pointer = self._memory.word(info + self._word) if info is not None else None
         name = self._name(pointer) if pointer is not None else None
-        # None: the C++ library is not in the core, nor is its file here
+        # None: neither the core nor this machine has the C++ library
         return _CLASSES.get(name) if name is not None else ""
 
     def _in_file(self, address: int) -> bool:
@@ -115,12 +117,12 @@ class Rtti:
         to recognise a module."""
         if self._files is None:
             mapped = [Range(r.start, r.end) for r in self._target.regions() if r.name.startswith("/")]
-            self._files = merged([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
-        return inside(self._files, address) is not None
+            self._files = merge_ranges([*mapped, *(Range(m.start, m.end) for m in self._target.modules())])
+        return range_at(self._files, address) is not None
 
     def _name(self, address: int) -> Optional[str]:
-        """The mangled name at `address`, or ""; a leading '*' marks a type local to a file. None if
-        it cannot be read."""
+        """Return the mangled name at `address`, or ""; a leading '*' marks a type local to a file.
+        None if unreadable."""
         data = b""
         try:
             while address and b"\0" not in data and len(data) < _LONGEST_NAME:
@@ -131,11 +133,13 @@ class Rtti:
         return name.decode("utf-8", "surrogateescape") if _MANGLED.fullmatch(name) and len(name) <= _LONGEST_NAME else ""
 
     def display_name(self, info: TypeInfo) -> str:
-        """The class's demangled name; the mangled one if that fails and the typeinfo is certain."""
+        """Return the demangled name of a class; the mangled one if that fails and the typeinfo is
+        certain."""
         return demangle_type(info.name) or (info.name if info.form else "")
 
     def has_virtual_bases(self, info: TypeInfo, depth: int = 0) -> bool:
-        """Whether it or a base inherits virtually: then there may be construction vtables, too."""
+        """Whether the class or a base inherits virtually: then construction vtables may exist,
+        too."""
         if depth > 16 or info.form not in ("si", "vmi"):
             return False
         at = info.address + 2 * self._word

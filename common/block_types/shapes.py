@@ -1,4 +1,4 @@
-"""Structures known by their contents: arrays of C++ objects, glibc's FILE, std::string."""
+"""Recognises structures by their contents: arrays of C++ objects, glibc's FILE, std::string."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from collections.abc import Sequence
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 _IO_MAGIC = 0xFBAD0000  # glibc 2.36 libio/libio.h, high half of _flags
-_SMALLEST_FILE = {8: 216, 4: 148}  # by the size of words
+_SMALLEST_FILE = {8: 216, 4: 148}  # bytes by the size of words
 _LARGEST_FILE = 1024
 
 
 def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
     """Whether `count` objects of one class, each beginning with `vtable`, fill [start, start +
-    size), less the allocator's rounding. Their size is the distance to the next `vtable`; only the
-    second and the last object are read."""
+    size), except for the allocator's rounding. Their size is the distance to the next `vtable`;
+    only the second and the last object are read."""
     memory, word = Memory(target), target.arch.word
     if count == 1:
         return size >= word and memory.word(start) == vtable
     most = size // count
-    # the allocator rounds up by at most so much
+    # The allocator rounds up by at most this much.
     least = max(word, (size - 5 * word) // count // word * word)
     sizes = range(most // word * word, least - 1, -word)
     return any(memory.word(start + element) == vtable == memory.word(start + (count - 1) * element) for element in sizes)
 
 
 def is_file(target: Target, first: int, address: int, size: int) -> bool:
-    """Whether a block is a FILE as glibc's fopen makes it (glibc 2.36
-    libio/bits/types/struct_FILE.h, libio/iofopen.c): int _flags with its magic, 13 pointers …;
-    _lock and _wide_data point to just after the FILE in the structure that fopen allocates (struct
-    locked_FILE)."""
+    """Whether a block is a FILE of glibc's fopen (glibc 2.36 libio/bits/types/struct_FILE.h,
+    libio/iofopen.c): int _flags with its magic, 13 pointers …; _lock and _wide_data point to just
+    after the FILE in the structure that fopen allocates (struct locked_FILE)."""
     memory, word = Memory(target), target.arch.word
     flags, padding = memory.halves(first) if word == 8 else (first, 0)
     if flags & 0xFFFF0000 != _IO_MAGIC or padding or not _SMALLEST_FILE[word] <= size <= _LARGEST_FILE:
@@ -43,11 +42,12 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
 
 def is_string(target: Target, words: Sequence[int], address: int, size: int) -> bool:
     """Whether a block is a std::string of libstdc++: {pointer, length, 16 bytes or capacity} (GCC
-    12 bits/basic_string.h, _Alloc_hider, _M_string_length, _M_local_buf). Short ones point into
-    themselves; in long ones the text must end at its length, and memory must extend to the
-    capacity. A value that points into a loaded file is no capacity: a std::function, {functor,
-    unused, manager, invoker} (GCC 12 bits/std_function.h, _Function_base), has the same shape, with
-    code addresses small enough for a capacity in a program at a fixed address."""
+    12 bits/basic_string.h, _Alloc_hider, _M_string_length, _M_local_buf).
+    || Short strings point into themselves. In long ones the text must end at its length, and memory
+    must extend to the capacity. A value that points into a loaded file is not a capacity: a
+    std::function, {functor, unused, manager, invoker} (GCC 12 bits/std_function.h, _Function_base),
+    has the same shape, and in a program at a fixed address its code addresses are small enough for
+    a capacity."""
     word = target.arch.word
     if len(words) < 4 or not 2 * word + 16 <= size <= 3 * word + 16:
         return False
@@ -70,5 +70,5 @@ def _loaded(target: Target, value: int) -> bool:
     regions = target.regions()
     if not regions or value < regions[0].start:
         return False
-    region = holding(regions, value)
-    return holding(target.modules(), value) is not None or (region is not None and region.executable)
+    region = region_at(regions, value)
+    return region_at(target.modules(), value) is not None or (region is not None and region.executable)

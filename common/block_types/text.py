@@ -19,41 +19,51 @@ _SPACES = "\n\t\r"
 
 
 def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
-    """The text at the beginning of a block, quoted and cut to COLUMNS columns; a short
-    std::string's; "zeros"; or "". Text has at least 4 characters up to its NUL, or 8 if `data` ends
-    before it; "+8" precedes text after a first word that is none (a list node's pointer, a length).
-    The six bytes of an address may be printable: a first word for which `is_mapped` is true is a
-    pointer, not text."""
+    """Return the text at the beginning of a block, quoted and cut to COLUMNS columns; that of a
+    short std::string; "zeros"; or "".
+    || Text has at least 4 characters up to its NUL, or 8 if `data` ends before it. "+8" precedes
+    text after a first word that is not text (a list node's pointer, a length). The six bytes of an
+    address may be printable: a first word for which `is_mapped` is true is a pointer, not text."""
     if not data:
         return ""
     if not data.strip(b"\0"):
         return "zeros" if len(data) >= arch.word else ""
     text = _text(data)
     if text is not None and not _is_pointer(data[: arch.word], arch, is_mapped):
-        return _quoted(text)
+        return _quote(text)
     inner = 2 * arch.word
     if len(data) > inner + 1:
         length = int.from_bytes(data[arch.word : inner], arch.byteorder)
         if _LEAST <= length <= 15 and len(data) > inner + length and data[inner + length] == 0:
             text = _text(data[inner : inner + length + 1])
             if text is not None and len(text.encode("utf-8")) == length:
-                return _quoted(text)
+                return _quote(text)
     text = _text(data[arch.word :], least=6)
-    return f"+{arch.word} {_quoted(text)}" if text is not None else ""
+    return f"+{arch.word} {_quote(text)}" if text is not None else ""
 
 
 def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> list[str]:
-    """What `text_hint` gives for blocks whose text the engine found: see rows.RowColumns."""
+    """Return what `text_hint` returns for blocks whose text the engine found: see
+    rows.RowColumns."""
     from findleaks.engine.rows import Hint  # only `blocks` has such columns
 
     made = list(map(_WITHOUT_TEXT.__getitem__, hints))
     plain = re.compile(_PLAIN)
     second = f"+{arch.word} "
-    for match in re.finditer(b"[%c%c]" % (Hint.TEXT, Hint.SECOND), hints):
-        at = match.start()
-        body = text[ends[at - 1] if at else 0 : ends[at]]
+    places = [match.start() for match in re.finditer(b"[%c%c]" % (Hint.TEXT, Hint.SECOND), hints)]
+    bounds = [0, *ends]
+    if plain.fullmatch(text):
+        # That of most programs: decoded once, not block by block.
+        whole = text.decode("ascii")
+        for at in places:
+            low, high = bounds[at], bounds[at + 1]
+            shown = f'"{whole[low:high]}"' if high - low <= COLUMNS else f'"{whole[low : low + COLUMNS]}…"'
+            made[at] = second + shown if hints[at] == Hint.SECOND else shown
+        return made
+    for at in places:
+        body = text[bounds[at] : bounds[at + 1]]
         if not plain.fullmatch(body):
-            shown = _quoted(body.decode("utf-8"))
+            shown = _quote(body.decode("utf-8"))
         elif len(body) <= COLUMNS:
             shown = f'"{body.decode("ascii")}"'
         else:
@@ -64,18 +74,18 @@ def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> 
 
 _WITHOUT_TEXT = ("", "zeros", "", "")  # by Hint
 _PLAIN = rb"[ !#-\[\]-~]*"
-"""Text of which each character is shown as it is."""
+"""Characters that are shown unchanged."""
 
 
 def _is_pointer(first: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> bool:
-    """Whether the first word is a mapped address (as common/native/readable_text.c)."""
+    """Whether the first word is a mapped address (as in common/native/readable_text.c)."""
     return len(first) == arch.word and 0 in first and is_mapped(int.from_bytes(first, arch.byteorder))
 
 
 def _text(data: bytes, least: int = _LEAST) -> Optional[str]:
     body, end, _ = data.partition(b"\0")
     try:
-        # `final` is False where the data ends first: the last character may be cut in two
+        # `final` is False if the data ends first: the last character may be cut in two.
         text = codecs.getincrementaldecoder("utf-8")().decode(body, bool(end))
     except UnicodeDecodeError:
         return None
@@ -97,16 +107,17 @@ def _escape(character: str) -> str:
 
 
 def character_columns(character: str) -> int:
-    """Columns of a printable character on a terminal."""
+    """Return the columns of a printable character on a terminal."""
     return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def known_characters() -> bytearray:
-    """For the kernel: of characters below 65,536, 0 if unprintable, else 1 + columns (20 ms)."""
+def character_table() -> bytearray:
+    """Build the C engine's table of characters below 65,536: 0 if unprintable, else 1 + columns (20
+    ms)."""
     return bytearray(1 + character_columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     shown, taken = "", 0
     for character in text:
         part = character if character.isprintable() and character not in _ESCAPES else _escape(character)

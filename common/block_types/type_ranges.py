@@ -1,11 +1,10 @@
-"""Ranges into which a block's first word must point to identify its type.
-
-A vtable needs relocation in position-independent code, so it is in a segment that was writable
+"""Finds the ranges into which a block's first word must point to identify its type.
+|| In position-independent code a vtable needs relocation, so it is in a segment that was writable
 while loading: the part that PT_GNU_RELRO covers, or all writable file data of a module linked
-without it. In a program at a fixed address it needs none and is in read-only data. A program may
-also have copies (copy relocations) of its libraries' vtables in its .bss. Sources: System V gABI,
-"Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO; binutils 2.40 elfxx-x86.c
-(when a copy relocation is made)."""
+without it. In a program at a fixed address it needs none, and is in read-only data. A program may
+also have copies (copy relocations) of its libraries' vtables in its .bss.
+Sources: System V gABI, "Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO;
+binutils 2.40 elfxx-x86.c (when a copy relocation is made)."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.modules import module_headers
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
 _PT_INTERP, _PT_GNU_RELRO = 3, 0x6474E552
@@ -28,16 +27,17 @@ _MOST_COPIES = 48
 
 
 class TypeRanges(NamedTuple):
-    """Sorted, disjoint: `tables` may hold vtables and tables of functions, `code` is executable."""
+    """Sorted, disjoint ranges: `tables` may contain vtables and function tables, `code` is
+    executable."""
 
     tables: list[Range]
     code: list[Range]
 
 
 def find_type_ranges(target: Target) -> TypeRanges:
-    """The ranges of all modules. One whose headers are not in the target counts with its read-only
-    and executable regions, as does a mapped file with executable parts that was not recognised as a
-    module for that reason."""
+    """Find the ranges of all modules. A module whose headers are not in the target counts with its
+    read-only and executable regions, as does a mapped file with executable parts that was not
+    recognised as a module for that reason."""
     tables: list[Range] = []
     code: list[Range] = []
     known = []
@@ -46,14 +46,14 @@ def find_type_ranges(target: Target) -> TypeRanges:
         if found is not None:
             _by_segments(target, module, found[0], found[1], tables, code)
             known.append(Range(module.start, module.end))
-    known = merged(known)
-    regions = [r for r in target.regions() if not inside(known, r.start)]
+    known = merge_ranges(known)
+    regions = [r for r in target.regions() if not range_at(known, r.start)]
     programs = {r.name for r in regions if r.executable and r.name.startswith("/")}
-    named = merged(Range(m.start, m.end) for m in target.modules())
+    named = merge_ranges(Range(m.start, m.end) for m in target.modules())
     for region in regions:
-        if region.readable and not region.writable and (region.name in programs or inside(named, region.start)):
+        if region.readable and not region.writable and (region.name in programs or range_at(named, region.start)):
             (code if region.executable else tables).append(Range(region.start, region.end))
-    return TypeRanges(merged(tables), merged(code))
+    return TypeRanges(merge_ranges(tables), merge_ranges(code))
 
 
 def _by_segments(
@@ -73,16 +73,16 @@ def _by_segments(
                 tables.append(clip(load.vaddr, load.vaddr + load.filesz))
         elif head.type == elf.ET_EXEC:
             tables.append(clip(load.vaddr, load.vaddr + load.memsz))
-    copies = [clip(start, end) for start, end in _copied_vtables(target, module, head, segments)]
+    copies = [clip(start, end) for start, end in _find_copied_vtables(target, module, head, segments)]
     if len(copies) > _MOST_COPIES:
         copies = [Range(min(c.start for c in copies), max(c.end for c in copies))]
     tables += copies
 
 
-def _copied_vtables(target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment]) -> list[tuple[int, int]]:
-    """File addresses of the vtables that copy relocations put into this module. A copy relocation
-    is recognised by its form, as its number differs between architectures: the symbol that it names
-    is defined, with a size, at the very address it relocates."""
+def _find_copied_vtables(target: Target, module: Module, head: elf.Header, segments: Sequence[elf.Segment]) -> list[tuple[int, int]]:
+    """Return file addresses of the vtables that copy relocations put into this module.
+    A copy relocation is recognised by its form, as its number differs between architectures: the
+    symbol that it names is defined, with a size, at the address that it relocates."""
     tags = elf.dynamic(target.read, head, segments, module.bias)
     wide = head.bits == 64
     rela = _DT_RELA in tags

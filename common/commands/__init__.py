@@ -16,15 +16,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
 from findleaks.catalogue import CATALOGUE, Entry, meant
+from findleaks.commands.options import add_json
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
 from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
-    from findleaks.session import Session
+    from findleaks.session import Progress, Session
 
-TAKE_SNAPSHOTS = ("diff", "snapshot")  # commands that take names of snapshots
 _NEXT = 100  # columns of a line with several suggestions, at most
 
 
@@ -77,15 +77,37 @@ Found = Union[Result, Generator[Result, None, None]]
 """What a command returns: a generator if it follows a process, which runs on after each result."""
 
 
+class Shell(Protocol):
+    """The command line, for commands that open several targets, or none."""
+
+    out: TextIO
+    width: int
+
+    def open(self, core: str, progress: Progress) -> Session:
+        """The core of this path, as --exe and --sysroot say; the process of --pid if it is ""."""
+        ...
+
+    def invocation(self, core: Optional[str]) -> Invocation:
+        """How to suggest commands for a core, for the process of --pid (""), or for none (None)."""
+        ...
+
+
 class Command(NamedTuple):
-    """A command, with the argparse destinations of its words ("" where it takes none)."""
+    """A command. `positional`: the argparse destination of its addresses; `subject`: that of an
+    optional name or address; "" where it takes none. `heapless`: it also answers where the target
+    lacks the heap. `check`: raises UsageError for options that are wrong, before anything is
+    opened. `takes_snapshots`: words are names of snapshots. `in_shell`: runs it on the command line
+    if it opens several targets; returns the exit status."""
 
     entry: Entry
     run: Callable[[Session, argparse.Namespace], Found]
     arguments: Callable[[argparse.ArgumentParser], None]
-    positional: str = ""  # destination of its addresses
-    subject: str = ""  # of an optional name or address
-    heapless: bool = False  # answers also where the target lacks the heap
+    positional: str = ""
+    subject: str = ""
+    heapless: bool = False
+    check: Optional[Callable[[argparse.Namespace], object]] = None
+    takes_snapshots: bool = False
+    in_shell: Optional[Callable[[argparse.Namespace, Shell], int]] = None
 
     @property
     def name(self) -> str:
@@ -126,12 +148,20 @@ class _Finished(Exception):
 
 
 def command(
-    *, arguments: Callable[[argparse.ArgumentParser], None], positional: str = "", subject: str = "", heapless: bool = False
+    *,
+    arguments: Callable[[argparse.ArgumentParser], None],
+    positional: str = "",
+    subject: str = "",
+    heapless: bool = False,
+    check: Optional[Callable[[argparse.Namespace], object]] = None,
+    takes_snapshots: bool = False,
+    in_shell: Optional[Callable[[argparse.Namespace, Shell], int]] = None,
 ) -> Callable[[Callable[[Session, argparse.Namespace], Found]], Command]:
     """Make `run(session, args) -> Found` the command of its name; the rest is in the catalogue."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Found]) -> Command:
-        return Command(CATALOGUE[run.__name__], run, arguments, positional, subject, heapless)
+        entry = CATALOGUE[run.__name__]
+        return Command(entry, run, arguments, positional, subject, heapless, check, takes_snapshots, in_shell)
 
     return decorate
 
@@ -156,7 +186,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
     )
     made.out, made.command = out, cmd
     cmd.arguments(made)
-    made.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_json(made)
     return made
 
 
@@ -183,9 +213,16 @@ def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[
     if last.startswith("-"):
         options = sorted(o for action in actions for o in action.option_strings if o.startswith("--"))
         return [o for o in options if o.startswith(last)] or [o[1:] for o in options if o[1:].startswith(last)]
-    if cmd.name in TAKE_SNAPSHOTS:
+    if cmd.takes_snapshots:
         return sorted(name for name in kept if name.startswith(last) and debugger_quoted(name) == name)
     return []
+
+
+def takes_file(cmd: Command, option: str) -> bool:
+    """Whether the word behind this option is a file or a folder."""
+    spellings = (option, "-" + option)
+    found = (action for action in parser(cmd, "leaks")._actions if any(one in action.option_strings for one in spellings))
+    return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "FOLDER")) for action in found)
 
 
 def execute(
@@ -208,6 +245,8 @@ def execute(
     if cmd.entry.shell:
         line = " ".join([shell_quoted(word) for word in words])  # `map` is a submodule of this one
         raise UsageError(f"{cmd.name} reads files on its own, without a debugger: in a shell, type: findleaks {line}")
+    if cmd.check is not None:
+        cmd.check(args)
     return emit(cmd, session(), args, out, Invocation(prog, target), width)
 
 
@@ -218,6 +257,7 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
     that it cannot break a line or control the terminal."""
     if session.target.lacks and not cmd.heapless:
         raise TargetError(session.target.lacks)
+    session.begin_command()
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
         session.done()

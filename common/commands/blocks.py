@@ -6,19 +6,22 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from findleaks.answers.warnings import warnings_of
 from findleaks.arg_types import SizeRange, count_word, size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.audit.block_rows import BlockRows, Filters, allocator_named, kinds_by_word, kinds_of, states_of
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.output import BLOCKS, STACKS, Written, add_output, output_format
-from findleaks.commands.result import blocks_status, warning_lines, warnings_of, written_json, written_lines
+from findleaks.commands.options import add_allocator
+from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
+from findleaks.commands.result import blocks_status, warning_lines, written_json, written_lines
 from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.results.record import SCHEMA
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
 KINDS = kinds_by_word("lost")  # by the words of --kind
@@ -31,7 +34,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (in-use)")
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
-    parser.add_argument("--allocator", metavar="NAME", help="only blocks of this allocator")
+    add_allocator(parser)
     parser.add_argument(
         "--site", metavar="N", type=count_word, help="only blocks allocated by this stack, as `find --by site` numbers them"
     )
@@ -52,7 +55,7 @@ class Listing:
         self.filters = Filters(kinds_of(args.kind, KINDS), states_of(args.state), sizes, args.type, allocator, _site(session, args.site))
         self.rows = BlockRows(session, self.filters)
         self.status = blocks_status(session)
-        self.written: Written | None = None
+        self.written: WrittenFile | None = None
 
     def write(self, file: str, form: str) -> None:
         """Write the blocks, or their sums: by the stacks that allocated them where such were

@@ -12,6 +12,7 @@ from findleaks.audit.caches import CACHE_KEYS
 from findleaks.commands import command
 from findleaks.commands.caches_text import MANY, text
 from findleaks.commands.limits import add_limit
+from findleaks.commands.options import add_allocator
 from findleaks.commands.result import Plain, blocks_status
 from findleaks.session import Session
 
@@ -20,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-arena", action="store_true", help="what each arena holds, and every size class of each arena")
     parser.add_argument("--by-thread", action="store_true", help="what each thread keeps in its cache, in all and of every size class")
     parser.add_argument("--sort", choices=tuple(CACHE_KEYS), default="size", help="rows by size (default), or those first that hold most")
-    parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
+    add_allocator(parser)
     parser.add_argument("--sites", action="store_true", help="the stacks that allocated the blocks of each size class, where recorded")
     parser.add_argument("--size", metavar="A-B", help="with --sites: only of classes with blocks of these sizes, e.g. 48, 1k-4k")
     add_limit(parser, "rows of a table", f"all, {MANY} by arena or thread")

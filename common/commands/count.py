@@ -7,16 +7,18 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Union
 
-from findleaks.arg_types import count_word, seconds_word
+from findleaks.arg_types import count_word
 from findleaks.commands import command
 from findleaks.commands.count_text import STACKS, CountResult
 from findleaks.commands.frames import add_stack_options
+from findleaks.commands.options import add_every, add_seconds
 from findleaks.commands.output import STACKS as FILES
-from findleaks.commands.output import Written, add_output, output_format
-from findleaks.counting.counter import Counter, Table, Wanted
+from findleaks.commands.output import add_output, output_format
+from findleaks.counting.counter import Counter, CountRequest, Table
 from findleaks.counting.stub_counter import Injected
 from findleaks.errors import FindleaksError, TargetError, UsageError
 from findleaks.injection.stub.stub_removal import remove_leftover_stubs
+from findleaks.results.written import WrittenFile
 from findleaks.runtimes.rules import RULES, rule
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -29,22 +31,22 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--enter", metavar="FUNCTION", action="append", default=[], help="a rule of your own: what opens a scope …")
     parser.add_argument("--leave", metavar="FUNCTION", action="append", default=[], help="… and what closes it, by the same thread")
     parser.add_argument("--when", metavar="EXPR", default="", help="only calls where the debugger's expression is not 0: '$rdi > 4096'")
-    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=0.0, help="print the table that often as it grows")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
+    add_every(parser, "seconds between two tables")
+    add_seconds(parser)
     parser.add_argument("--events", metavar="N", type=count_word, default=0, help="end after that many calls of FUNCTION")
     parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
     add_stack_options(parser, STACKS)
     add_output(parser, "all stacks, at the end,", FILES)
 
 
-def wanted(args: argparse.Namespace) -> Wanted:
+def wanted(args: argparse.Namespace) -> CountRequest:
     """The counter's options from the arguments. UsageError if they contradict each other."""
     scoped = bool(args.outside_scope or args.enter or args.leave)
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
     output_format(args, FILES)
-    return Wanted(args.function, one, args.when, args.every, args.seconds, args.events, not args.no_lines)
+    return CountRequest(args.function, one, args.when, args.every, args.seconds, args.events, not args.no_lines)
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:
@@ -66,7 +68,7 @@ def injection_host(target: Target) -> InjectionHost:
     return host
 
 
-@command(arguments=_arguments)
+@command(arguments=_arguments, check=wanted)
 def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, None, None]:
     """Count the calls of a function while the process runs, by their stacks, until --for, --events
     or Ctrl-C; it runs on afterwards. With --outside-scope only calls that the thread makes in no
@@ -92,7 +94,7 @@ def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, 
             yield CountResult(counter, table, number, args, notes, _written(session, table, args) if table.last and args.output else None)
 
 
-def _written(session: Session, table: Table, args: argparse.Namespace) -> Union[Written, str]:
+def _written(session: Session, table: Table, args: argparse.Namespace) -> Union[WrittenFile, str]:
     """The file with the last table's stacks; in a sentence why there is none, as the table has to
     be printed all the same."""
     from findleaks.commands.export import of_target, write_profile

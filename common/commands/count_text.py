@@ -7,16 +7,15 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
-from findleaks.answers.sites import native_frame
 from findleaks.commands import Invocation
 from findleaks.commands.frames import frame_label
 from findleaks.commands.limits import first, in_text
-from findleaks.commands.output import Written
-from findleaks.commands.result import fields, written_json, written_lines
+from findleaks.commands.result import document, written_lines
+from findleaks.counting.calls import counted_calls
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
 from findleaks.formatting import counted, number, printable
-from findleaks.results.record import SCHEMA
+from findleaks.results.written import WrittenFile
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS = 10  # stacks printed as text without --limit
@@ -34,10 +33,10 @@ class CountResult:
         index: int,
         args: argparse.Namespace,
         notes: Sequence[str] = (),
-        written: Union[Written, str, None] = None,
+        written: Union[WrittenFile, str, None] = None,
     ) -> None:
         """`written`: the file of -o, or why there is none."""
-        self._written = written if isinstance(written, Written) else None
+        self._written = written if isinstance(written, WrittenFile) else None
         if isinstance(written, str):
             self.status, notes = 2, (*notes, written)
         self._counter, self._table, self._index = counter, table, index
@@ -98,25 +97,9 @@ class CountResult:
             yield f"  {why}; the breakpoints are gone. The process is stopped, as before: `continue`, or `detach`."
 
     def json(self) -> Iterator[Mapping[str, object]]:
-        counter, table = self._counter, self._table
-        body = [
-            {"count": stack.count, "frames": [native_frame(frame).to_json() for frame in stack.frames], "complete": not stack.end}
-            for stack in first(table.stacks, self._args.limit)
-        ]
-        yield {
-            "schema": SCHEMA,
-            "command": "count",
-            "functions": [{"address": hex(one.address), "function": one.name, "module": one.module} for one in counter.functions],
-            "engine": "inject" if self._args.inject else "breakpoints",
-            **fields(table, "events", "matched", "stack_table_full", "undecided"),
-            "seconds": round(table.seconds, 3),
-            "last": table.last,
-            "end": table.outcome.why if table.last else None,
-            "why": printable(table.outcome.text, 600) or None,
-            "stacks": body,
-            **written_json(self._written),
-            "warnings": [*self._notes, *table.notes, *_lost(table)],
-        }
+        table = self._table
+        warnings = [*self._notes, *table.notes, *_lost(table)]
+        yield document("count", counted_calls(self._counter, table, self._args.limit), warnings, self._written)
 
 
 def _label(frame: NamedFrame, width: int) -> str:

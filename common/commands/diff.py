@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Optional
 
 from findleaks.answers.growth import growth_result
+from findleaks.answers.snapshots import take_snapshot
 from findleaks.catalogue import meant
-from findleaks.commands import Invocation, command, diff_survivors
+from findleaks.commands import Invocation, Shell, command, diff_survivors, emit_result
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.moments import gather
-from findleaks.commands.output import STACKS, Written, add_output, output_format
-from findleaks.commands.result import warning_lines, written_json, written_lines
-from findleaks.commands.taking import program_of, take
+from findleaks.commands.output import STACKS, add_output, output_format
+from findleaks.commands.result import document, warning_lines, written_lines
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, all_series
 from findleaks.history.snapshot import Snapshot
-from findleaks.results.record import SCHEMA
+from findleaks.history.store import is_snapshot
+from findleaks.results.growth import Growth as GrowthResult
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
+from findleaks.session.host import debugger_snapshots
+from findleaks.target.processes import start_time
+from findleaks.target.program import identify_program
+from findleaks.target.ptrace import has_ended, is_exiting
 
 SECTIONS = {
     "mapping": ("mapping",),
@@ -72,17 +80,21 @@ class Comparison:
     status = 0
 
     def __init__(
-        self, snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False
+        self,
+        snapshots: Sequence[Snapshot],
+        limit: Optional[int] = None,
+        by: str = "",
+        warnings: Sequence[str] = (),
+        current: bool = False,
     ) -> None:
         if len(snapshots) < self.least:
             raise UsageError("diff needs two moments at least: snapshots, cores, or a folder of them")
         self.growth = Growth(snapshots)
         self.current = current
-        self.limit: Optional[int] = args.limit
-        self.by: str = args.by or ""
-        self.rows = self._by(args.by) if args.by in SECTIONS else self.growth.rows
+        self.limit, self.by = limit, by
+        self.rows = self._by(by) if by in SECTIONS else self.growth.rows
         self.warnings = [printable(warning, 600) for warning in [*warnings, *_common(snapshots)]]
-        self.written: Optional[Written] = None
+        self.written: Optional[WrittenFile] = None
 
     def write(self, file: str, form: str) -> None:
         """Write the page, or the growth as stacks. FindleaksError where it cannot be written."""
@@ -98,16 +110,19 @@ class Comparison:
 
             data = rendered(of_growth(self.growth), form)
         write_file(file, data)
-        self.written = Written(file, len(data), form)
+        self.written = WrittenFile(file, len(data), form)
 
     def _by(self, word: str) -> list[Grown]:
         series = all_series(self.growth.snapshots, frozenset(SECTIONS[word])).values()
         rows = [self.growth.judged(one) for one in series]
         return sorted(rows, key=lambda row: (not row.series.in_bytes, -row.series.delta))
 
+    def result(self) -> GrowthResult:
+        """What grew, with the rows that are printed."""
+        return growth_result(self.growth, self.rows, self.limit)
+
     def json(self) -> Iterable[Mapping[str, object]]:
-        found = growth_result(self.growth, self.rows, self.limit)
-        yield {"schema": SCHEMA, "command": self.command, **found.to_json(), **written_json(self.written), "warnings": self.warnings}
+        yield document(self.command, self.result(), self.warnings, self.written)
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         limit = in_text(self.limit, ROWS)
@@ -122,7 +137,7 @@ class Comparison:
 
 def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False) -> Comparison:
     """The comparison that the words ask for, and its page if they name one."""
-    found = Comparison(snapshots, args, warnings, current)
+    found = Comparison(snapshots, args.limit, args.by or "", warnings, current)
     if args.output:
         found.write(args.output, output_format(args, FILES))
     return found
@@ -138,7 +153,36 @@ def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
         yield f"{names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "") + f": {warning}"
 
 
-@command(arguments=_arguments)
+def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
+    """Compare the moments that the command line names; a live process, if any, is the last."""
+    from findleaks.progress import Bar
+
+    bar = Bar(sys.stderr)
+    try:
+        found, warnings = gather(args.moments, lambda path: shell.open(path, bar), sections(args), progress=bar)
+        if args.pid is not None:
+            with closing(shell.open("", bar)) as session:
+                found.append(take_snapshot(session, f"pid {args.pid}"))
+    finally:
+        bar.clear()
+    invocation = _last_moment(args, shell, found[-1]) if found else shell.invocation(None)
+    return emit_result(compare(found, args, warnings), args.json, shell.out, invocation, shell.width)
+
+
+def _last_moment(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invocation:
+    """How to suggest commands for the last moment's core or process, if there still is one."""
+    word = "" if args.pid is not None else args.moments[-1]
+    if word and os.path.isfile(word) and not is_snapshot(word):
+        return shell.invocation(word)
+    pid, started = last.identity.pid, last.identity.started
+    if pid is None or started is None or last.clock.uptime is None or start_time(pid) != started:
+        return shell.invocation(None)
+    if has_ended(pid) or is_exiting(pid):
+        return shell.invocation(None)
+    return shell.invocation(None)._replace(target=f"--pid {pid}")
+
+
+@command(arguments=_arguments, check=check, takes_snapshots=True, in_shell=_in_shell)
 def diff(session: Session, args: argparse.Namespace) -> Comparison:
     """Say what grew between two or more moments of a program: what it lost, what each root holds
     (by its name, so that addresses may differ), and what the allocator or a runtime keeps. MOMENTs
@@ -149,20 +193,19 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
     With three moments or more, growth that goes on is distinguished from growth that has ended and
     from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen). If all are
     of one process, --by survivors says by size which blocks stayed."""
-    check(args)
-    kept = {name: one for name, one in (session.kept or {}).items() if isinstance(one, Snapshot)}
+    kept = {name: one for name, one in (debugger_snapshots(session.host) or {}).items() if isinstance(one, Snapshot)}
     words = args.moments or _of_program(session, kept)
     for word in words:
         if word not in kept and not os.path.exists(word):
             known = meant(word, kept) or f"; there are: {', '.join(kept) or 'none'}"
             raise UsageError(f"no snapshot {word!r}, and no file of that name{known}")
     found, warnings = gather(words, lambda path: _core(session, path), sections(args), kept, session.report_progress)
-    return compare([*found, take(session, "now")], args, warnings, current=True)
+    return compare([*found, take_snapshot(session, "now")], args, warnings, current=True)
 
 
 def _of_program(session: Session, kept: Mapping[str, Snapshot]) -> list[str]:
     """Names of the snapshots of the session's program. UsageError if there are none."""
-    program = program_of(session.target)
+    program = identify_program(session.target)
     names = [name for name, one in kept.items() if (one.identity.program, one.identity.build_id) == program]
     if names:
         return names

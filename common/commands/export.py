@@ -9,9 +9,9 @@ from typing import Optional
 
 from findleaks.audit.block_batches import Batch
 from findleaks.audit.block_rows import BlockRows
-from findleaks.commands.output import Written
 from findleaks.report.files import write_file
 from findleaks.report.profile import Profile
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 from findleaks.target.base import Target
 
@@ -23,13 +23,13 @@ def of_target(profile: Profile, target: Target) -> Profile:
     return profile
 
 
-def write_profile(session: Session, profile: Profile, file: str, form: str) -> Written:
+def write_profile(session: Session, profile: Profile, file: str, form: str) -> WrittenFile:
     """Write it in this format, one of output.FORMATS. UsageError where it cannot hold the profile,
     FindleaksError where the file cannot be written."""
     session.report_progress(f"writing {os.path.basename(file)}", 0.0)
     data = rendered(profile, form)
     write_file(file, data)
-    return Written(file, len(data), form, profile.notes)
+    return WrittenFile(file, len(data), form, profile.notes)
 
 
 def rendered(profile: Profile, form: str) -> bytes:
@@ -47,7 +47,9 @@ def rendered(profile: Profile, form: str) -> bytes:
     return render(profile)
 
 
-def write_blocks(session: Session, rows: BlockRows, file: str, form: str, order: Optional[array[int]] = None, limit: int = 0) -> Written:
+def write_blocks(
+    session: Session, rows: BlockRows, file: str, form: str, order: Optional[array[int]] = None, limit: int = 0
+) -> WrittenFile:
     """Write the blocks as CSV, SQLite or Parquet: those in `order`, else by address. limit 0:
     all."""
     found = block_batches(session, rows, order, limit)
@@ -65,7 +67,7 @@ def write_blocks(session: Session, rows: BlockRows, file: str, form: str, order:
 
         sites: set[int] = set()
         write_sqlite(file, _noting(found, sites), rows.names, about, site_rows(session, sites))
-    return Written(file, os.path.getsize(file), form)
+    return WrittenFile(file, os.path.getsize(file), form)
 
 
 def block_batches(session: Session, rows: BlockRows, order: Optional[array[int]] = None, limit: int = 0) -> Iterator[Batch]:

@@ -6,13 +6,15 @@ import argparse
 from functools import partial
 
 from findleaks.answers.leaks import SITE, find_leaks
-from findleaks.arg_types import count_word, one_of, size_word
+from findleaks.answers.warnings import warnings_of
+from findleaks.arg_types import one_of, size_word
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
+from findleaks.commands.options import add_fail_over, add_frames
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
-from findleaks.commands.result import Plain, answer_status, blocks_status, warnings_of
+from findleaks.commands.result import Plain, answer_status, blocks_status
 from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import UsageError
 from findleaks.session import Session
@@ -39,7 +41,7 @@ SITE_FRAMES = 12  # frames of a site's stack printed as text without --frames
 def _arguments(parser: argparse.ArgumentParser) -> None:
     words = "merge all sizes of a type, types of a size, or all of a kind; site: by the stack that allocated them, where recorded"
     parser.add_argument("--by", choices=("type", "size", "kind", "site"), help=words)
-    parser.add_argument("--frames", type=count_word, default=SITE_FRAMES, help=f"frames of a site's stack as text ({SITE_FRAMES}; 0: all)")
+    add_frames(parser, SITE_FRAMES)
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
     add_limit(parser, "groups", GROUPS)
     parser.add_argument(
@@ -50,7 +52,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
     add_output(parser, "all these groups, or their blocks,", FILES)
-    parser.add_argument("--fail-over", metavar="BYTES", help="exit with status 1 if more than this is leaked, e.g. 0 or 64k")
+    add_fail_over(parser, "the process")
 
 
 @command(arguments=_arguments)
@@ -67,14 +69,14 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     if form == "heap" and args.by != SITE:
         raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
     kinds = {Kind[one_of(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
-    heuristics = _heuristics(args.heuristics)
+    session = session.with_heuristics(_heuristics(args.heuristics))
     fail_over = size_word(args.fail_over) if args.fail_over else None
     suppressions = None
     if args.suppressions:
         from findleaks.audit.suppressions import load
 
         suppressions = load(args.suppressions)
-    found, groups = find_leaks(session, kinds, args.by, heuristics, args.heuristics, suppressions, args.limit or 0)
+    found, groups = find_leaks(session, kinds, args.by, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:
         # few processes have recorded stacks

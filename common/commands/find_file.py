@@ -8,14 +8,15 @@ from typing import Optional
 from findleaks.audit.block_rows import BlockRows, Filters
 from findleaks.audit.leak_groups import Leak
 from findleaks.commands.export import block_batches, of_target, write_blocks, write_profile
-from findleaks.commands.output import BLOCKS, Written
+from findleaks.commands.output import BLOCKS
 from findleaks.commands.profiles import of_leaks
 from findleaks.commands.site_profile import of_sites
 from findleaks.engine.terms import Kind, State
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
 
-def write(session: Session, file: str, form: str, kinds: Set[Kind], leaks: Optional[Sequence[Leak]]) -> Written:
+def write(session: Session, file: str, form: str, kinds: Set[Kind], leaks: Optional[Sequence[Leak]]) -> WrittenFile:
     """Write what `find` shows: `leaks`; or the blocks of these `kinds`, with those that hang from
     them, by the stacks that allocated them (None), or as CSV, SQLite or Parquet."""
     if leaks is not None and form not in BLOCKS:

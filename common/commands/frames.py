@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from findleaks.arg_types import count_word
 from findleaks.commands.limits import add_limit
+from findleaks.commands.options import add_frames
 from findleaks.formatting import printable
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
@@ -18,7 +18,7 @@ def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
     parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
     add_limit(parser, "stacks", stacks)
     parser.add_argument("--no-lines", action="store_true", help="read no debug information: no files, lines and inlined functions")
-    parser.add_argument("--frames", type=count_word, default=FRAMES, help=f"frames of each stack to print as text ({FRAMES}; 0: all)")
+    add_frames(parser, FRAMES)
 
 
 def frame_label(frame: NamedFrame, width: int) -> str:

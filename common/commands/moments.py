@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Optional
 
+from findleaks.answers.snapshots import take_snapshot
 from findleaks.commands.snapshot import SUFFIX
-from findleaks.commands.taking import take
 from findleaks.errors import TargetError
 from findleaks.formatting import counted, some
 from findleaks.history.snapshot import Snapshot, seconds
@@ -69,7 +69,7 @@ def _one(path: str, opened: Open, sections: Optional[Set[str]]) -> Snapshot:
     except OSError as error:
         raise TargetError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     with closing(opened(path)) as session:
-        return take(session, os.path.basename(path), sections)
+        return take_snapshot(session, os.path.basename(path), sections)
 
 
 def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: list[str], progress: Progress) -> list[tuple[str, Snapshot]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, size
+from findleaks.results.written import WrittenFile
 from findleaks.value_classes import NamedTuple
 
 
@@ -18,6 +19,9 @@ class Format(NamedTuple):
 
 
 FORMATS = {
+    "map": Format((".html", ".htm"), "a map to zoom and search, for a browser"),
+    "svg": Format((".svg",), "a picture of the heaps"),
+    "png": Format((".png",), "a picture of the heaps"),
     "page": Format((".html", ".htm"), "curves and tables, for a browser"),
     "flamegraph": Format((".html", ".htm"), "a flame graph, for a browser"),
     "folded": Format((".folded",), "folded stacks, for flamegraph.pl"),
@@ -26,6 +30,9 @@ FORMATS = {
     "heap": Format((".heap",), "a heap profile, for jeprof"),
     "csv": Format((".csv",), "a line a block"),
     "sqlite": Format((".sqlite", ".db"), "tables of blocks, for sqlite3"),
+    "database": Format((".sqlite", ".sqlite3", ".db"), "tables of cores and leaks, for sqlite3"),
+    "table": Format((".parquet",), "a row a core, for pandas, Polars and DuckDB"),
+    "fleet": Format((".html", ".htm"), "a table of cores and leaks, for a browser"),
     "parquet": Format((".parquet",), "columns of blocks, for pandas, Polars and DuckDB"),
 }
 """By the words of --format."""
@@ -34,27 +41,32 @@ STACKS = ("flamegraph", "folded", "pprof", "speedscope")
 BLOCKS = ("csv", "sqlite", "parquet")
 
 
-class Written(NamedTuple):
-    """A file that was written. `format`: one of FORMATS; `notes`: sentences on what it has."""
-
-    file: str
-    bytes: int
-    format: str
-    notes: Sequence[str] = ()
-
-    def json(self) -> dict[str, object]:
-        return {"file": self.file, "bytes": self.bytes, "format": self.format, "notes": list(self.notes)}
-
-    def lines(self) -> Iterator[str]:
-        yield f"  written to {printable(self.file)} ({size(self.bytes)}): {FORMATS[self.format].what}"
-        yield from (f"  in it: {note}" for note in self.notes)
+def file_lines(written: WrittenFile) -> Iterator[str]:
+    """Sentences on a file that was written."""
+    yield f"  written to {printable(written.file, 1000)} ({size(written.bytes)}): {FORMATS[written.format].what}"
+    yield from (f"  in it: {note}" for note in written.notes)
 
 
 def add_output(parser: argparse.ArgumentParser, what: str, formats: Sequence[str]) -> None:
     """Add -o and --format. `what` the file has: "lost blocks"."""
-    ends = ", ".join(_ends(formats))
-    parser.add_argument("-o", "--output", metavar="FILE", default="", help=f"also write {what} to a file, by its name: {ends}")
+    parser.add_argument("-o", "--output", metavar="FILE", default="", help=_help(what, formats))
     parser.add_argument("--format", choices=formats, help="the format of that file, whatever its name")
+
+
+def add_outputs(parser: argparse.ArgumentParser, what: str, formats: Sequence[str]) -> None:
+    """Add -o, which may be given several times, for a file each."""
+    words = f"{_help(what, formats)}; may be given again"
+    parser.add_argument("-o", "--output", metavar="FILE", action="append", default=[], help=words)
+
+
+def add_destination(parser: argparse.ArgumentParser, what: str, metavar: str) -> None:
+    """Add -o of a command whose files have one format and names of their own. `metavar`: whether it
+    names the file or the folder."""
+    parser.add_argument("-o", "--output", metavar=metavar, default="", help=f"write {what} there")
+
+
+def _help(what: str, formats: Sequence[str]) -> str:
+    return f"also write {what} to a file, by its name: {', '.join(_ends(formats))}"
 
 
 def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
@@ -64,7 +76,7 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
         if args.format:
             raise UsageError("--format is that of a file: name one with -o FILE")
         return ""
-    found: str = args.format or _by_name(args.output, formats)
+    found: str = args.format or format_by_name(args.output, formats)
     from findleaks.report.files import require_writable
 
     require_writable(args.output)
@@ -72,6 +84,10 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
         from findleaks.report.profiles.protobuf_loader import require_protobuf
 
         require_protobuf()
+    if found == "png":
+        from findleaks.report.heapmap.png import require_pillow
+
+        require_pillow()
     if found == "parquet":
         from findleaks.report.block_parquet import require_pyarrow
 
@@ -79,13 +95,15 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
     return found
 
 
-def _by_name(file: str, formats: Sequence[str]) -> str:
+def format_by_name(file: str, formats: Sequence[str], remedy: str = ", or add --format") -> str:
+    """The format of a file by the end of its name. UsageError, which ends in `remedy`, if
+    that is none of these."""
     base = os.path.basename(file).lower()
     for one in formats:
         if base.endswith(FORMATS[one].ends):
             return one
     *most, last = _ends(formats)
-    raise UsageError(f"-o {printable(file)}: end its name in {', '.join(most)} or {last}, or add --format")
+    raise UsageError(f"-o {printable(file)}: end its name in {', '.join(most)} or {last}{remedy}")
 
 
 def _ends(formats: Sequence[str]) -> list[str]:

@@ -5,41 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Optional, Union
 
-from findleaks.audit.diagnostics import result_warnings, target_warnings
+from findleaks.answers.warnings import warnings_of
 from findleaks.commands import Invocation
-from findleaks.commands.output import Written
-from findleaks.engine.load import missing_native, stale_native
+from findleaks.commands.output import file_lines
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
-from findleaks.results.record import SCHEMA, Record, plain
+from findleaks.results.record import SCHEMA, Record
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
 Text = Callable[[int, Invocation], Iterable[str]]  # (columns, invocation) -> lines
-Found = Union[Record, Mapping[str, Any]]  # a result, or the fields of a JSON object
-Body = Union[Found, Callable[[], Found]]
-SLOW = 3.0  # seconds of work after which a missing C engine is worth a warning
-
-
-def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
-    """Warnings on what limits the result, printable. `unread_reported`: see result_warnings."""
-    computed = [vars(session)[name].warning for name in ("unread", "debug_files") if name in vars(session)]
-    recorded = session.sites.warnings if "sites" in vars(session) else []
-    found = [*target_warnings(session), *result_warnings(session, unread_reported), *filter(None, computed), *recorded]
-    found += [*source_warnings(session), *_slow(session)]
-    return [printable(warning, 600) for warning in found]
-
-
-def source_warnings(session: Session) -> list[str]:
-    """Why lines or names are missing that there may be."""
-    return session.sources.warnings if "sources" in vars(session) else []
-
-
-def _slow(session: Session) -> list[str]:
-    arch = session.target.arch
-    if session.engine.name != "pure" or (sum(session.seconds.values()) < SLOW and not stale_native(arch)):
-        return []
-    why = missing_native(arch)
-    return [f"findleaks runs {why}"] if why else []
+Body = Union[Record, Callable[[], Record]]
 
 
 def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
@@ -47,15 +23,20 @@ def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
         yield from wrapped(f"warning: {warning}", width)
 
 
-def written_json(written: Optional[Written]) -> dict[str, Any]:
+def document(command: str, found: Record, warnings: Iterable[str], written: Optional[WrittenFile] = None) -> dict[str, Any]:
+    """The JSON object that a command prints for a result."""
+    return {"schema": SCHEMA, "command": command, **found.to_json(), **written_json(written), "warnings": list(warnings)}
+
+
+def written_json(written: Optional[WrittenFile]) -> dict[str, Any]:
     """The key `written` of the JSON of a command that wrote a file."""
-    return {} if written is None else {"written": written.json()}
+    return {} if written is None else {"written": written.to_json()}
 
 
-def written_lines(written: Optional[Written], width: int) -> Iterator[str]:
+def written_lines(written: Optional[WrittenFile], width: int) -> Iterator[str]:
     if written is not None:
         yield ""
-        for line in written.lines():
+        for line in file_lines(written):
             yield from wrapped(line, width)
 
 
@@ -91,7 +72,7 @@ class Plain:
         further: Iterable[str] = (),
     ) -> None:
         self.status = status
-        self.written: Optional[Written] = None  # the file that was asked for
+        self.written: Optional[WrittenFile] = None  # the file that was asked for
         self.warnings = list(warnings_of(session) if warnings is None else warnings)
         self.warnings += [printable(warning, 600) for warning in further]
         self._session = session
@@ -104,7 +85,7 @@ class Plain:
         if callable(body):
             body = body()
             self._session.done()  # making it may have shown progress
-        return [{"schema": SCHEMA, "command": self._command, **plain(body), **written_json(self.written), "warnings": self.warnings}]
+        return [document(self._command, body, self.warnings, self.written)]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:
         yield from self._text(width, invocation)

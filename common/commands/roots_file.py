@@ -13,10 +13,10 @@ from findleaks.audit.owners import Owners
 from findleaks.audit.retained_roots import lost_leaders, lost_tree, matching_owners, shared_row
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder, root_rows
 from findleaks.commands.export import of_target, write_profile
-from findleaks.commands.output import Written
 from findleaks.commands.profiles import of_retained
 from findleaks.engine.dominators import SHARED, root_node
 from findleaks.engine.terms import Totals
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
 DEPTH = 12  # levels of fields below a root
@@ -26,7 +26,7 @@ ROOTS = 500  # roots with their fields, the largest first
 LEADERS = 2000  # lost blocks with their fields
 
 
-def write(session: Session, args: argparse.Namespace, form: str) -> Written:
+def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
     """Write the trees of what `roots` shows, after it has found that there is such a thing."""
     depth = max(args.depth, DEPTH)
     if args.lost:

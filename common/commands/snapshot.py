@@ -10,21 +10,26 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from findleaks import __version__
-from findleaks.arg_types import count_word, seconds_word
+from findleaks.answers.snapshots import take_snapshot
+from findleaks.arg_types import count_word
 from findleaks.commands import Invocation, command
-from findleaks.commands.result import warning_lines
-from findleaks.commands.taking import Ended, every, name_of, take
+from findleaks.commands.options import add_every
+from findleaks.commands.output import add_destination
+from findleaks.commands.result import document, warning_lines
 from findleaks.errors import Interrupted, TargetError, UsageError
 from findleaks.formatting import counted, printable, size, wrapped
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
 from findleaks.quoting import shell_quoted
-from findleaks.results.record import SCHEMA
+from findleaks.results import snapshots
 from findleaks.session import Session
+from findleaks.session.host import DebuggerHost, debugger_snapshots
+from findleaks.session.moments import Ended, read_repeatedly
 from findleaks.target.base import Target
+from findleaks.target.program import program_name
 
 if TYPE_CHECKING:
     from findleaks.target.core_writer import Written
@@ -38,10 +43,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weight", choices=("summary", "core"), default="summary", help="figures only (summary), or all memory (core)")
     parser.add_argument("--zstd", action="store_true", help="pack a core with zstd")
     parser.add_argument("--fork", action="store_true", help="stop the process for milliseconds only, for a clone of it (x86-64)")
-    parser.add_argument("-o", "--output", metavar="FILE|FOLDER", default="", help="the file to write, or the folder for it")
-    parser.add_argument(
-        "--every", metavar="SECONDS", type=seconds_word, default=0.0, help="seconds between snapshots, until Ctrl-C (needs --pid)"
-    )
+    add_destination(parser, "the snapshot or the core", "FILE|FOLDER")
+    add_every(parser, "seconds between snapshots, until Ctrl-C (needs --pid)")
     parser.add_argument("--count", metavar="N", type=count_word, default=0, help="how many to take with --every")
 
 
@@ -58,20 +61,24 @@ class Taken:
         self.warnings = [printable(warning, 600) for warning in snapshot.warnings]
 
     def json(self) -> Iterable[Mapping[str, object]]:
+        yield document("snapshot", self.result(), self.warnings)
+
+    def result(self) -> snapshots.TakenSnapshot:
+        """The snapshot with its figures."""
         one = self.snapshot
-        yield {
-            "schema": SCHEMA,
-            "command": "snapshot",
-            "name": one.name,
-            "file": str(self.file) if self.file else None,
-            "time": one.clock.time,
-            "program": one.identity.program,
-            "build_id": one.identity.build_id,
-            "pid": one.identity.pid,
-            "stopped_seconds": self.stopped,
-            "figures": [_figure(figure) for figure in one.figures],
-            "warnings": self.warnings,
-        }
+        return snapshots.TakenSnapshot(
+            one.name,
+            str(self.file) if self.file else None,
+            one.clock.time,
+            one.identity.program,
+            one.identity.build_id,
+            one.identity.pid,
+            stopped_seconds=self.stopped,
+            figures=[
+                snapshots.SnapshotFigure(figure.section, figure.within or None, figure.name, figure.number, figure.bytes)
+                for figure in one.figures
+            ],
+        )
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         one, total = self.snapshot, self.snapshot.total()
@@ -97,17 +104,9 @@ class WrittenCore:
         self.warnings = [printable(warning, 600) for warning in target.warnings]
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        yield {
-            "schema": SCHEMA,
-            "command": "snapshot",
-            "file": self.written.path,
-            "pid": self.pid,
-            "size": self.written.size,
-            "on_disk": self.written.on_disk,
-            "threads": self.written.threads,
-            "stopped_seconds": self.stopped,
-            "warnings": self.warnings,
-        }
+        one = self.written
+        found = snapshots.WrittenCore(one.path, self.pid, one.size, one.on_disk, one.threads, self.stopped)
+        yield document("snapshot", found, self.warnings)
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         one = self.written
@@ -128,7 +127,7 @@ class Series:
         self.taken, self.folder, self.ended = taken, folder or ".", ended if ended is None else printable(ended)
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        yield {"schema": SCHEMA, "command": "snapshot", "taken": self.taken, "folder": self.folder, "ended": self.ended, "warnings": []}
+        yield document("snapshot", snapshots.SnapshotSeries(self.taken, self.folder, self.ended), ())
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         why = f"{self.ended}: " if self.ended else ""
@@ -141,17 +140,7 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _figure(figure: Any) -> dict[str, Any]:
-    return {
-        "what": figure.section,
-        "within": figure.within or None,
-        "name": figure.name,
-        "count": figure.number,
-        "bytes": figure.bytes,
-    }
-
-
-@command(arguments=_arguments, subject="name")
+@command(arguments=_arguments, subject="name", takes_snapshots=True)
 def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Taken, WrittenCore, Series], None, None]:
     """Keep what the commands say of this moment: mappings, shares of memory, size classes, what is
     lost, what each root and field holds, runtimes' types and counters, handles, threads by stack.
@@ -163,26 +152,26 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
     With --weight core it is an ELF core of the process instead, which GDB, LLDB and findleaks read:
     sparse, without memory that was never touched. With --fork the process is stopped only until a
     clone of it is made; then the clone is copied, while the process runs on."""
-    kept = session.kept
+    kept = debugger_snapshots(session.host)
     _check(session, args)
     if args.every and kept is not None:
         raise UsageError("--every needs a process that runs: `findleaks snapshot --every … --pid PID` in a shell")
     if kept is not None and not args.output:
         name = args.name or _free_name(kept)
-        one = take(session, name)
+        one = take_snapshot(session, name)
         replaces = kept.pop(name, None) is not None  # the new one is the last in the order of time
         kept[name] = one
         yield Taken(one, None, replaces=replaces)
         return
     taken, reason = 0, None
     try:
-        for moment in every(session, args.every, args.count):
+        for moment in read_repeatedly(session, args.every, args.count):
             if args.weight == "core":
                 yield WrittenCore(_core(moment, args, taken + 1), moment.target, not args.every)
                 taken += 1
                 continue
-            # Only the name to be written to is known before; `take` reads the process.
-            one = take(moment, args.name or "")
+            # Only the name to be written to is known before; `take_snapshot` reads the process.
+            one = take_snapshot(moment, args.name or "")
             path = destination(args, one.identity.program, one.identity.pid, one.clock.time, taken + 1)
             one = replace(one, name=path.name)
             save(one, path, __version__)
@@ -211,7 +200,7 @@ def _check(session: Session, args: argparse.Namespace) -> None:
         raise UsageError("--count needs --every SECONDS")
     if args.zstd and not core:
         raise UsageError("--zstd packs cores: it needs --weight core")
-    if session.kept is not None and (core or args.fork):
+    if isinstance(session.host, DebuggerHost) and (core or args.fork):
         what = " ".join([*["--weight core"] * core, *["--zstd"] * args.zstd, *["--fork"] * args.fork])
         process = f"--pid {target.pid}" if target.live and target.pid else "--pid PID"
         here = "; in the debugger, gcore (GDB) or process save-core (LLDB) write a core" if core else ""
@@ -236,7 +225,7 @@ def _core(session: Session, args: argparse.Namespace, number: int) -> Written:
     target = session.target
     assert isinstance(target, (CopiedProcess, LiveTarget))
     suffix = CORE + (".zst" if args.zstd else "")
-    path = str(destination(args, name_of(target), target.pid, target.taken_at, number, suffix))
+    path = str(destination(args, program_name(target), target.pid, target.taken_at, number, suffix))
     check(path, args.zstd)
     return write_core(target, path, args.zstd, lambda part: session.report_progress("writing the core", part))
 

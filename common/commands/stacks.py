@@ -11,7 +11,7 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.frames import add_stack_options, frame_label
 from findleaks.commands.limits import first
 from findleaks.commands.output import STACKS, add_output, output_format
-from findleaks.commands.result import Plain, source_warnings
+from findleaks.commands.result import Plain
 from findleaks.formatting import counted, number, printable, some
 from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, Stack
@@ -37,11 +37,7 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
     every, found, body = answer.every, answer.found, answer.result
     names = session.target.thread_names()
-    warnings = [printable(warning, 600) for warning in (*session.target.warnings, *source_warnings(session))]
-    ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
-    if ends:
-        cut = count_threads([stack for stack in every if stack.end])
-        warnings.append(f"{cut} of {count_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
+    warnings = answer.warnings
     if args.folded:
         # The program that draws folded stacks takes each line for one, also a warning.
         result = Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])

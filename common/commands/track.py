@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from findleaks.answers.sites import native_frame
-from findleaks.arg_types import SizeRange, seconds_word, size_range, size_word
+from findleaks.arg_types import SizeRange, size_range, size_word
 from findleaks.audit.holders import holders
 from findleaks.commands import command
 from findleaks.commands.frames import add_stack_options
-from findleaks.commands.limits import first
+from findleaks.commands.options import add_seconds
 from findleaks.commands.output import STACKS as FILES
 from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.commands.track_text import STACKS, folded, text
 from findleaks.errors import TargetError, UsageError
-from findleaks.formatting import number, printable
+from findleaks.formatting import number
 from findleaks.injection.stub.stub_removal import remove_leftover_stubs
 from findleaks.injection.stub.traced_process import TracedProcess
 from findleaks.session import Session
+from findleaks.session.host import LiveHost
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost
 from findleaks.target.live import LiveTarget
-from findleaks.tracking.merging import Entry, merge_stacks
+from findleaks.tracking.merging import merge_stacks
 from findleaks.tracking.record_table import MOST_BYTES, Sampling
-from findleaks.tracking.sites import Recorded, Site, name_holders, read_records, sites
-from findleaks.tracking.tracker import Span, Tracker
-from findleaks.tracking.unseen import Reason, reasons
+from findleaks.tracking.sites import Recorded, find_sites, name_holders, read_records
+from findleaks.tracking.tracked import FoundSites, tracked_blocks
+from findleaks.tracking.tracker import Recording, Tracker
+from findleaks.tracking.unseen import find_reasons
 
-TALLIES = ("allocated", "freed", "held", "possible", "lost")
-EXAMPLES = 3  # lost blocks whose addresses are printed
 SLACK = 16  # bytes by which a block may be larger than was asked for, at least; or a quarter of it
 
 
@@ -42,7 +41,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--size", metavar="A-B", default="", help="only blocks of this size, requested or usable (as `find` shows it): 48, 16-64, 1k-"
     )
     parser.add_argument("--sample", metavar="BYTES", default="", help="record one in so many bytes, at random; figures are estimates (≈)")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
+    add_seconds(parser)
     parser.add_argument("--until-full", action="store_true", help="end when no more blocks can be recorded")
     add_stack_options(parser, STACKS)
     add_output(parser, "all stacks", FILES)
@@ -71,20 +70,20 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: what it held cannot be read any more")
         with closing(_moment(session, host)) as moment:
             recorded = read_records(moment, tracker.running.layout)
-            if session.reopen is not None:  # what follows reads a copy
+            if isinstance(session.host, LiveHost):  # what follows reads a copy
                 tracker.remove()
             with tracker.running.rules.lock:
                 assert tracker.names is not None
-                found = sites(moment, recorded, sampling, sizes, tracker.names)
+                found = find_sites(moment, recorded, sampling, sizes, tracker.names)
             holding = [site for site in found if site.blocks]
             if holding:
                 name_holders(moment, holding, holders(moment))
             modules = {hook.module for hook in tracker.hooks}
-            why = [] if found else reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
+            why = [] if found else find_reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
             moment.done()
             tracker.remove()
             all_notes = [*notes, *tracker.notes, *tracker.names.warnings]
-            result = _result(moment, args, Found(found, merge_stacks(found), why), recorded, span, all_notes, host.pid)
+            result = _result(moment, args, FoundSites(found, merge_stacks(found), why), recorded, span, all_notes, host.pid)
             if form:
                 from findleaks.commands.track_file import write
 
@@ -92,7 +91,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
             yield result
 
 
-def _of(span: Span) -> str:
+def _of(span: Recording) -> str:
     return f" ({span.outcome.text})" if span.outcome.text else ""
 
 
@@ -127,66 +126,20 @@ def _moment(session: Session, host: InjectionHost) -> Session:
     That is a stop of its own, before the one in which the stubs are taken out: the copy has a
     thread that traces the process, as only one thread can; and threads that are in a stub have to
     run before it can be taken out."""
-    reopen: Optional[Callable[[], Session]] = session.reopen
-    if reopen is None:
+    if not isinstance(session.host, LiveHost):
         made = Session(host.opened())
         made.progress = session.progress
         return made
     assert isinstance(host, TracedProcess)
     host.release()
-    return reopen()
+    return session.host.reopen()
 
 
-class Found(NamedTuple):
-    """Stacks, also merged to entries; without any, the reasons."""
-
-    sites: list[Site]
-    entries: list[Entry]
-    reasons: list[Reason]
-
-
-def _result(moment: Session, args: argparse.Namespace, found: Found, recorded: Recorded, span: Span, notes: list[str], pid: int) -> Plain:
-    estimated = any(record.mean for record in recorded.records)
-    numbers = {id(site): number for number, entry in enumerate(found.entries, 1) for site in entry.sites}
-    body = {
-        "pid": pid,
-        "seconds": round(span.seconds, 3),
-        "end": span.outcome.why,
-        "recorded": sum(site.records for site in found.sites),
-        "not_recorded": recorded.missed,
-        "estimated": estimated,
-        "totals": {name: _total(found.sites, name) for name in TALLIES},
-        "entries": [_entry_json(entry) for entry in first(found.entries, args.limit)],
-        "stacks": [{"entry": numbers[id(site)], **_json(site)} for site in first(found.sites, args.limit)],
-        "reasons": [reason.json() for reason in found.reasons],
-    }
+def _result(
+    moment: Session, args: argparse.Namespace, found: FoundSites, recorded: Recorded, span: Recording, notes: list[str], pid: int
+) -> Plain:
+    body = tracked_blocks(found, recorded, span, pid, args.limit)
     if recorded.missed:
         notes.append(f"{number(recorded.missed)} further blocks were not recorded, as the table was full: --size or --sample records fewer")
-    write = partial(folded, found.sites) if args.folded else partial(text, found.entries, found.reasons, body, args)
-    return Plain(moment, "track", body, write, further=[printable(note, 600) for note in notes])
-
-
-def _total(found: list[Site], name: str) -> dict[str, int]:
-    tallies = [getattr(site, name) for site in found]
-    return {"blocks": round(sum(one.blocks for one in tallies)), "bytes": round(sum(one.bytes for one in tallies))}
-
-
-def _entry_json(entry: Entry) -> dict[str, object]:
-    """An entry's sums; `function` allocates, and `frames` are those that all of its stacks have."""
-    return {
-        "function": entry.key.function or None if entry.key is not None else None,
-        "module": entry.key.module or None if entry.key is not None else None,
-        "stacks": len(entry.sites),
-        "frames": [native_frame(frame).to_json() for frame in entry.frames],
-        **{name: getattr(entry.total, name).json() for name in TALLIES},
-    }
-
-
-def _json(site: Site) -> dict[str, object]:
-    return {
-        "frames": [native_frame(frame).to_json() for frame in site.frames],
-        "complete": not site.end,
-        **{name: getattr(site, name).json() for name in TALLIES},
-        "holders": [{"name": label, "blocks": count} for label, count in site.holders],
-        "examples": [hex(address) for address in site.examples[:EXAMPLES]],
-    }
+    write = partial(folded, found.sites) if args.folded else partial(text, found.entries, body, args)
+    return Plain(moment, "track", body, write, further=notes)

@@ -11,14 +11,14 @@ from findleaks.errors import FindleaksError
 from findleaks.formatting import printable
 from findleaks.report.profile import Frame, Measure, Profile, Sample
 from findleaks.session import Session
-from findleaks.tracking.sites import Site, Tally
+from findleaks.tracking.sites import Tally, TrackedSite
 from findleaks.unwind.stacks import NamedFrame
 
 FATES = ("lost", "held", "freed", "allocated")
 """What the measures are of; those that no block has are left out."""
 
 
-def write(session: Session, result: Plain, found: Sequence[Site], file: str, form: str, estimated: bool) -> None:
+def write(session: Session, result: Plain, found: Sequence[TrackedSite], file: str, form: str, estimated: bool) -> None:
     """Write the file. Where that fails, the result says so: what was recorded has to be printed."""
     try:
         profile = of_tracked(f"Tracked blocks: {session.target.description}", found, estimated)
@@ -28,7 +28,7 @@ def write(session: Session, result: Plain, found: Sequence[Site], file: str, for
         result.warnings.append(printable(str(error), 600))
 
 
-def of_tracked(title: str, found: Sequence[Site], estimated: bool) -> Profile:
+def of_tracked(title: str, found: Sequence[TrackedSite], estimated: bool) -> Profile:
     """Blocks and bytes of each fate, by stack."""
     fates = [fate for fate in FATES if any(_tally(site, fate).blocks for site in found)] or ["allocated"]
     measures: list[Measure] = []
@@ -44,6 +44,6 @@ def of_tracked(title: str, found: Sequence[Site], estimated: bool) -> Profile:
     return Profile(title, measures, samples, notes=notes)
 
 
-def _tally(site: Site, fate: str) -> Tally:
+def _tally(site: TrackedSite, fate: str) -> Tally:
     found: Tally = getattr(site, fate)
     return found

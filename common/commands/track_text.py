@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Union
 
 from findleaks.commands import Invocation
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.stacks import line
 from findleaks.formatting import counted, hanging, number, printable, size, wrapped
-from findleaks.tracking.merging import Entry, Variant
-from findleaks.tracking.sites import Site, Tally, add_tallies
-from findleaks.tracking.unseen import Reason
+from findleaks.results.amounts import Amount
+from findleaks.results.track import Tracked
+from findleaks.tracking.merging import MergedStack, Variant
+from findleaks.tracking.sites import Tally, TrackedSite, add_tallies
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS = 10  # entries printed as text without --limit
@@ -20,11 +21,9 @@ VARIANTS = 5  # variants of an entry that are printed
 FATES = ("lost", "held", "freed")
 
 
-def text(
-    found: Sequence[Entry], why: Sequence[Reason], body: Mapping[str, Any], args: argparse.Namespace, width: int, invocation: Invocation
-) -> Iterator[str]:
+def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
     """Entries, the one with the most lost bytes first; then the summary."""
-    about = "≈ " if body["estimated"] and found else ""
+    about = "≈ " if body.estimated and found else ""
     shown = first(found, in_text(args.limit, STACKS))
     for entry in shown:
         yield from _entry(entry, about, args.frames, width)
@@ -35,36 +34,36 @@ def text(
     if found:
         yield from _summary(found, body, about)
     else:
-        yield from _nothing(why, body, args, width)
-    yield f"  {counted(body['recorded'], 'block')} recorded; {_afterwards(why, body, invocation)}."
+        yield from _nothing(body, args, width)
+    yield f"  {counted(body.recorded, 'block')} recorded; {_afterwards(body, invocation)}."
     example = next((address for entry in found for address in entry.total.examples), None)
     if example is not None:
         yield from invocation.next(width, f"whatis {example:#x}", f"path {example:#x}")
 
 
-def _summary(found: Sequence[Entry], body: Mapping[str, Any], about: str) -> Iterator[str]:
-    totals = {name: Tally(**tally) for name, tally in body["totals"].items()}
-    parts = ", ".join(f"{_amount(totals[name], about)} {name}" for name in FATES)
+def _summary(found: Sequence[MergedStack], body: Tracked, about: str) -> Iterator[str]:
+    totals = body.totals
+    parts = ", ".join(f"{_amount(getattr(totals, name), about)} {name}" for name in FATES)
     stacks = counted(sum(len(entry.sites) for entry in found), "stack")
-    yield f"{_amount(totals['allocated'], about)} allocated in {body['seconds']:.1f} s by {stacks}: {parts}"
-    if not round(totals["lost"].blocks) and not round(totals["held"].blocks):
+    yield f"{_amount(totals.allocated, about)} allocated in {body.seconds:.1f} s by {stacks}: {parts}"
+    if not totals.lost.blocks and not totals.held.blocks:
         yield "  All of them have been freed again."
 
 
-def _nothing(why: Sequence[Reason], body: Mapping[str, Any], args: argparse.Namespace, width: int) -> Iterator[str]:
+def _nothing(body: Tracked, args: argparse.Namespace, width: int) -> Iterator[str]:
     of = f" of {args.size} bytes (requested or usable)" if args.size else ""
-    yield from wrapped(f"No block{printable(of)} was allocated in {body['seconds']:.1f} s.", width)
-    for reason in why:
+    yield from wrapped(f"No block{printable(of)} was allocated in {body.seconds:.1f} s.", width)
+    for reason in body.reasons:
         yield from hanging("  - ", f"{reason.text}.", width)
 
 
-def _afterwards(why: Sequence[Reason], body: Mapping[str, Any], invocation: Invocation) -> str:
+def _afterwards(body: Tracked, invocation: Invocation) -> str:
     if not invocation.target:
         return "the process is stopped, as before"
-    return f"{body['pid']} is stopped, as before" if any(one.what == "stopped" for one in why) else f"{body['pid']} runs on"
+    return f"{body.pid} is stopped, as before" if any(one.what == "stopped" for one in body.reasons) else f"{body.pid} runs on"
 
 
-def _entry(entry: Entry, about: str, most: int, width: int) -> Iterator[str]:
+def _entry(entry: MergedStack, about: str, most: int, width: int) -> Iterator[str]:
     site = entry.total
     fates = ", ".join(_fates(site, about))
     if len(entry.sites) > 1 and entry.key is not None:
@@ -90,21 +89,21 @@ def _variants(variants: Sequence[Variant], about: str, width: int) -> Iterator[s
         yield f"      ← {', '.join(_fates(variant.total, about))}: {callers}{stacks}"[:width]
     rest = variants[VARIANTS:]
     if rest:
-        total = Site()
+        total = TrackedSite()
         for variant in rest:
             add_tallies(total, variant.total)
         yield f"      ← {', '.join(_fates(total, about))}: {counted(len(rest), 'more variant')} (--json)"
 
 
-def _fates(site: Site, about: str) -> list[str]:
+def _fates(site: TrackedSite, about: str) -> list[str]:
     return [f"{_amount(getattr(site, word), about)} {word}" for word in FATES if getattr(site, word).blocks]
 
 
-def _amount(tally: Tally, about: str) -> str:
+def _amount(tally: Union[Tally, Amount], about: str) -> str:
     return f"{about}{counted(round(tally.blocks), 'block')} ({size(round(tally.bytes))})"
 
 
-def folded(found: Sequence[Site], width: int, invocation: Invocation) -> Iterator[str]:
+def folded(found: Sequence[TrackedSite], width: int, invocation: Invocation) -> Iterator[str]:
     """Folded stacks, with the bytes that are lost, or, where none are, held."""
     for site in found:
         value = round(site.lost.bytes or site.held.bytes)

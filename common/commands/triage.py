@@ -12,12 +12,16 @@ from typing import Any, NoReturn, Optional, TextIO
 
 from findleaks import __version__
 from findleaks.arg_types import count_word, seconds_word, size_word
-from findleaks.commands import Invocation, command, emit_result, triage_text
-from findleaks.errors import FindleaksError, UsageError
+from findleaks.commands import Invocation, Shell, command, emit_result, triage_text
+from findleaks.commands.options import add_fail_over
+from findleaks.commands.output import add_outputs, format_by_name
+from findleaks.commands.result import document
+from findleaks.errors import FindleaksError, TargetError, UsageError
 from findleaks.formatting import counted
 from findleaks.progress import Bar
 from findleaks.report.files import write_file
-from findleaks.results.record import SCHEMA
+from findleaks.results.triage import Triage
+from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 from findleaks.triage import coredumpctl
 from findleaks.triage import store as files
@@ -30,18 +34,17 @@ from findleaks.triage.sources import COREDUMPS, Sources, sources
 
 TOP = 20  # groups of text without --top
 INTERRUPTED = 130
-_DATABASES = (".sqlite", ".sqlite3", ".db")
+FORMATS = ("database", "table", "fleet")  # formats of files
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("cores", nargs="*", metavar="CORE|DIR|@LIST|-", help="cores, folders with all below them, lists of names; - reads names")
     add("--coredumpctl", action="store_true", help=f"the cores that systemd keeps, in {COREDUMPS}")
-    what = "also write a database (.sqlite, .db), a table (.parquet) or a page (.html); may be given again"
-    add("-o", "--output", metavar="FILE", action="append", default=[], help=what)
+    add_outputs(parser, "a database, a table or a page", FORMATS)
     add("--resume", action="store_true", help="resume from the database given by -o: its cores are not read again")
     add("--baseline", metavar="DB", default="", help="an earlier database: leaks that are not in it are marked as new")
-    add("--fail-over", metavar="BYTES", help="exit with status 1 if a core has leaked more than this, e.g. 0 or 64k")
+    add_fail_over(parser, "a core")
     add("--top", metavar="N", type=count_word, help=f"groups to print (text: {TOP}; JSON: all); 0: all")
     add("-j", "--jobs", metavar="N", type=count_word, default=0, help="cores read at a time (as many as processors and memory allow)")
     add("--memory", metavar="BYTES", help="memory for all of them, and the most for one (four fifths of what is free)")
@@ -49,7 +52,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--timeout", metavar="SECONDS", type=seconds_word, default=0.0, help="longest time for a core (no limit)")
 
 
-@command(arguments=_arguments)
+def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
+    """Read the cores, which needs no process."""
+    if args.sysroot and not os.path.isdir(args.sysroot):
+        raise TargetError(f"--sysroot {args.sysroot}: no such folder")
+    return run(args, shell.out, shell.invocation(None), shell.width)
+
+
+@command(arguments=_arguments, in_shell=_in_shell)
 def triage(session: Session, args: argparse.Namespace) -> NoReturn:
     """Read many cores: a row for each, whatever is wrong with it, and the same leak in many of them
     as one group, by what was lost: its type, its size, what hangs from it and what it begins with,
@@ -72,7 +82,7 @@ class RowResult:
         self.row, self.head, self.names = row, head, names
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        return [self.row.json()]
+        return [self.row.result().to_json()]
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         return triage_text.row_lines(self.row, self.names(self.row.core), self.head, width)
@@ -107,7 +117,7 @@ class Groups:
         self.status = self._status()
         self.seconds, self.jobs = 0.0, 1
         self.notes: list[str] = []
-        self.written: list[tuple[str, int]] = []
+        self.written: list[WrittenFile] = []
         self.database = ""
 
     def _status(self) -> int:
@@ -125,18 +135,18 @@ class Groups:
 
     def json(self) -> Iterable[Mapping[str, Any]]:
         shown = self.groups[: self.top] if self.top else self.groups
-        yield {
-            "schema": SCHEMA,
-            "command": "triage",
-            "cores": len(self.rows),
-            "left": self.left,
-            **self.counts,
-            "lost_bytes": sum(row.lost_bytes or 0 for row in self.rows),
-            "seconds": round(self.seconds, 3),
-            "groups": [group.json() for group in shown],
-            "written": [{"file": file, "bytes": count} for file, count in self.written],
-            "warnings": self.notes,
-        }
+        found = Triage(
+            len(self.rows),
+            self.left,
+            self.counts[OK],
+            self.counts[PARTIAL],
+            self.counts[FAILED],
+            lost_bytes=sum(row.lost_bytes or 0 for row in self.rows),
+            seconds=round(self.seconds, 3),
+            groups=[group.result() for group in shown],
+            written=self.written,
+        )
+        yield document("triage", found, self.notes)
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         return triage_text.summary_lines(self, TOP if self.top is None else self.top, width, invocation)
@@ -146,25 +156,22 @@ class _Outputs:
     """The files of -o: a database, which is written to as rows are made, and others at the end."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        kinds = [(file, os.path.splitext(file)[1].lower()) for file in args.output]
-        databases = [file for file, kind in kinds if kind in _DATABASES]
-        for file, kind in kinds:
-            if kind not in (*_DATABASES, ".parquet", ".html"):
-                raise UsageError(f"-o {file}: end its name in .sqlite, .parquet or .html")
+        kinds = [(file, format_by_name(file, FORMATS, remedy="")) for file in args.output]
+        databases = [file for file, kind in kinds if kind == "database"]
         if len(databases) > 1:
             raise UsageError("expected one database, got several -o")
         if args.resume and not databases:
             raise UsageError("--resume needs the database: -o FILE.sqlite")
         self.database = databases[0] if databases else ""
-        self.tables = [file for file, kind in kinds if kind == ".parquet"]
-        self.pages = [file for file, kind in kinds if kind == ".html"]
+        self.tables = [file for file, kind in kinds if kind == "table"]
+        self.pages = [file for file, kind in kinds if kind == "fleet"]
         if self.tables:
             from findleaks.triage.parquet import require
 
             require()  # before any core is read
 
 
-def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
+def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
     """Read the cores that the arguments name, and print their rows and groups; the exit status."""
     outputs = _Outputs(args)
     before = list(files.rows(args.baseline)) if args.baseline else None
@@ -177,7 +184,6 @@ def run(args: argparse.Namespace, out: TextIO, prog: str, width: int) -> int:
     rows: list[Row] = []
     left = 0
     names = Names([source.core for source in found.cores])
-    invocation = Invocation(prog, "")
     try:
         for row in _rows(found.cores, limits, args, outputs, bar):
             bar.clear()
@@ -271,4 +277,6 @@ def _write(final: Groups, outputs: _Outputs) -> None:
 
         page = render_html(final.rows, final.groups, triage_text.headline(final), final.notes)
         write_file(file, page.encode("utf-8", "backslashreplace"))
-    final.written = [(file, os.path.getsize(file)) for file in (outputs.database, *outputs.tables, *outputs.pages) if os.path.isfile(file)]
+    files_of = (("database", [outputs.database]), ("table", outputs.tables), ("fleet", outputs.pages))
+    found = [(file, form) for form, named in files_of for file in named if os.path.isfile(file)]
+    final.written = [WrittenFile(file, os.path.getsize(file), form) for file, form in found]

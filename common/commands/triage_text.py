@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.commands import Invocation
+from findleaks.commands.output import file_lines
 from findleaks.formatting import counted, number, printable, size, table, wrapped
 from findleaks.quoting import shell_quoted
 from findleaks.triage.groups import LeakGroup
@@ -55,8 +56,9 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
     if final.limit is not None:
         over = final.over
         yield f"  {counted(over, 'core')} {'has' if over == 1 else 'have'} lost more than {size(final.limit)} (--fail-over)"
-    for file, count in final.written:
-        yield from wrapped(f"  written to {printable(file, 1000)} ({size(count)})", width)
+    for file in final.written:
+        for line in file_lines(file):
+            yield from wrapped(line, width)
     if groups and groups[0].example:
         yield from invocation._replace(target=shell_quoted(groups[0].example)).next(width, "find --kind definite", "verdict")
     for note in final.notes:

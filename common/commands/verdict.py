@@ -6,15 +6,17 @@ import argparse
 from functools import partial
 
 from findleaks.answers.verdict import account_for_memory
+from findleaks.answers.warnings import warnings_of
 from findleaks.audit.unread_memory import unread_memory
 from findleaks.commands import command
-from findleaks.commands.result import Plain, answer_status, warnings_of
+from findleaks.commands.options import add_residency
+from findleaks.commands.result import Plain, answer_status
 from findleaks.commands.verdict_text import text
 from findleaks.session import Session
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--residency", metavar="FILE", default="", help="which pages were resident: what `map --save-residency` wrote")
+    add_residency(parser)
 
 
 @command(arguments=_arguments)

@@ -87,6 +87,12 @@ def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
     return (line.replace(NO_BREAK, " ") for line in hanging(lead, whole, width))
 
 
+def _names(share: Share) -> str:
+    """Names of the largest parts, as ": /memfd:frame, /dev/zero"."""
+    names = [printable(part.name.removesuffix(" (deleted)"), 60) for part in share.parts[:2] if part.name]
+    return ": " + ", ".join(names) if names else ""
+
+
 def label(share: Share) -> str:
     """For example "glibc 2.36: free and not returned, in 16 arenas"."""
     count, threads = number(share.count), counted(share.count, "thread")
@@ -103,7 +109,7 @@ def label(share: Share) -> str:
         "stacks": f"{stacks} of {threads}",
         "unjoined": f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
         "cached-stacks": "stacks of ended threads, kept for new ones",
-        "shared": "shared memory",
+        "shared": f"shared memory ({counted(share.count, 'mapping')}{_names(share)})",
         "kernel": "the kernel's own (vdso)",
         "unknown": f"unattributed ({counted(share.count, 'mapping')})",
     }

@@ -8,20 +8,24 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks import __version__
-from findleaks.arg_types import seconds_word
-from findleaks.commands import Invocation, command, load, parser
+from findleaks.answers.snapshots import take_snapshot
+from findleaks.commands import Invocation, command
 from findleaks.commands.diff import Comparison
 from findleaks.commands.diff_text import ROWS, duration
 from findleaks.commands.limits import add_limit
+from findleaks.commands.options import add_every, add_seconds
+from findleaks.commands.output import add_destination
 from findleaks.commands.snapshot import destination
-from findleaks.commands.taking import Ended, every, take
 from findleaks.errors import UsageError
 from findleaks.formatting import counted, printable, size, wrapped
 from findleaks.history.growth import RANKED
 from findleaks.history.series import Thinned, only
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
+from findleaks.results.growth import Watched as WatchedResult
 from findleaks.session import Session
+from findleaks.session.host import DebuggerHost, LiveHost
+from findleaks.session.moments import Ended, read_repeatedly
 
 EVERY = 5.0
 """Seconds between two moments by default."""
@@ -30,9 +34,9 @@ COMPARED = RANKED | {"total"}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=EVERY, help=f"how often ({EVERY:.0f})")
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, help="end after that time")
-    parser.add_argument("-o", "--output", metavar="FOLDER", default="", help="keep each moment there, as `snapshot --every` does")
+    add_every(parser, "seconds between two moments", EVERY)
+    add_seconds(parser)
+    add_destination(parser, "each moment, as `snapshot --every` does,", "FOLDER")
     add_limit(parser, "rows", ROWS)
     parser.set_defaults(name=None)  # of the files: the program's
 
@@ -44,16 +48,15 @@ class Watched(Comparison):
     command, least = "watch", 1
 
     def __init__(self, snapshots: Sequence[Snapshot], args: argparse.Namespace, taken: int, ended: Optional[str] = None) -> None:
-        options = parser(load("diff"), "findleaks").parse_args([])
-        options.limit = args.limit
-        super().__init__(snapshots, options)
+        super().__init__(snapshots, args.limit)
         self.taken, self.every, self.folder = taken, args.every, args.output
         self.ended = ended if ended is None else printable(ended)
 
+    def result(self) -> WatchedResult:
+        return WatchedResult(**vars(super().result()), ended=self.ended)
+
     def json(self) -> Iterable[Mapping[str, object]]:
-        if len(self.growth.snapshots) > 1 or self.ended:
-            for item in super().json():
-                yield {**item, "ended": self.ended}
+        return super().json() if len(self.growth.snapshots) > 1 or self.ended else ()
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         first, last = self.growth.snapshots[0], self.growth.snapshots[-1]
@@ -78,15 +81,15 @@ def watch(session: Session, args: argparse.Namespace) -> Generator[Watched, None
 
     The process is stopped only while each moment is copied, and runs on. Moments are kept in
     memory, thinned out when they are many; -o keeps all of them as files."""
-    if session.kept is not None:
+    if isinstance(session.host, DebuggerHost):
         process = f"--pid {session.target.pid}" if session.target.live else "--pid PID"
         raise UsageError(f"watch needs a process that runs: detach the debugger, and type in a shell: findleaks watch {process}")
-    if session.reopen is None:
+    if not isinstance(session.host, LiveHost):
         raise UsageError("watch needs a process that runs, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores")
     kept, taken = Thinned(), 0
     try:
-        for moment in every(session, args.every, lasting=args.seconds or float("inf")):
-            one = take(moment, time.strftime("%H:%M:%S"))
+        for moment in read_repeatedly(session, args.every, lasting=args.seconds or float("inf")):
+            one = take_snapshot(moment, time.strftime("%H:%M:%S"))
             taken += 1
             if args.output:
                 save(one, destination(args, one.identity.program, one.identity.pid, one.clock.time, taken), __version__)

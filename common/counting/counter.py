@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Optional
 
-from findleaks.counting.functions import Function, functions
-from findleaks.counting.scope import Scope, scope
+from findleaks.counting.functions import Function, find_functions
+from findleaks.counting.scope import Scope, open_scope
 from findleaks.debuginfo.sources import Sources
 from findleaks.errors import UsageError
 from findleaks.injection.stub.guard import Guard
@@ -21,13 +21,13 @@ from findleaks.target.control import BreakpointHost, Outcome
 from findleaks.unwind.frames import Trace, Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer
 
-# Seconds between two readings of what is mapped, while there are stacks that end too early.
+# Seconds between two readings of the mappings, while some stacks end too early.
 REOPEN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What to count; a table every `every` seconds, an end after `seconds` or `events`; 0: none.
+class CountRequest:
+    """What to count: a table every `every` seconds; end after `seconds` or `events`; 0: no limit.
     `lines`: whether frames have lines and inlined functions."""
 
     function: str
@@ -39,13 +39,14 @@ class Wanted:
     lines: bool = True
 
     def namer(self, target: Target, unwinder: Unwinder) -> Namer:
-        """What names the frames of stacks."""
+        """Create the object that names the frames of stacks."""
         return Namer(target, unwinder, Sources(target) if self.lines else None)
 
 
 @dataclass(frozen=True)
-class Counted:
-    """One stack. `end` says why it does not reach the thread's first frame; "": it does."""
+class StackCount:
+    """One stack with its count. `end`: why it does not reach the thread's first frame; "": it
+    does."""
 
     count: int
     frames: tuple[NamedFrame, ...]
@@ -54,15 +55,15 @@ class Counted:
 
 @dataclass(frozen=True)
 class Table:
-    """The counts at one moment. `last`: counting has ended, because of `outcome`. Matched calls in
-    none of `stacks`, as the table was full: `stack_table_full`. Whether `undecided` calls are
-    outside the scope is unknown. `notes`: what was left in the process, or could not be read, one
+    """The counts at one moment. `last`: counting has ended, with `outcome`. `stack_table_full`:
+    matched calls that are in no stack, as the table was full. `undecided`: calls for which the
+    scope is unknown. `notes`: changes left in the process, and data that could not be read, one
     line each."""
 
     events: int
     matched: int
     seconds: float
-    stacks: Sequence[Counted]
+    stacks: Sequence[StackCount]
     last: bool
     outcome: Outcome
     stack_table_full: int = 0
@@ -78,10 +79,10 @@ class _Row:
 
 
 class Counter:
-    """Counts one function's calls in one process. `tables()` runs the process, and undoes every
-    change to it when the generator ends or is closed."""
+    """Counts the calls of one function in one process. `tables()` runs the process, and undoes
+    every change to it when the generator ends or is closed."""
 
-    def __init__(self, process: BreakpointHost, wanted: Wanted) -> None:
+    def __init__(self, process: BreakpointHost, wanted: CountRequest) -> None:
         self.process, self.pid, self.wanted = process, process.pid, wanted
         self.functions: list[Function] = []
         self.events = self.matched = 0
@@ -91,29 +92,31 @@ class Counter:
         self._targets: list[Target] = []
         self._namer: Optional[Namer] = None
         self._table: dict[tuple[tuple[int, ...], str], _Row] = {}
-        self._rows: dict[int, tuple[Trace, _Row]] = {}  # by id of the trace, held here
+        # By id of the trace, which is kept alive here
+        self._rows: dict[int, tuple[Trace, _Row]] = {}
         self._error: Optional[BaseException] = None
         self._interrupted = False
         self._reopened_at = 0.0
         self._stack = self._frame = self._link = ""
 
     def prepare(self) -> None:
-        """Find the functions and what the rule needs; TargetError or UsageError, in one line."""
+        """Find the functions, and what the rule needs. TargetError or UsageError, in one line."""
         target = self.process.opened()
         self._targets.append(target)
-        self.functions = functions(target, self.wanted.function)
+        self.functions = find_functions(target, self.wanted.function)
         if self.wanted.rule is not None:
-            self._scope = scope(self.wanted.rule, target)
+            self._scope = open_scope(self.wanted.rule, target)
             shared = [one for one in self.functions if one.address in self._scope.breakpoints]
             if shared:
-                raise UsageError(f"{shared[0].name} itself opens or closes the scope: it cannot be counted by that")
+                raise UsageError(f"{shared[0].name} itself opens or closes the scope, so its calls cannot be counted by it")
         arch = target.arch
         self._stack, self._frame, self._link = (arch.debugger_name(one) for one in (arch.sp, arch.frame_pointer, arch.link_register))
         self.unwind_cache = UnwindCache(target, self.process.read)
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 
     def tables(self) -> Generator[Table, None, None]:
-        """A table every `every` seconds, and a last one, each while the process is stopped."""
+        """Yield a table every `every` seconds, and a last one, each while the process is
+        stopped."""
         began = time.monotonic()
         try:
             self.prepare()
@@ -124,7 +127,8 @@ class Counter:
             ticks = 0
             while True:
                 elapsed = time.monotonic() - began
-                # On a busy machine the process would hardly run between tables: skip those due.
+                # On a busy machine the process would hardly run between tables: skip tables that
+                # are overdue.
                 ticks = max(ticks, int(elapsed / self.wanted.every + 0.5)) + 1 if self.wanted.every else 0
                 ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
                 outcome = self._run(max(0.001, min(ends) - elapsed) if ends else None)
@@ -150,7 +154,7 @@ class Counter:
     def _guard(self, addresses: Sequence[int]) -> None:
         """Start a watchdog, if possible, that restores the code if the debugger is killed."""
         target = self._targets[0]
-        # One byte, or one aligned word: a single store restores it, which no thread sees half done.
+        # One byte, or one aligned word: a single store restores it, and no thread sees part of it.
         trap = target.arch.breakpoint
         pokes = [(address, trap, target.read(address, len(trap))) for address in addresses]
         try:
@@ -163,7 +167,7 @@ class Counter:
             os.close(memory)
 
     def _run(self, seconds: Optional[float]) -> Outcome:
-        """Run; Ctrl-C, even while findleaks' own code runs, ends counting with a table."""
+        """Run the process. Ctrl-C, even while findleaks' code runs, ends counting with a table."""
         try:
             outcome = self.process.run(seconds)
         except KeyboardInterrupt:
@@ -171,13 +175,14 @@ class Counter:
         return Outcome("interrupt") if self._interrupted and outcome.why != "ended" else outcome
 
     def _now(self, elapsed: float, finished: bool, outcome: Outcome) -> Table:
-        stacks = [Counted(row.count, row.frames, row.end) for row in self._table.values()]
+        stacks = [StackCount(row.count, row.frames, row.end) for row in self._table.values()]
         stacks.sort(key=lambda one: -one.count)
         notes = tuple(self._namer.warnings) if self._namer is not None else ()
         return Table(self.events, self.matched, elapsed, stacks, finished, outcome, notes=notes)
 
     def _hit(self, address: int) -> bool:
-        """A thread is at `address`. Errors wait for the stop: debuggers only print them."""
+        """Handle a thread at `address`. Errors are deferred to the stop: debuggers only print
+        them."""
         try:
             return self._event(address)
         except KeyboardInterrupt:
@@ -206,10 +211,10 @@ class Counter:
         link = self.process.register(self._link) if self._link else 0
         trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)
         if trace.end and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
-            self._reopen()  # more code may have been mapped
+            self._reopen()  # code may have been mapped since
             trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)
             self._reopened_at = time.monotonic()
-        # The cache returns one object per stack: its id is looked up much faster than the trace.
+        # The cache returns one object per stack: a lookup by id is much faster than by trace.
         known = self._rows.get(id(trace))
         if known is None:
             key = tuple(frame.pc for frame in trace.frames), trace.end
@@ -222,7 +227,8 @@ class Counter:
         known[1].count += 1
 
     def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
-        """The named frames; the counted function's name may come from no symbol table."""
+        """Return the named frames; the name of the counted function may come from no symbol
+        table."""
         assert self._namer is not None
         first, *rest = (self._namer.names(frame) for frame in trace.frames)
         own = first[-1]

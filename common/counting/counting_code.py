@@ -1,4 +1,4 @@
-"""The code of the stub of `count --inject`: a copy for each function that is patched."""
+"""Builds the code of the stub of `count --inject`: one copy per patched function."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from findleaks.counting.generated import stub as stubcode
-from findleaks.injection.stub.relocate import Patch, relocated
+from findleaks.injection.stub.relocate import Patch, relocate_code
 
-STUB_BYTES = 2048  # of stub code for each patched function
+STUB_BYTES = 2048  # bytes of stub code for each patched function
 
 
 class CountingCode(NamedTuple):
-    """`counted`: functions whose calls are counted, each with its key; `steps`: functions that open
-    or close a scope, with what each adds to the thread's depth. A patcher.StubCode."""
+    """Implements patcher.StubCode. `counted`: functions whose calls are counted, each with its key;
+    `steps`: functions that open or close a scope, with what each adds to the thread's depth."""
 
     counted: Sequence[tuple[Patch, int]]
     steps: Sequence[tuple[Patch, int]]
@@ -38,6 +38,6 @@ class CountingCode(NamedTuple):
             distance = table - here - stubcode.TABLE - 4
             piece[stubcode.TABLE : stubcode.TABLE + 4] = distance.to_bytes(4, "little", signed=True)
             piece[stubcode.OPERAND : stubcode.OPERAND + 8] = (operand & (1 << 64) - 1).to_bytes(8, "little")
-            piece += relocated(patch, here + len(blob))
+            piece += relocate_code(patch, here + len(blob))
             made += piece.ljust(STUB_BYTES, b"\xcc")
         return bytes(made)

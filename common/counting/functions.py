@@ -1,4 +1,4 @@
-"""Functions of a process by name: their addresses."""
+"""Finds the addresses of functions of a process by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from findleaks.target.base import Target
 from findleaks.target.elf import Table, text
 from findleaks.unwind.stacks import NamedFrame, matches_function
 
-MAX_FUNCTIONS = 64  # functions that one pattern may name, as each gets a breakpoint
-_FUNCTION = 2  # STT_FUNC; not STT_GNU_IFUNC, whose code runs once, to choose the function
+MAX_FUNCTIONS = 64  # most functions that one pattern may match, as each gets a breakpoint
+_FUNCTION = 2  # STT_FUNC; not STT_GNU_IFUNC, whose code runs once to select the function
 _SHN_ABS = 0xFFF1
 
 
@@ -25,7 +25,7 @@ class Function(NamedTuple):
     module: str
 
 
-def functions(target: Target, pattern: str) -> list[Function]:
+def find_functions(target: Target, pattern: str) -> list[Function]:
     """The functions of this name in all modules, by address; TargetError if there is none.
 
     As in `stacks`: the whole name, the name without parameters, or its last part, with * and ?; or
@@ -43,18 +43,18 @@ def functions(target: Target, pattern: str) -> list[Function]:
     if not found and pattern.startswith(jni.PREFIX):
         found = {where: Function(where, name, jni.MODULE) for name, where in jni.functions(target).items() if name == pattern}
     if not found:
-        raise TargetError(f"no function {pattern!r} in any symbol table of the process: if it was stripped give its address (0x…)")
+        raise TargetError(f"no function {pattern!r} in any symbol table of the process; for a stripped file, give its address (0x…)")
     if len(found) > MAX_FUNCTIONS:
-        raise UsageError(f"{pattern!r} names {len(found):,} functions, more than {MAX_FUNCTIONS}: say it more exactly")
+        raise UsageError(f"{pattern!r} matches {len(found):,} functions, more than {MAX_FUNCTIONS}; use a more specific name")
     return [found[address] for address in sorted(found)]
 
 
-def present(target: Target, patterns: Sequence[str]) -> list[Function]:
-    """Those of these functions that exist; TargetError if none does."""
+def find_existing(target: Target, patterns: Sequence[str]) -> list[Function]:
+    """Return those of these functions that exist. TargetError if none does."""
     found: list[Function] = []
     for pattern in patterns:
         try:
-            found += functions(target, pattern)
+            found += find_functions(target, pattern)
         except TargetError:
             continue
     if not found:
@@ -65,18 +65,19 @@ def present(target: Target, patterns: Sequence[str]) -> list[Function]:
 def _at(target: Target, address: int) -> Function:
     region = next((region for region in target.regions() if address in region), None)
     if region is None or not region.executable:
-        raise UsageError(f"{address:#x} is no code of the process")
+        raise UsageError(f"{address:#x} is not code of the process")
     symbol = target.symbolize(address)
     return Function(address, symbol.name if symbol is not None else hex(address), symbol.module if symbol is not None else "")
 
 
 def _candidates(table: Table, pattern: str) -> Iterator[tuple[int, str]]:
-    """(st_value, mangled name) of functions whose mangled name contains the pattern's last part."""
+    """Yield (st_value, mangled name) of functions whose mangled name contains the last part of the
+    pattern."""
     plain = pattern.split("(")[0]
     pieces = re.split(r"[^\w$.@]+", plain)
     needle = (pieces[-1] if pieces[-1] and not re.search(r"[*?]", plain) else max(pieces, key=len)).encode()
     if not needle:
-        raise UsageError(f"{pattern!r} could be any function: say it more exactly")
+        raise UsageError(f"{pattern!r} matches any function; use a more specific name")
     strings = table.strings
     starts: set[int] = set()
     at = strings.find(needle)

@@ -1,12 +1,12 @@
-"""Whether a thread is in a scope of a rule (V8's handle scopes, CPython's GIL, functions that open
-and close): read from the process's state, or by counting opens and closes."""
+"""Determines whether a thread is in a scope of a rule (V8 handle scopes, CPython's GIL, functions
+that open and close a scope): from the process's state, or by counting opens and closes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from findleaks.counting.functions import Function, functions, present
+from findleaks.counting.functions import Function, find_existing, find_functions
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.runtimes import gil
 from findleaks.runtimes.rules import Rule
@@ -16,20 +16,20 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost
 
-BASELINE = 1  # V8 handle scopes always open in callbacks: node::Start's or a worker's
-MAX_THREADS = 10_000  # cached thread pointers: most are of threads that have ended
+BASELINE = 1  # V8 handle scopes that are always open in callbacks: node::Start's or a worker's
+MAX_THREADS = 10_000  # most cached thread pointers: most belong to threads that have ended
 
 
 class Scope(Protocol):
-    """A rule's scopes in one process: where threads have to be stopped, and the state there."""
+    """The scopes of a rule in one process: breakpoints, and the state at them."""
 
     @property
     def breakpoints(self) -> Mapping[int, int]:
-        """Addresses of breakpoints -> what a thread there adds to its depth: 1 or -1."""
+        """Addresses of breakpoints -> what they add to a thread's depth: 1 or -1."""
         ...
 
     def step(self, thread: int, by: int) -> None:
-        """A thread opens (1) or closes (-1) a scope."""
+        """Record that a thread opens (1) or closes (-1) a scope."""
         ...
 
     def outside(self, process: BreakpointHost) -> bool:
@@ -37,8 +37,8 @@ class Scope(Protocol):
         ...
 
 
-def scope(rule: Rule, target: Target) -> Scope:
-    """A rule's scope in a process; TargetError if the rule does not work there."""
+def open_scope(rule: Rule, target: Target) -> Scope:
+    """Return the scope of a rule in a process. TargetError if the rule does not work there."""
     if rule.state == "v8":
         return V8HandleScope(target)
     lock = gil.derive(target) if rule.state == "gil" else None
@@ -48,13 +48,13 @@ def scope(rule: Rule, target: Target) -> Scope:
 
 
 class Depth:
-    """Each thread's depth, by counting. Closing scopes that were open before has no effect."""
+    """Each thread's depth, by counting. Closing a scope that was opened earlier has no effect."""
 
     def __init__(self, rule: Rule, target: Target) -> None:
-        self.breakpoints = {one.address: 1 for one in _found(rule, target, rule.enter)}
-        for one in _found(rule, target, rule.leave):
+        self.breakpoints = {one.address: 1 for one in _find_existing(rule, target, rule.enter)}
+        for one in _find_existing(rule, target, rule.leave):
             if self.breakpoints.get(one.address) == 1:
-                raise TargetError(f"{one.name} both opens and closes the scope: the compiler made one function of both")
+                raise TargetError(f"{one.name} both opens and closes the scope: the compiler merged the two functions")
             self.breakpoints[one.address] = -1
         self._depths: dict[int, int] = {}
 
@@ -65,11 +65,11 @@ class Depth:
         return not self._depths.get(process.thread())
 
 
-def _found(rule: Rule, target: Target, names: Sequence[str]) -> list[Function]:
+def _find_existing(rule: Rule, target: Target, names: Sequence[str]) -> list[Function]:
     try:
-        if rule.name:  # a built-in rule: versions of the program have some of its functions
-            return present(target, names)
-        return [one for name in names for one in functions(target, name)]
+        if rule.name:  # a built-in rule: each version of the program has some of its functions
+            return find_existing(target, names)
+        return [one for name in names for one in find_functions(target, name)]
     except TargetError as error:
         raise TargetError(f"the rule {rule.name or rule.what} does not work on this process: {error}") from None
 
@@ -86,7 +86,7 @@ class ReadScope:
         """Never called: there are no breakpoints."""
 
     def pointer(self, process: BreakpointHost) -> int:
-        """Of the stopped thread."""
+        """Return the thread pointer of the stopped thread."""
         thread = process.thread()
         known = self._pointers.get(thread)
         if known is None:
@@ -96,12 +96,13 @@ class ReadScope:
         return known
 
     def forget(self, thread: int) -> None:
-        """Drop a thread's pointer: another thread may have its number by now."""
+        """Drop a thread's pointer: another thread may have its id by now."""
         self._pointers.pop(thread, None)
 
 
 class V8HandleScope(ReadScope):
-    """V8's handle scope level in the thread's isolate. A thread in none is not outside a scope."""
+    """V8's handle scope level in the thread's isolate. A thread without an isolate is not
+    outside."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target.arch)
@@ -136,7 +137,7 @@ class GilScope(ReadScope):
 
 
 class Words:
-    """Reads words of a process by address, without caching; raises UnreadableMemory."""
+    """Reads words of a process by address, without a cache. Raises UnreadableMemory."""
 
     def __init__(self, process: BreakpointHost, arch: Arch) -> None:
         self._read, self._arch = process.read, arch

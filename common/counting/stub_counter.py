@@ -1,6 +1,5 @@
-"""Counts calls by a stub in front of the function, which the process executes itself.
-
-The process is stopped only for tables and at the end."""
+"""Counts calls by a stub in front of the function, which the process itself executes.
+|| The process is stopped only for tables and at the end."""
 
 from __future__ import annotations
 
@@ -8,15 +7,15 @@ import time
 from collections.abc import Generator
 from typing import Optional
 
-from findleaks.counting.counter import Counted, Table, Wanted
+from findleaks.counting.counter import CountRequest, StackCount, Table
 from findleaks.counting.counting_code import CountingCode
-from findleaks.counting.functions import Function, functions
-from findleaks.counting.scope import BASELINE, Depth, scope
+from findleaks.counting.functions import Function, find_functions
+from findleaks.counting.scope import BASELINE, Depth, open_scope
 from findleaks.errors import TargetError, UnreadableMemory, UsageError
 from findleaks.injection.stub.patcher import Stub
 from findleaks.injection.stub.running_stub import RunningStub
 from findleaks.injection.stub.stack_names import StackNames
-from findleaks.injection.stub.table import EVENTS, EXACT, FULL, UNSURE, Layout, Scoped, paths
+from findleaks.injection.stub.table import EVENTS, EXACT, FULL, UNSURE, CountTable, Scoped, paths
 from findleaks.runtimes import gil
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
@@ -28,41 +27,42 @@ from findleaks.target.control import InjectionHost, Outcome
 
 
 class Injected:
-    """Counts one function's calls by a stub; used as counter.Counter is."""
+    """Counts one function's calls by a stub; has the interface of counter.Counter."""
 
-    def __init__(self, host: InjectionHost, wanted: Wanted) -> None:
+    def __init__(self, host: InjectionHost, wanted: CountRequest) -> None:
         if wanted.when:
-            raise UsageError("--when is an expression of the debugger's, which a stub in the process cannot evaluate: leave out --inject")
+            raise UsageError("--when is evaluated by the debugger, not by a stub in the process; omit --inject")
         self.host, self.pid, self.wanted = host, host.pid, wanted
         self.functions: list[Function] = []
-        self._running: Optional[RunningStub[Layout]] = None
+        self._running: Optional[RunningStub[CountTable]] = None
         self._v8: Optional[V8] = None
         self._code = CountingCode((), ())
         self._scoped = Scoped()
         self._names: Optional[StackNames] = None
 
     def prepare(self) -> None:
-        """Plan what to patch; Refused, TargetError or UsageError says why not, in one line."""
+        """Plan the patches. Refused, TargetError or UsageError explains in one line why not."""
         self.host.begin()
-        running: RunningStub[Layout] = RunningStub(self.host, self._isolate)
+        running: RunningStub[CountTable] = RunningStub(self.host, self._isolate)
         self._running, self._names = running, StackNames(running.rules, self.wanted.namer)
         target = running.target
         if target.arch.name != X86_64.name:
-            raise TargetError(f"--inject knows x86-64 only, not {target.arch.name}: leave it out")
-        self.functions = functions(target, self.wanted.function)
+            raise TargetError(f"--inject supports x86-64 only, not {target.arch.name}; omit it")
+        self.functions = find_functions(target, self.wanted.function)
         steps: dict[int, int] = {}
         if self.wanted.rule is not None:
             steps = self._rule(self.wanted.rule, target)
         shared = [one for one in self.functions if one.address in steps]
         if shared:
-            raise UsageError(f"{shared[0].name} itself opens or closes the scope: it cannot be counted by that")
+            raise UsageError(f"{shared[0].name} itself opens or closes the scope, so its calls cannot be counted by it")
         self._code = CountingCode(
             [(running.patch(one.address, one.name), one.address | EXACT) for one in self.functions],
             [(running.patch(address, _name(target, address)), by) for address, by in steps.items()],
         )
 
     def _rule(self, rule: Rule, target: Target) -> dict[int, int]:
-        """Functions to patch for the stub's test of the scope, and what each adds to the depth."""
+        """Return the functions to patch for the stub's test of the scope, with what each adds to
+        the depth."""
         if rule.state == "v8":
             try:
                 self._v8 = derive(target)
@@ -70,7 +70,7 @@ class Injected:
             except (Underivable, UnreadableMemory) as error:
                 raise TargetError(f"the rule v8 does not work on this process: {error}") from None
             if not self._v8.tls and key >= KEYS_OF_BLOCK:
-                raise TargetError(f"the isolate is kept under the key {key}, which the stub does not look for: leave out --inject")
+                raise TargetError(f"the isolate has the key {key}, which the stub does not support; omit --inject")
             self._scoped = Scoped(1, self._v8.tls or KEYS + 16 * key + 8, self._v8.level, BASELINE)
             return {}
         if rule.state == "gil":
@@ -78,9 +78,9 @@ class Injected:
             if lock is not None and not lock.address and not lock.module:
                 self._scoped = Scoped(3, lock.offset)
                 return {}
-        made = scope(rule, target)
+        made = open_scope(rule, target)
         if not isinstance(made, Depth):
-            raise TargetError(f"the rule {rule.name} is not one that a stub can test in this process: leave out --inject")
+            raise TargetError(f"the rule {rule.name} cannot be tested by a stub in this process; omit --inject")
         self._scoped = Scoped(2)
         return dict(made.breakpoints)
 
@@ -92,7 +92,8 @@ class Injected:
         return int.from_bytes(memory.read(pointer, 8), "little") == address
 
     def tables(self) -> Generator[Table, None, None]:
-        """A table every `every` seconds, and a last one, each while the process is stopped."""
+        """Yield a table every `every` seconds, and a last one, each while the process is
+        stopped."""
         outcome = Outcome("stop")
         try:
             self.prepare()
@@ -122,16 +123,16 @@ class Injected:
                 finally:
                     self._running.close()
 
-    def _start(self, running: RunningStub[Layout]) -> None:
-        def settings(layout: Layout) -> bytes:
+    def _start(self, running: RunningStub[CountTable]) -> None:
+        def settings(layout: CountTable) -> bytes:
             return layout.settings(self._scoped, self.wanted.events)
 
         def seeds(stub: Stub) -> dict[int, int]:
             return {key: running.rules.step(key).value for _, key in self._code.counted}
 
-        running.start(self._code, Layout(0), settings, seeds, self.wanted.events)
+        running.start(self._code, CountTable(0), settings, seeds, self.wanted.events)
 
-    def _now(self, running: RunningStub[Layout], elapsed: float, finished: bool, outcome: Outcome) -> Table:
+    def _now(self, running: RunningStub[CountTable], elapsed: float, finished: bool, outcome: Outcome) -> Table:
         assert self._names is not None
         layout = running.layout
         nodes = layout.read(running.read(layout.nodes_at, 32 * layout.nodes))
@@ -146,16 +147,16 @@ class Injected:
                     if count:
                         key = self._names.followed(keys, broken)
                         rows[key] = rows.get(key, 0) + count
-        # A stack at a time, as threads of the process may wait for the lock: debug information
-        # may take long to read.
+        # Release the lock after each stack, as threads of the process may wait for it: reading
+        # debug information may take long.
         stacks = []
         for (keys, end), count in rows.items():
             with running.rules.lock:
-                stacks.append(Counted(count, self._names.named(keys), end))
+                stacks.append(StackCount(count, self._names.named(keys), end))
         unsure, events = running.counter(UNSURE), running.counter(EVENTS)
         matched = sum(one.count for one in stacks) + lost
-        # Without a scope all calls match. A child that a signal's handler forked in the stub may
-        # have been counted as an event, but at no stack.
+        # Without a scope all calls match. A child that a signal handler forked in the stub may have
+        # been counted as an event, but in no stack.
         events = min(events, self.wanted.events or events) if self._scoped != Scoped() else matched + unsure
         stacks.sort(key=lambda one: -one.count)
         return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, (*running.notes, *self._names.warnings))

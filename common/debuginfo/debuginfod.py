@@ -1,8 +1,7 @@
-"""Debug files from debuginfod servers, asked only if the environment names some.
-
-Written in Python because libdebuginfod is on few machines that have no debugger, and its requests
-cannot be interrupted in time. Protocol, variables and cache are its own: debuginfod(8),
-debuginfod_find_debuginfo(3), elfutils 0.190. A server that fails once is not asked again."""
+"""Downloads debug files from debuginfod servers, only if the environment names some.
+|| libdebuginfod is not used: few machines without a debugger have it, and its requests cannot be
+interrupted in time. Protocol, variables and cache are those of debuginfod(8) and
+debuginfod_find_debuginfo(3), elfutils 0.190. A server that fails once is not used again."""
 
 from __future__ import annotations
 
@@ -15,25 +14,25 @@ from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Mapping
 from typing import Optional
 
-PATIENCE = 3.0  # seconds for an answer, or LEAST_BYTES of it, after which a server is given up
+PATIENCE = 3.0  # seconds to wait for an answer, or for LEAST_BYTES of it
 LEAST_BYTES = 100 << 10
-MAX_BYTES = 2 << 30  # of one file
-MISS_SECONDS = 600  # for which it is remembered that no server has a file (cache_miss_s)
+MAX_BYTES = 2 << 30  # most bytes of one file
+MISS_SECONDS = 600  # seconds to remember that no server has a file (cache_miss_s)
 _POLL = 0.05  # seconds between two polls for an interrupt
-_LATER = 5.0  # seconds after which the thread of a request that was given up ends itself
+_LATER = 5.0  # seconds after which the thread of an abandoned request ends
 _PIECE = 1 << 16
-_SPARE = 0.1  # part of the free space of the cache's disk that stays free
+_SPARE = 0.1  # share of the free disk space that stays free
 
 Poll = Callable[[float], None]
-"""Called with the part done (0: unknown); raises if the user asked to stop."""
+"""Called with the completed part (0: unknown); raises if the user asked to stop."""
 
 
 class Failed(Exception):
-    """A server cannot be used; the text says why."""
+    """A server cannot be used; the text explains why."""
 
 
 class Client:
-    """The servers that DEBUGINFOD_URLS names. `warnings`: what failed, a line each."""
+    """The servers that DEBUGINFOD_URLS names. `warnings`: failures, one line each."""
 
     def __init__(self, environment: Optional[Mapping[str, str]] = None) -> None:
         known = os.environ if environment is None else environment
@@ -45,8 +44,10 @@ class Client:
         self._longest = _number(known, "DEBUGINFOD_MAXTIME") or float("inf")
 
     def debug_file(self, build_id: str, name: str, accept: Callable[[str], bool], poll: Poll) -> bool:
-        """Get the debug file of a build-id, of the module `name`, from the cache or a server, and
-        pass its path to `accept`, which returns whether it is the right one, as this does."""
+        """Get the debug file of a build-id from the cache or a server, and pass its path to
+        `accept`.
+        `name` is the module's, for messages. `accept` returns whether the file matches; so does
+        this method."""
         if not self.servers or len(build_id) < 8:
             return False
         path = os.path.join(self._cache, build_id, "debuginfo")
@@ -61,13 +62,14 @@ class Client:
             except Failed as error:
                 missing = False
                 self.servers.remove(server)
-                self.warnings.append(f"debuginfod: {server} {error}: it is not asked again, and {name} may lack names and lines")
+                self.warnings.append(f"debuginfod: {server} {error}: it is not used again, and {name} may lack names and lines")
         if missing and self.servers:
             _note_missing(path)
         return False
 
     def _cached(self, path: str, accept: Callable[[str], bool]) -> Optional[bool]:
-        """Whether the cache's file serves; False if it says that there is none; None: ask."""
+        """Whether the cached file is accepted; False if the cache records that none exists; None:
+        unknown."""
         try:
             found = os.stat(path)
         except OSError:
@@ -91,20 +93,20 @@ class Client:
             return MISS_SECONDS
 
     def _download(self, url: str, path: str, accept: Callable[[str], bool], poll: Poll) -> bool:
-        """Get a file into the cache; False if the server does not have it."""
+        """Download a file into the cache; return False if the server does not have it."""
         folder = os.path.dirname(path)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             free = shutil.disk_usage(folder).free
             descriptor, temporary = tempfile.mkstemp(prefix="debuginfo.", dir=folder)
         except OSError as error:
-            raise Failed(f"was not asked, as {folder} cannot be written to ({error.strerror})") from None
+            raise Failed(f"was not used, as {folder} cannot be written to ({error.strerror})") from None
         request = _Request(url, descriptor, int(min(self._most, free * (1 - _SPARE))), self._patience)
         try:
             if not self._wait(request, poll):
                 return False
             if not accept(temporary):
-                raise Failed("sent something else than the file asked for")
+                raise Failed("sent another file than the requested one")
             os.chmod(temporary, 0o400)
             os.replace(temporary, path)
             temporary = path
@@ -115,7 +117,7 @@ class Client:
                 os.unlink(temporary)
 
     def _wait(self, request: _Request, poll: Poll) -> bool:
-        """Wait for a request; Failed if that takes too long."""
+        """Wait for a request; raises Failed if it takes too long."""
         began = since = time.monotonic()
         before = 0
         request.start()
@@ -125,7 +127,7 @@ class Client:
             if now - since > self._patience:
                 if request.received - before < LEAST_BYTES:
                     what = f"sent {request.received - before:,} bytes" if request.received else "did not answer"
-                    raise Failed(f"{what} in {self._patience:g} s (DEBUGINFOD_TIMEOUT sets how many)")
+                    raise Failed(f"{what} in {self._patience:g} s (DEBUGINFOD_TIMEOUT sets the limit)")
                 since, before = now, request.received
             if now - began > self._longest:
                 raise Failed(f"took more than {self._longest:g} s (DEBUGINFOD_MAXTIME)")
@@ -135,9 +137,9 @@ class Client:
 
 
 class _Request:
-    """One GET request in a thread of its own, as looking up names and connecting block: who waits
-    for it can give it up at any time. The thread blocks all signals, which the debugger's own are
-    to get. `over` is released at its end."""
+    """One GET request in its own thread, as name lookup and connecting block: the caller can
+    abandon it at any time. The thread blocks all signals, so that the debugger's threads receive
+    them. `over` is released at its end."""
 
     def __init__(self, url: str, descriptor: int, most: int, patience: float) -> None:
         self._url, self._descriptor, self._most, self._patience = url, descriptor, most, patience
@@ -148,14 +150,14 @@ class _Request:
         self.error = ""
 
     def start(self) -> None:
-        """Start the thread, which closes the descriptor in the end. If none can be started, that
-        is the request's error."""
+        """Start the thread, which finally closes the descriptor. If no thread can be started,
+        `error` states it."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             start_new_thread(self._run, ())
         except RuntimeError:  # no more threads or memory
             os.close(self._descriptor)
-            self.error = "was not asked: no thread can be started"
+            self.error = "was not used: no thread can be started"
             self.over.release()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -172,7 +174,7 @@ class _Request:
             self.over.release()
 
     def _get(self, write: Callable[[bytes], int]) -> None:
-        # Slow to import, and seldom needed.
+        # Imported here: slow to import, and rarely needed.
         from urllib.error import HTTPError, URLError
         from urllib.request import Request, urlopen
 
@@ -203,7 +205,7 @@ class _Request:
 
 
 def _cache(known: Mapping[str, str]) -> str:
-    """The folder that debuginfod's clients keep files in."""
+    """Return the folder in which debuginfod clients cache files."""
     named = known.get("DEBUGINFOD_CACHE_PATH", "")
     if named:
         return named
@@ -215,7 +217,7 @@ def _cache(known: Mapping[str, str]) -> str:
 
 
 def _number(known: Mapping[str, str], name: str) -> float:
-    """A variable's number; 0 if there is none."""
+    """Return the number in a variable; 0 if it has none."""
     try:
         return max(float(known.get(name, "")), 0.0)
     except ValueError:
@@ -223,7 +225,7 @@ def _number(known: Mapping[str, str], name: str) -> float:
 
 
 def _note_missing(path: str) -> None:
-    """Remember that no server has this file, as elfutils does: by an empty one."""
+    """Record that no server has this file, as elfutils does: by an empty file."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
     except OSError:

@@ -1,8 +1,7 @@
-"""The debug information of one file: pyelftools' DWARFInfo, guarded against damaged and huge files.
-
-pyelftools is asked for single units and entries only, at offsets that are looked up here. Its own
-walks have no bounds: over units to find one by a reference, over all type units to find one by its
-signature, over children by their DW_AT_sibling, which in a damaged file may lead back.
+"""Debug information of one file: pyelftools' DWARFInfo, guarded against damaged and huge files.
+|| pyelftools is asked for single units and entries only, at offsets that are looked up here. Its
+own searches are unbounded: over units to resolve a reference, over type units to find a signature,
+and over children by DW_AT_sibling, which in a damaged file may point back.
 Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2
 (type units in .debug_types)."""
 
@@ -25,11 +24,11 @@ Progress = Callable[[str, float], None]
 """Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
 
 PHASE = "reading debug information"
-MIN_READS = 1 << 12  # reads allowed for one question, beyond those for the size of the file
+MIN_READS = 1 << 12  # reads allowed for one question, in addition to those for the file's size
 MAX_UNITS = 1 << 20
 MAX_CHILDREN = 1 << 14
-MAX_FAILURES = 8  # questions that took too many reads, after which a file is not read any more
-MAX_KEPT = 1 << 21  # reads after which pyelftools' caches, then some 200 MB, are dropped
+MAX_FAILURES = 8  # questions with too many reads after which a file is not read any more
+MAX_KEPT = 1 << 21  # reads after which pyelftools' caches (about 200 MB) are dropped
 
 _USED = ["debug_abbrev", "debug_addr", "debug_aranges", "debug_line", "debug_line_str", "debug_loc", "debug_loclists"]
 _USED += ["debug_ranges", "debug_rnglists", "debug_str", "debug_str_offsets"]
@@ -46,7 +45,7 @@ Unit = Any  # elftools.dwarf.compileunit.CompileUnit
 def open_dwarf(
     data: elf.Buffer, progress: Progress = lambda phase, part: None, alternate: Optional[elf.Buffer] = None
 ) -> Optional[DebugFile]:
-    """The debug information in the file `data`; None if it has none, or without pyelftools.
+    """Open the debug information in the file `data`; None if it has none, or without pyelftools.
     `alternate`: the supplementary file by dwz that it refers to."""
     if not has_debug_info(data):
         return None
@@ -56,20 +55,21 @@ def open_dwarf(
 
 
 class _Part:
-    """A section of units: .debug_info, or DWARF 4's .debug_types."""
+    """A section of units: .debug_info, or .debug_types of DWARF 4."""
 
     def __init__(self, data: elf.Buffer) -> None:
         self.data = data
         self.starts: array[int] = array("Q")  # offsets of the units
         self.types: dict[int, int] = {}  # offsets of type units by signature
-        self.end = 0  # of the last unit with a valid header
+        self.end = 0  # end of the last unit with a valid header
         self.skeleton: Optional[int] = None  # offset of the first unit that may be of split DWARF
         self.info: Any = None  # a DWARFInfo
 
 
 class DebugFile:
-    """One file's debug information. `sections` are all its sections, by name.
-    Whatever reads it must be passed to `ask`, which handles pyelftools' many kinds of errors."""
+    """The debug information of one file. `sections` are all its sections, by name.
+    Code that reads it must be passed to `ask`, which handles the many exception classes of
+    pyelftools."""
 
     def __init__(
         self, data: elf.Buffer, elftools: Any, progress: Progress, alternate: Optional[elf.Buffer] = None, meter: Optional[Meter] = None
@@ -79,9 +79,9 @@ class DebugFile:
         self.word = self.head.bits // 8
         self.order: Literal["little", "big"] = "little" if self.head.byteorder == "little" else "big"
         self.sections = Sections(data, self.head, lambda: progress(PHASE, 0.0))
-        self.elsewhere = ""  # which other file an entry referred to, for a warning
+        self.elsewhere = ""  # other file that an entry refers to, for a warning
         self._meter = meter or Meter(lambda: progress(PHASE, 0.0))
-        # For an intact file, four reads for each byte are enough.
+        # Four reads per byte are enough for an intact file.
         size = sum(self.sections.size(name) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
         self._most_reads = min(4 * size + MIN_READS, MAX_READS)
         self._failures = self._renewed = 0
@@ -97,14 +97,15 @@ class DebugFile:
         return self._parts[0].starts
 
     def split(self) -> bool:
-        """Whether it was made with -gsplit-dwarf: all but the addresses is in .dwo files."""
+        """Whether it was built with -gsplit-dwarf: all but the addresses is in .dwo files."""
         at = self._parts[0].skeleton
         top = self.unit_of(at).get_top_DIE() if at is not None else None
         return top is not None and ("DW_AT_dwo_name" in top.attributes or "DW_AT_GNU_dwo_name" in top.attributes)
 
     def ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
-        """The answer, or `otherwise` if the information is damaged or too many reads are needed.
-        Interrupted is passed on. A question's own questions count towards its limit of reads."""
+        """Return the answer of `question`, or `otherwise` if the data are damaged or it needs too
+        many reads. Interrupted is passed on. Nested questions count towards the limit of the outer
+        one."""
         if self._failures >= MAX_FAILURES:
             return otherwise
         outer, self._asking = self._asking, True
@@ -114,7 +115,7 @@ class DebugFile:
             return question()
         except FindleaksError:
             raise
-        except Exception:  # nine kinds at least: KeyError, RecursionError, construct's own…
+        except Exception:  # at least nine classes: KeyError, RecursionError, those of construct…
             stopped = self._meter.stopped
             if stopped is not None and (outer or isinstance(stopped, FindleaksError)):
                 raise stopped from None
@@ -126,13 +127,13 @@ class DebugFile:
                 self._renew()
 
     def _renew(self) -> None:
-        """Make a new DWARFInfo for each part: pyelftools caches all that it has parsed."""
+        """Create a new DWARFInfo for each part: pyelftools caches everything that it parsed."""
         self._renewed = self._meter.reads
         self._members.clear()
         module = self._elftools.dwarf.dwarfinfo
         given: dict[str, Any] = {f"{name}_sec": None for name in _UNUSED}
         if self._elftools.__version__ < "0.32":
-            del given["debug_types_sec"]  # did not exist; here .debug_types is a part of its own
+            del given["debug_types_sec"]  # .debug_types is a separate part here
         given.update((f"{name}_sec", self._section(f".{name}")) for name in _USED)
         for part in self._parts:
             units = memoryview(part.data)[: part.end]
@@ -151,8 +152,8 @@ class DebugFile:
         return descriptor(Stream(open_data, size, self._meter), "", 0, size, 0)
 
     def _part(self, name: str, old_types: bool) -> _Part:
-        """One pass over a section's unit headers, up to the first that is not valid: pyelftools
-        would make, and cache, parsers for any version that a header claims."""
+        """Index a section's unit headers, up to the first invalid one. pyelftools would create, and
+        cache, parsers for any version that a header claims."""
         part = _Part(self.sections.get(name, b""))
         data, at = part.data, 0
         while at + 12 <= len(data) and len(part.starts) < MAX_UNITS:
@@ -177,11 +178,12 @@ class DebugFile:
         return part
 
     def number(self, data: elf.Buffer, at: int, size: int) -> int:
-        """An unsigned number in the file's byte order; none beyond the end of `data`."""
+        """Decode an unsigned number in the file's byte order; bytes beyond the end of `data` are
+        missing."""
         return int.from_bytes(data[at : at + size], self.order)
 
     def unit_of(self, offset: int) -> Unit:
-        """The unit that contains `offset` of .debug_info; LookupError if there is none."""
+        """Return the unit that contains `offset` of .debug_info. LookupError if there is none."""
         return self._unit(self._parts[0], offset)
 
     def _unit(self, part: _Part, offset: int) -> Unit:
@@ -190,22 +192,24 @@ class DebugFile:
             raise LookupError(offset)
         unit = part.info.get_CU_at(part.starts[index])
         if part is self._parts[1] and not unit.has_top_DIE():
-            # pyelftools reads it as one of .debug_info, whose header lacks its last two fields.
+            # pyelftools parses it like a unit of .debug_info, whose header lacks the last two
+            # fields.
             unit.cu_die_offset = part.starts[index] + (23 if unit.dwarf_format() == 32 else 39)
         unit.get_top_DIE()
         return unit
 
     def entry(self, unit: Unit, offset: int, end: Optional[int] = None) -> DIE:
-        """The entry at `offset` of the unit's section, which may read no further than `end`;
-        ValueError if `offset` is outside of the unit. pyelftools does not cache it."""
+        """Parse the entry at `offset` of the unit's section, reading no further than `end`.
+        pyelftools does not cache it. ValueError if `offset` is outside of the unit."""
         if not unit.cu_die_offset <= offset < unit.cu_offset + unit.size:
             raise ValueError(offset)
         top = unit.get_top_DIE()
         return type(top)(unit, top.stream if end is None else top.stream.until(end), offset)
 
     def walk(self, unit: Unit, at: int, past: Optional[int] = None) -> Iterator[DIE]:
-        """The unit's entries in order from `at` on, with the null entries that end siblings.
-        Where siblings are linked, descendants ending before `past` are skipped (None: all)."""
+        """Yield the unit's entries in order from `at` on, including the null entries that end
+        siblings.
+        If siblings are linked, descendants that end before `past` are skipped (None: all)."""
         while at < unit.cu_offset + unit.size:
             die = self.entry(unit, at)
             yield die
@@ -216,10 +220,11 @@ class DebugFile:
                 at = target if target > after and (past is None or target <= past) else after
 
     def children(self, parent: DIE) -> list[DIE]:
-        """An entry's children, at most MAX_CHILDREN. Cached: each member's lookup needs them."""
+        """Return an entry's children, at most MAX_CHILDREN. Cached: lookups of members repeat
+        them."""
         key = id(parent.cu), parent.offset
         if key not in self._members:
-            # The value holds the unit, so that its id stays unique.
+            # The value keeps the unit alive, so that its id stays unique.
             self._members[key] = parent.cu, list(itertools.islice(self._children(parent), MAX_CHILDREN))
         return self._members[key][1]
 
@@ -236,8 +241,8 @@ class DebugFile:
             depth += bool(die.has_children) and "DW_AT_sibling" not in die.attributes
 
     def follow(self, die: DIE, attribute: str) -> Optional[DIE]:
-        """The entry that an attribute refers to; None if there is no such attribute, or the entry
-        is in another file, which is noted in `elsewhere`."""
+        """Return the entry that an attribute refers to; None if the attribute is missing, or the
+        entry is in another file, which is then recorded in `elsewhere`."""
         value = die.attributes.get(attribute)
         if value is None:
             return None
@@ -254,7 +259,7 @@ class DebugFile:
         return None
 
     def owner(self, die: DIE) -> DebugFile:
-        """The file that an entry is in: this one or its supplementary one."""
+        """Return the file that contains an entry: this one or its supplementary one."""
         other = self._alternate
         return other if other is not None and die.cu.dwarfinfo is other._parts[0].info else self
 
@@ -263,18 +268,20 @@ class DebugFile:
         start = part.types[signature]
         unit = self._unit(part, start)
         wide = 4 if unit.dwarf_format() == 32 else 8
-        # The header's last field is the offset of the type's entry from the header's beginning.
+        # The last field of the header is the offset of the type's entry from the start of the
+        # header.
         return unit.get_DIE_from_refaddr(start + self.number(part.data, unit.cu_die_offset - wide, wide))
 
 
 def text(die: DIE, attribute: str) -> str:
-    """An attribute's string; "" if missing, or in another file (pyelftools gives an offset)."""
+    """Return an attribute's string; "" if missing, or in another file (pyelftools gives an
+    offset)."""
     value = die.attributes.get(attribute)
     return value.value.decode("utf-8", "replace") if value is not None and isinstance(value.value, bytes) else ""
 
 
 def number(die: DIE, attribute: str) -> Optional[int]:
-    """An attribute's number; None if it is missing, or an expression."""
+    """Return an attribute's number; None if it is missing, or an expression."""
     value = die.attributes.get(attribute)
     return value.value if value is not None and isinstance(value.value, int) else None
 

@@ -7,19 +7,19 @@ from types import ModuleType
 from findleaks.libraries import in_working_folder
 
 OLDEST, NEXT = (0, 30), (0, 33)
-"""The first supported release and the first unsupported one: before 0.30 it does not resolve DWARF
-5's indexed forms; 0.33 needs Python 3.10."""
+"""First supported and first unsupported release: before 0.30, indexed forms of DWARF 5 are not
+resolved; 0.33 needs Python 3.10."""
 
 ELFTOOLS_MISSING = (
     "Python's pyelftools is missing or does not load: "
     "pip install 'pyelftools>=0.30,<0.33' where findleaks is installed, or make venv in a checkout"
-)  # a warning's end, after what is missing without it and a colon: one line, no full stop
+)  # reason that ends a warning about missing results: one line, no full stop
 
 
 def load_elftools() -> ModuleType | None:
-    """The package `elftools` with `elftools.dwarf.dwarfinfo` loaded; None if it is missing, of
-    another release, in the working folder only, or fails to load.
-    Takes some 45 ms at first: call it where there is debug information, never while importing."""
+    """Load `elftools` with `elftools.dwarf.dwarfinfo`; None if it is missing, of another release,
+    in the working folder only, or broken.
+    The first call takes about 45 ms: call it when there is debug information, never at import."""
     try:
         if in_working_folder("elftools"):
             return None

@@ -1,8 +1,8 @@
-"""Entries of a unit, skimmed: their tags, their places, and of those with code a few attributes.
-
-pyelftools makes an object of each entry and of each attribute, some 50 µs an entry; to find the
-functions at an address, a unit of C++ has 100,000 entries to pass. Here an entry whose attributes
-have fixed sizes costs one addition. What is found is then read with pyelftools (dwarf.py).
+"""Scans the entries of a unit: tags and offsets, and a few attributes of entries with code.
+|| pyelftools creates an object for each entry and attribute, about 50 µs per entry. To find the
+functions at an address in a unit of C++, 100,000 entries must be passed. Here, an entry whose
+attributes have fixed sizes costs one addition. The entries found are then read with pyelftools
+(dwarf.py).
 Sources: DWARF 5, 7.5.1 (unit headers), 7.5.3 (abbreviations), 7.5.6 (forms), 7.27; GNU extensions:
 binutils, include/dwarf2.def."""
 
@@ -25,7 +25,7 @@ FORM_ADDR, FORM_RNGLISTX, FORM_INDIRECT, FORM_IMPLICIT = 0x01, 0x23, 0x16, 0x21
 _REFERENCES = frozenset((0x11, 0x12, 0x13, 0x14, 0x15))  # within the unit
 
 _OFFSET, _ADDRESS = -2, -3
-# Bytes of each form of fixed size, or that it has those of an offset or an address.
+# Bytes of each form of fixed size, or the size class: that of an offset or an address.
 _FIXED = {
     0x01: _ADDRESS,
     0x0B: 1,
@@ -45,26 +45,26 @@ _FIXED.update({0x14: 8, 0x19: 0, 0x1C: 4, 0x1D: _OFFSET, 0x1F: _OFFSET, 0x20: 8,
 _FIXED.update({0x29: 1, 0x2A: 2, 0x2B: 3, 0x2C: 4, 0x1F20: _OFFSET, 0x1F21: _OFFSET})
 _LEB = frozenset((0x0F, 0x15, 0x1A, 0x1B, 0x22, 0x23, 0x1F01, 0x1F02))  # ULEB128
 _SDATA, _STRING = 0x0D, 0x08
-_BLOCKS = {0x0A: 1, 0x03: 2, 0x04: 4, 0x09: 0, 0x18: 0}  # bytes of their length; 0: ULEB128
+_BLOCKS = {0x0A: 1, 0x03: 2, 0x04: 4, 0x09: 0, 0x18: 0}  # bytes of the length field; 0: ULEB128
 
-MAX_DECLARED = 1 << 16  # abbreviations of a table: real ones have some hundreds
-MAX_ATTRIBUTES = 256  # of an abbreviation: real ones have 20
-_BETWEEN_POLLS = 1 << 12  # pieces of work between two polls for an interrupt: some 10 ms
+MAX_DECLARED = 1 << 16  # most abbreviations of a table: real ones have a few hundred
+MAX_ATTRIBUTES = 256  # most attributes of an abbreviation: real ones have 20
+_BETWEEN_POLLS = 1 << 12  # units of work between two polls for an interrupt: about 10 ms
 
 
 class Malformed(Exception):
-    """Bytes that are no DWARF, or of a later version, or claim too much."""
+    """Data that are not DWARF, are of a later version, or exceed a limit."""
 
 
 class Work:
-    """A limit on pieces of work, such as list entries read, a microsecond each: in damaged files,
-    many entries may refer to one endless list. `poll` raises if the user asked to stop."""
+    """Limits the units of work, such as list entries read, about a microsecond each: in damaged
+    files, many entries may refer to one endless list. `poll` raises if the user asked to stop."""
 
     def __init__(self, most: int, poll: Callable[[], None]) -> None:
         self._left, self._poll = most, poll
 
     def spend(self) -> None:
-        """Count a piece; Malformed if it is one too many."""
+        """Count a unit of work. Raises Malformed beyond the limit."""
         self._left -= 1
         if self._left < 0:
             raise Malformed
@@ -75,11 +75,11 @@ class Work:
 class Attribute(NamedTuple):
     name: int
     form: int
-    constant: int  # of DW_FORM_implicit_const
+    constant: int  # value of DW_FORM_implicit_const
 
 
 class Shape(NamedTuple):
-    """What an abbreviation declares. `size`: bytes of all attributes; -1: they differ."""
+    """An abbreviation. `size`: bytes of all attributes; -1: variable."""
 
     tag: int
     children: bool
@@ -88,7 +88,7 @@ class Shape(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A unit's header. Offsets in .debug_info: of the unit, its first entry, its end."""
+    """The header of a unit. Offsets in .debug_info: of the unit, its first entry, its end."""
 
     offset: int
     first: int
@@ -101,11 +101,11 @@ class Head(NamedTuple):
 
 
 Values = Mapping[int, tuple[int, int]]
-"""Attributes of an entry that are numbers: name -> form, value."""
+"""Numeric attributes of an entry: name -> (form, value)."""
 
 
 class Entry(NamedTuple):
-    """An entry: where it and what follows its attributes begin, and its abbreviation."""
+    """An entry: offsets of its start and of the end of its attributes, and its abbreviation."""
 
     offset: int
     after: int
@@ -114,7 +114,7 @@ class Entry(NamedTuple):
 
 
 def head(data: elf.Buffer, at: int, order: str) -> Head:
-    """The header of the unit at `at` of .debug_info."""
+    """Parse the header of the unit at `at` of .debug_info."""
     number = _numbers(data, order)
     wide = 8 if number(at, 4) == 0xFFFFFFFF else 4
     begin = at + (12 if wide == 8 else 4)
@@ -133,7 +133,7 @@ def _numbers(data: elf.Buffer, order: str) -> Callable[[int, int], int]:
 
 
 def uleb(data: elf.Buffer, at: int) -> tuple[int, int]:
-    """An unsigned LEB128 number, and where it ends; IndexError at the end of `data`."""
+    """Decode an unsigned LEB128 number; return it and its end. IndexError at the end of `data`."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -149,15 +149,14 @@ def uleb(data: elf.Buffer, at: int) -> tuple[int, int]:
 
 
 def sleb(data: elf.Buffer, at: int) -> tuple[int, int]:
-    """A signed LEB128 number, and where it ends."""
+    """Decode a signed LEB128 number; return it and its end."""
     value, end = uleb(data, at)
     bits = 7 * (end - at)
     return (value - (1 << bits) if data[end - 1] & 0x40 else value), end
 
 
-def declared(data: elf.Buffer, at: int, wide: int, address: int, work: Work, only: int = 0) -> dict[int, Shape]:
-    """The abbreviations of the table at `at` of .debug_abbrev, by code; with `only`, no further
-    than this code."""
+def read_abbreviations(data: elf.Buffer, at: int, wide: int, address: int, work: Work, only: int = 0) -> dict[int, Shape]:
+    """Parse the abbreviations at `at` of .debug_abbrev, by code; with `only`, stop at this code."""
     found: dict[int, Shape] = {}
     while len(found) < MAX_DECLARED:
         code, at = uleb(data, at)
@@ -199,8 +198,9 @@ class Unit:
         self._number = _numbers(info, order)
 
     def entries(self, at: int, past: Callable[[Entry], Optional[int]]) -> Iterator[Entry]:
-        """The entries from `at` on, to the end of the siblings there. `past` may say where to go on
-        behind an entry's children; None: with them. Malformed or IndexError in damaged data."""
+        """Yield the entries from `at` on, to the end of the siblings there.
+        `past` may return the offset at which to continue after an entry's children; None: visit
+        them. Malformed or IndexError in damaged data."""
         info, shapes, end, depth, passed = self.info, self._shapes, self.head.end, 0, 0
         while at < end:
             passed += 1
@@ -232,7 +232,7 @@ class Unit:
             at = after
 
     def values(self, entry: Entry) -> dict[int, tuple[int, int]]:
-        """The attributes of an entry that are numbers."""
+        """Return the numeric attributes of an entry."""
         found: dict[int, tuple[int, int]] = {}
         at = uleb(self.info, entry.offset)[1]
         for name, form, constant in entry.shape.attributes:
@@ -256,14 +256,14 @@ class Unit:
         return found
 
     def sibling(self, entry: Entry) -> Optional[int]:
-        """Where an entry's next sibling begins, if it says so."""
+        """Return the offset of an entry's next sibling, if the entry states it."""
         if all(one.name != AT_SIBLING for one in entry.shape.attributes):
             return None
         form, value = self.values(entry).get(AT_SIBLING, (0, 0))
         return self.head.offset + value if form in _REFERENCES else None
 
     def ancestors(self, offset: int) -> list[int]:
-        """The offsets of the entries around the one at `offset`, the outermost first."""
+        """Return the offsets of the entries that enclose the one at `offset`, outermost first."""
         path: list[int] = []
 
         def past(entry: Entry) -> Optional[int]:
@@ -285,7 +285,7 @@ class Unit:
         return at
 
     def _past(self, form: int, at: int) -> int:
-        """Behind an attribute of a form without a fixed size."""
+        """Return the end of an attribute whose form has no fixed size."""
         info = self.info
         if form in _LEB or form == _SDATA:
             while info[at] >= 0x80:
@@ -306,7 +306,7 @@ class Unit:
 
 
 def _zero(data: elf.Buffer, at: int) -> int:
-    """The next zero byte."""
+    """Return the offset of the next zero byte."""
     step = 64
     while at < len(data):
         found = bytes(data[at : at + step]).find(0)

@@ -1,4 +1,4 @@
-"""The files with a target's debug information; each is opened once a session."""
+"""Opens the files with debug information of a target, each once per session."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from findleaks.target.separate import alternate_link, has_debug_info
 
 class DebugFiles:
     """Files with debug information, by module.
-    `warning`: why names that may exist are missing, in one line; "": none are known to be.
-    `unreadable`: whether there are files that cannot be read without pyelftools."""
+    `warning`: one line on why existing names may be missing; "": none. `unreadable`: whether there
+    are files that cannot be read because pyelftools is missing."""
 
     def __init__(self, target: Target, progress: Progress = lambda phase, part: None) -> None:
         self._target, self._progress = target, progress
@@ -23,13 +23,14 @@ class DebugFiles:
         self.unreadable = False
 
     def of(self, module: Module) -> Sequence[DebugFile]:
-        """A module's files: its own, and the separate one of its build-id or .gnu_debuglink."""
+        """Return a module's files: its own, and the separate one of its build-id or
+        .gnu_debuglink."""
         if module.start not in self._opened:
             self._opened[module.start] = self._open(module)
         return self._opened[module.start]
 
     def for_members(self, module: Module) -> Sequence[DebugFile]:
-        """Likewise; sets `warning` if they cannot be read."""
+        """Return a module's files, as `of`; sets `warning` if they cannot be read."""
         found = self.of(module)
         if self.unreadable:
             self.warning = f"members of variables have no names: {ELFTOOLS_MISSING}"
@@ -52,8 +53,8 @@ class DebugFiles:
         return [file for file in found if file is not None]
 
     def missed(self, file: DebugFile, module: Module) -> None:
-        """Note that something was not found in a file of this module. Sets `warning`, once, if the
-        file refers to another that is not read."""
+        """Record that a lookup in a file of this module failed. Sets `warning`, once, if the file
+        refers to another file that is not supported."""
         elsewhere = file.elsewhere or ("in .dwo files (-gsplit-dwarf)" if file.ask(file.split, False) else "")
         if elsewhere and not self.warning:
             name = module.path.rsplit("/", 1)[-1]

@@ -1,4 +1,4 @@
-"""The functions of a unit by their code, and what is inlined in them."""
+"""Finds the functions of a unit by address, and the functions inlined in them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from findleaks.debuginfo.entries import (
     Unit,
     Values,
 )
-from findleaks.debuginfo.ranges import CodeRanges, opened, work_of
+from findleaks.debuginfo.ranges import CodeRanges, open_unit, work_of
 
-MAX_FUNCTIONS = 1 << 18  # of a unit
-MAX_INLINED = 256  # functions inlined in each other at one address
+MAX_FUNCTIONS = 1 << 18  # most functions of a unit
+MAX_INLINED = 256  # most levels of inlined functions at one address
 _LOOK_BACK = 8  # functions before an address that are tried
 
 # Entries whose children may have code in their ranges.
 _WITH_CODE = frozenset((TAG_SUBPROGRAM, TAG_INLINED, TAG_LEXICAL_BLOCK, TAG_TRY, TAG_CATCH))
-# Types, whose entries have no code but, in some languages, that of functions declared in them.
+# Types: their entries have code only if, in some languages, functions are declared in them.
 _TYPES = frozenset((0x01, 0x02, 0x04, 0x13, 0x15, 0x17, 0x38, 0x52))
 
 
 class Inlined(NamedTuple):
-    """A function inlined into another: the offset of its entry, and the file's number and the line
-    of the call."""
+    """An inlined function: the offset of its entry, and the file number and line of the call."""
 
     offset: int
     call_file: int
@@ -43,8 +42,8 @@ class Inlined(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function at an address: where its code begins, the offset of its entry, and what is inlined
-    there, the innermost first."""
+    """A function at an address: start of its code, offset of its entry, and the functions inlined
+    at the address, innermost first."""
 
     start: int
     offset: int
@@ -56,22 +55,22 @@ class Functions:
 
     def __init__(self, file: DebugFile, at: int) -> None:
         work = work_of(file)
-        self._unit, top = opened(file, at, work)
+        self._unit, top = open_unit(file, at, work)
         self._ranges = CodeRanges(file, self._unit.head, top, work)
         self._index = self._indexed(False)
         self._deep = False
 
     def at(self, address: int) -> Optional[Function]:
-        """The function at this address of the file; None if none is there."""
+        """Return the function at this address of the file; None if there is none."""
         found = self._function(address)
         if found is None and not self._deep:
-            # In another function, or in a type.
+            # The function is nested in another function, or in a type.
             self._index, self._deep = self._indexed(True), True
             found = self._function(address)
         return Function(*found, self._inlined(found[1], address)[::-1]) if found is not None else None
 
     def _function(self, address: int) -> Optional[tuple[int, int]]:
-        """Where its code begins, and the offset of its entry."""
+        """Return the start of the function's code, and the offset of its entry."""
         last = bisect_right(self._index, (address, 1 << 65, 0))
         for low, high, offset in self._index[max(last - _LOOK_BACK, 0) : last][::-1]:
             if low <= address < high:
@@ -79,8 +78,8 @@ class Functions:
         return None
 
     def _indexed(self, deep: bool) -> list[tuple[int, int, int]]:
-        """Start, end and entry of each range of each function. Not `deep`: only of those that are
-        in no other function, and in no type whose end is known."""
+        """Return (start, end, entry) of each range of each function. If not `deep`, only functions
+        that are in no other function, and in no type with a known end."""
         unit = self._unit
         index: list[tuple[int, int, int]] = []
 
@@ -97,7 +96,7 @@ class Functions:
         return index
 
     def _inlined(self, function: int, address: int) -> list[Inlined]:
-        """What is inlined in the function at an address, the outermost first."""
+        """Return the functions inlined in the function at an address, outermost first."""
         found: list[Inlined] = []
         for entry, values in self._covering(function, address):
             if entry.shape.tag == TAG_INLINED:
@@ -108,7 +107,7 @@ class Functions:
         return found
 
     def _covering(self, function: int, address: int) -> Iterator[tuple[Entry, Values]]:
-        """The entries within a function whose code includes the address, the outer first."""
+        """Yield the entries in a function whose code includes the address, outer ones first."""
         unit: Unit = self._unit
         inside = -1  # depth of the last entry that covers the address
         verdicts: dict[int, bool] = {}
@@ -119,7 +118,7 @@ class Functions:
             return unit.sibling(entry)
 
         rest = unit.entries(function, past)
-        skipped = 1 << 30  # depth below which nothing counts: within what is elsewhere
+        skipped = 1 << 30  # entries below this depth belong to code that does not cover the address
         for entry in rest:
             if entry.depth <= skipped:
                 skipped = 1 << 30
@@ -134,7 +133,7 @@ class Functions:
             values = unit.values(entry) if _may_have_code(entry) else {}
             ranges = self._ranges.of(values) if values else None
             if ranges is None and entry.shape.tag in (TAG_LEXICAL_BLOCK, TAG_TRY, TAG_CATCH):
-                continue  # a block without code of its own may have inner ones
+                continue  # a block without code may have inner blocks with code
             covers = ranges is not None and any(low <= address < high for low, high in ranges)
             verdicts[entry.offset] = covers
             if covers and entry.shape.tag != TAG_SUBPROGRAM:

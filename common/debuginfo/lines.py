@@ -1,7 +1,6 @@
-"""The line table of a unit.
-
-pyelftools reads its header, with the names of files; the program is run here: it makes objects of
-each step, 20 µs, and units have 100,000.
+"""Reads the line table of a unit.
+|| pyelftools reads its header, with the names of files. The line program is executed here:
+pyelftools creates an object for each step, 20 µs, and units have 100,000 steps.
 Sources: DWARF 5, 6.2 (line number information); DWARF 4, 6.2.4 (file numbers from 1)."""
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any, NamedTuple
 from findleaks.debuginfo.dwarf import PHASE, DebugFile, Unit, text
 from findleaks.debuginfo.entries import Malformed, sleb, uleb
 
-MAX_STEPS = 1 << 22  # of a line program, some 3 s
-_POLL = 1 << 15  # steps between two polls for an interrupt: some 10 ms
+MAX_STEPS = 1 << 22  # most steps of a line program, about 3 s
+_POLL = 1 << 15  # steps between two polls for an interrupt: about 10 ms
 
 
 class _Sequence(NamedTuple):
-    """Rows of ascending addresses, `first` to `last`; the last row is where the code ends."""
+    """Rows of ascending addresses, `first` to `last`; the last row marks the end of the code."""
 
     low: int
     high: int
@@ -40,14 +39,15 @@ class Lines:
         if self._program is not None:
             try:
                 self._run(self._program)
-            except (IndexError, Malformed, OverflowError):  # damaged: what was read before is used
+            except (IndexError, Malformed, OverflowError):  # damaged: the rows before are used
                 pass
         self._sequences.sort()
         self._lows = [one.low for one in self._sequences]
         self._paths: dict[int, str] = {}
 
     def at(self, address: int) -> tuple[str, int]:
-        """The file's path and the line at an address of the file; "", 0 where there is none."""
+        """Return the path of the file and the line at an address of the file; "" and 0 if
+        unknown."""
         index = bisect_right(self._lows, address) - 1
         while index >= 0 and address >= self._sequences[index].high:
             index -= 1
@@ -56,12 +56,12 @@ class Lines:
         if index < 0:
             return "", 0
         sequence = self._sequences[index]
-        # Of rows with one address, the last counts, as for binutils and LLDB.
+        # Of several rows with one address the last is used, as in binutils and LLDB.
         row = bisect_right(self._addresses, address, sequence.first, sequence.last) - 1
         return self.path(self._files[row]), self._lines[row]
 
     def path(self, number: int) -> str:
-        """The path of a file by its number in the table; "" for none."""
+        """Return the path of a file by its number in the table; "" if there is none."""
         if number not in self._paths:
             self._paths[number] = self._file.ask(lambda: self._joined(number), "")
         return self._paths[number]
@@ -82,7 +82,7 @@ class Lines:
         return joined.replace("//", "/", 1) if joined.startswith("//") else joined
 
     def _run(self, program: Any) -> None:
-        """Run the program: each step may move to another address, file and line, and add a row."""
+        """Execute the program: each step may change address, file and line, and add a row."""
         data = memoryview(self._file.sections.get(".debug_line", b""))[: program.program_end_offset]
         at, end = program.program_start_offset, len(data)
         base, line_base, line_range = program["opcode_base"], program["line_base"], program["line_range"] or 1
@@ -140,8 +140,8 @@ class Lines:
                     at = uleb(data, at)[1]
 
     def _close(self, first: int) -> None:
-        """Keep the rows of a sequence from `first` on, if they ascend, and are not of code that the
-        linker dropped, which it put at 0."""
+        """Keep the rows of a sequence from `first` on, if they ascend. Drop those of code that the
+        linker removed: their addresses start at 0."""
         last = len(self._addresses) - 1
         rows = self._addresses[first : last + 1]
         if last > first and rows[0] and all(low <= high for low, high in zip(rows, rows[1:])):

@@ -1,4 +1,4 @@
-"""The source of the code of one module, from its debug files."""
+"""Finds the source lines and functions of one module's code in its debug files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Optional, TypeVar, cast
 from findleaks.debuginfo.dwarf import DIE, DebugFile, number, text
 from findleaks.debuginfo.functions import Functions, Inlined
 from findleaks.debuginfo.lines import Lines
-from findleaks.debuginfo.ranges import UnitsByAddress, opened, work_of
+from findleaks.debuginfo.ranges import UnitsByAddress, open_unit, work_of
 from findleaks.demangle import demangle
 from findleaks.target.base import SourcePlace
 
-MAX_UNITS = 64  # whose functions and lines are kept; some hundred KB each
+MAX_UNITS = 64  # most cached units (functions and lines), a few hundred KB each
 MAX_ORIGINS = 4
-"""Entries of a function that are followed for its name, at most: the one it is an instance of
-(DW_AT_abstract_origin), the declaration that this completes (DW_AT_specification)."""
+"""Most entries that are followed for the name of a function: the one it is an instance of
+(DW_AT_abstract_origin), and the declaration that it completes (DW_AT_specification)."""
 
 _LONG_TYPES = re.compile(r"\b(?:long|short)(?: (?:long|unsigned|int))*\b")
 
@@ -38,8 +38,8 @@ class Located:
         self._names: dict[int, str] = {}
 
     def at(self, address: int) -> Sequence[SourcePlace]:
-        """The functions at an address of the file, the innermost first; () if none is known. The
-        last one's `start` is an address of the file, too."""
+        """Return the functions at an address of the file, innermost first; () if none is known.
+        `start` of the last one is an address of the file."""
         units = self._once("units", lambda: UnitsByAddress(self.file))
         unit = units.at(address) if units is not None else None
         if unit is None:
@@ -61,7 +61,7 @@ class Located:
         return (path, one.call_line) if path else ("", 0)
 
     def _once(self, key: Hashable, make: Callable[[], Made]) -> Optional[Made]:
-        """What `make` returns, None if that fails; kept for the MAX_UNITS used last."""
+        """Return the result of `make`, or None if it fails; cached for the last MAX_UNITS keys."""
         if key not in self._kept:
             self._kept[key] = self.file.ask(make, None)
             if len(self._kept) > 2 * MAX_UNITS:
@@ -70,7 +70,8 @@ class Located:
         return cast(Optional[Made], self._kept[key])
 
     def _name(self, unit: int, offset: int) -> str:
-        """The (demangled) name of a function by its entry's offset; "" if it has none."""
+        """Return the (demangled) name of a function by the offset of its entry; "" if it has
+        none."""
         if offset not in self._names:
             self._names[offset] = demangle(self.file.ask(partial(self._read_name, unit, offset), ""))
         return self._names[offset]
@@ -87,23 +88,23 @@ class Located:
             if further is None:
                 break
             die = further
-        return "::".join((*_scopes(self.file, die), _shortened(name))) if name else ""
+        return "::".join((*_scopes(self.file, die), _shorten_name(name))) if name else ""
 
 
 def _scopes(file: DebugFile, die: DIE) -> list[str]:
-    """The names of the namespaces and classes around an entry, the outermost first; none in C, nor
-    of the class of a lambda."""
+    """Return the names of the namespaces and classes around an entry, outermost first; none in C,
+    and none for the class of a lambda."""
     if number(die.cu.get_top_DIE(), "DW_AT_language") in _C:
         return []
     owner = file.owner(die)
-    around = (owner.entry(die.cu, offset) for offset in opened(owner, die.cu.cu_offset, work_of(owner))[0].ancestors(die.offset))
+    around = (owner.entry(die.cu, offset) for offset in open_unit(owner, die.cu.cu_offset, work_of(owner))[0].ancestors(die.offset))
     names = (text(one, "DW_AT_name") or _UNNAMED.get(one.tag, "") for one in around if one.tag in _SCOPES)
     return list(filter(None, names))
 
 
-def _shortened(name: str) -> str:
-    """A function's name with its template's arguments as they are demangled: "long", where gcc
-    writes "long int"."""
+def _shorten_name(name: str) -> str:
+    """Normalise the template arguments in a function's name as the demangler prints them: "long"
+    instead of gcc's "long int"."""
     return _LONG_TYPES.sub(lambda match: _shorter(match[0]), name) if "<" in name else name
 
 

@@ -1,4 +1,4 @@
-"""The types of variables, and the names of their members."""
+"""Finds the types of variables, and the names of their members."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from findleaks.debuginfo.files import DebugFiles
 from findleaks.debuginfo.variables import Variables
 from findleaks.target.base import Target
 
-MAX_LEVELS = 16  # of typedefs and qualifiers around a type; of members within members
+MAX_LEVELS = 16  # most levels of typedefs and qualifiers around a type, and of nested members
 
 MAX_DECLARATIONS = 4
-"""Entries of one variable that are followed, at most: its definition, the declaration that this
-completes (DW_AT_specification), the entry that it was inlined from (DW_AT_abstract_origin)."""
+"""Most entries of one variable that are followed: its definition, the declaration that it completes
+(DW_AT_specification), the entry that it was inlined from (DW_AT_abstract_origin)."""
 
 _BARE = {f"DW_TAG_{word}_type" for word in ("const", "volatile", "restrict", "atomic")} | {"DW_TAG_typedef"}
 _STRUCTURES = {f"DW_TAG_{word}_type" for word in ("structure", "class", "union")}
@@ -29,7 +29,7 @@ _LIBRARY = frozenset((*_SETS, *(f"unordered_{name}" for name in _SETS), *_OTHERS
 
 @dataclass(frozen=True)
 class Type:
-    """A type without its qualifiers and typedefs; `alias` is the outermost typedef's name."""
+    """A type without its qualifiers and typedefs; `alias` is the name of the outermost typedef."""
 
     file: DebugFile
     die: DIE
@@ -37,12 +37,13 @@ class Type:
 
     @property
     def name(self) -> str:
-        """The type's name, like "Profiler"; for an unnamed type its typedef's, or ""."""
+        """The name of the type, such as "Profiler"; for an unnamed type that of its typedef, or
+        ""."""
         return self.file.ask(partial(text, self.die, "DW_AT_name"), "") or self.alias
 
     @property
     def size(self) -> int:
-        """Bytes; 0 if that is not known."""
+        """Size in bytes; 0 if unknown."""
         return number(self.die, "DW_AT_byte_size") or (self.die.cu["address_size"] if self.die.tag in _POINTERS else 0)
 
     @property
@@ -50,11 +51,11 @@ class Type:
         return self.die.tag in _STRUCTURES
 
     def pointee(self) -> Optional[Type]:
-        """The type that a pointer or reference points to; None for other types."""
+        """Return the type that a pointer or reference points to; None for other types."""
         return _type_of(self.file, self.die) if self.die.tag in _POINTERS else None
 
     def member_names(self) -> set[str]:
-        """Names of a structure's members, and of its direct bases' members."""
+        """Return the names of a structure's members, and of its direct bases' members."""
         found: set[str] = set()
         for child in self.file.children(self.die):
             if child.tag == "DW_TAG_member":
@@ -66,14 +67,15 @@ class Type:
         return found
 
     def element(self, number: int = 0) -> Optional[Type]:
-        """A type argument of a template, the first by default: a std::vector's elements. None if
-        there are fewer."""
+        """Return a type argument of a template, the first by default, such as the element type of a
+        std::vector. None if there are fewer."""
         arguments = (child for child in self.file.children(self.die) if child.tag == "DW_TAG_template_type_param")
         found = next(itertools.islice(arguments, number, None), None)
         return _type_of(self.file, found) if found is not None else None
 
     def member(self, name: str) -> Optional[tuple[int, Type]]:
-        """The offset and type of a structure's own member of this name; None if it has none."""
+        """Return the offset and type of the structure's member of this name; None if it has
+        none."""
         for child in self.file.children(self.die):
             start = _start(child) if child.tag == "DW_TAG_member" and text(child, "DW_AT_name") == name else None
             found = _type_of(self.file, child) if start is not None else None
@@ -82,9 +84,9 @@ class Type:
         return None
 
     def around(self, offset: int) -> Iterator[tuple[int, Type]]:
-        """The types of all that contains the byte at `offset`: (offset in it, type), from the whole
-        to the smallest part. Unlike `at`, also parts of the standard library's types, and what is
-        in a Rust Option that is Some."""
+        """Yield (offset in it, type) of everything that contains the byte at `offset`, from the
+        whole to the smallest part. Unlike `at`, includes parts of standard library types, and the
+        content of a Rust Option that is Some."""
         here: Optional[Type] = self
         for _ in range(MAX_LEVELS):
             if here is None:
@@ -96,8 +98,8 @@ class Type:
             offset, here = step
 
     def _inside(self, offset: int) -> Optional[tuple[int, Optional[Type]]]:
-        """The offset in the member or element at `offset`, and its type. None: there is none, or
-        members overlap, as in a union of C++."""
+        """Return the offset in the member or element at `offset`, and its type. None if there is
+        none, or if members overlap, as in a C++ union."""
         if self.die.tag == "DW_TAG_array_type":
             step = self._below(offset)
             return step[1:] if step is not None else None
@@ -109,15 +111,15 @@ class Type:
         found = [(start, child) for child in children if (start := _start(child)) is not None and start <= offset]
         for start, child in sorted(found, key=lambda one: -one[0]):
             inner = _type_of(self.file, child)
-            # An array has no size of its own.
+            # An array has no size attribute.
             if inner is not None and (offset < start + inner.size or inner.die.tag == "DW_TAG_array_type"):
                 return offset - start, inner
         return None
 
     def at(self, offset: int) -> tuple[str, Optional[Type]]:
-        """The member at `offset`, as an expression like ".jobs.next" or "[3]", and its type.
-        The expression is "" for the beginning of a type without members. Members of the standard
-        library's types are not named."""
+        """Return the member at `offset`, as an expression like ".jobs.next" or "[3]", and its type.
+        The expression is "" for the beginning of a type without members. Members of standard
+        library types are not named."""
         path = ""
         here: Optional[Type] = self
         for _ in range(MAX_LEVELS):
@@ -127,11 +129,11 @@ class Type:
             word, offset, here = step
             path += word
             if here is not None and here.is_structure and offset == 0 and word.startswith("."):
-                break  # a structure begins at the offset: name it, and not its first member
+                break  # a structure begins at the offset: name the structure, not its first member
         return path, here
 
     def _below(self, offset: int) -> Optional[tuple[str, int, Optional[Type]]]:
-        """The member or element at `offset`, the offset in it, and its type."""
+        """Return the member or element at `offset`, the offset in it, and its type."""
         if self.die.tag == "DW_TAG_array_type":
             element = _type_of(self.file, self.die)
             size = element.size if element is not None else 0
@@ -141,13 +143,15 @@ class Type:
         found = [(start, child) for child in self.file.children(self.die) if (start := _start(child)) is not None and start <= offset]
         if not found:
             return None
-        start, member = max(reversed(found), key=lambda one: one[0])  # the last at this offset
+        # The last member at this offset
+        start, member = max(reversed(found), key=lambda one: one[0])
         name = text(member, "DW_AT_name") if member.tag == "DW_TAG_member" else ""
         return f".{name}" if name else "", offset - start, _type_of(self.file, member)
 
 
 def _some(file: DebugFile, children: list[DIE]) -> list[DIE]:
-    """The members of a Rust Option's variant Some, which are at the same offsets in the Option."""
+    """Return the members of Some, a Rust Option's variant, which have the same offsets in the
+    Option."""
     for part in (child for child in children if child.tag == "DW_TAG_variant_part"):
         for variant in file.children(part):
             found = [child for child in file.children(variant) if text(child, "DW_AT_name") == "Some"]
@@ -157,8 +161,8 @@ def _some(file: DebugFile, children: list[DIE]) -> list[DIE]:
 
 
 def _start(die: DIE) -> Optional[int]:
-    """The byte offset of a member or base class in its structure; None for other entries, static
-    members and those without a fixed offset (a virtual base)."""
+    """Return the byte offset of a member or base class in its structure; None for other entries,
+    static members, and members without a fixed offset (of a virtual base)."""
     if die.tag not in ("DW_TAG_member", "DW_TAG_inheritance") or die.attributes.keys() & {"DW_AT_declaration", "DW_AT_external"}:
         return None
     if "DW_AT_data_member_location" in die.attributes:
@@ -167,7 +171,8 @@ def _start(die: DIE) -> Optional[int]:
 
 
 def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
-    """An entry's type, behind typedefs and qualifiers; None: it has none, or in another file."""
+    """Return an entry's type without typedefs and qualifiers; None if missing or in another
+    file."""
     alias = ""
     for _ in range(MAX_LEVELS):
         below = file.ask(partial(file.follow, die, "DW_AT_type"), None)
@@ -177,7 +182,7 @@ def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
         if die.tag == "DW_TAG_typedef":
             alias = alias or text(die, "DW_AT_name")
         if die.tag not in _BARE:
-            # Of a type in a type unit, this is only a declaration.
+            # For a type in a type unit, this entry is only a declaration.
             whole = file.ask(partial(file.follow, die, "DW_AT_signature"), None)
             return Type(file, whole or die, alias)
     return None
@@ -192,7 +197,7 @@ class Members:
         self._variables: dict[DebugFile, Variables] = {}
 
     def variable(self, address: int) -> Optional[Type]:
-        """The type of the variable that begins at `address`; None if it is not known."""
+        """Return the type of the variable that begins at `address`; None if unknown."""
         for module in self._target.modules():
             if module.start <= address < module.end:
                 for file in self._files.for_members(module):
@@ -206,7 +211,7 @@ class Members:
 
 
 def _declared(file: DebugFile, die: Optional[DIE]) -> Optional[Type]:
-    """The type of a variable; it may be in the entry of its declaration."""
+    """Return the type of a variable; it may be in the entry of its declaration."""
     for _ in range(MAX_DECLARATIONS):
         made = _type_of(file, die) if die is not None else None
         if made is not None or die is None:

@@ -1,10 +1,10 @@
-"""Ranges of code: of entries, from .debug_ranges (DWARF 2 to 4) and .debug_rnglists (5); and those
-of all units of a file, so that of an address only its own unit is read.
-
-.debug_aranges has the latter for the units that it lists: gcc writes it, clang seldom. Of other
-units the first entry is read. pyelftools reads 20 µs a range, and every abbreviation of a unit.
-Sources: DWARF 5, 2.17 (addresses and ranges), 6.1.2 (.debug_aranges), 7.25, 7.28; DWARF 4, 2.17.3.
-"""
+"""Reads code ranges: of entries, from .debug_ranges (DWARF 2 to 4) and .debug_rnglists (5), and of
+all units of a file, so that only the unit of an address has to be read.
+|| .debug_aranges has the latter for the units that it lists: gcc writes it, clang rarely. For other
+units the first entry is read. pyelftools takes 20 µs per range, and reads every abbreviation of a
+unit.
+Sources: DWARF 5, 2.17 (addresses and ranges), 6.1.2 (.debug_aranges), 7.25, 7.28; DWARF 4,
+2.17.3."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from findleaks.debuginfo.entries import (
     Unit,
     Values,
     Work,
-    declared,
     head,
+    read_abbreviations,
     uleb,
 )
 
-MAX_RANGES = 1 << 22  # of a file; 24 bytes each
-MAX_WORK = 1 << 22  # list entries and attributes of abbreviations
+MAX_RANGES = 1 << 22  # most ranges of a file; 24 bytes each
+MAX_WORK = 1 << 22  # most list entries and attributes of abbreviations
 _LOOK_BACK = 8  # ranges before an address that are tried: units may overlap in damaged files
-_POLL = 1 << 9  # units between two polls for an interrupt: some 50 ms
+_POLL = 1 << 9  # units between two polls for an interrupt: about 50 ms
 
 Ranges = list[tuple[int, int]]
 
 
 class CodeRanges:
-    """Reads the ranges of a unit's entries; `values` are its first entry's."""
+    """Reads the ranges of a unit's entries; `values` are those of its first entry."""
 
     def __init__(self, file: DebugFile, unit: Head, values: Values, work: Work) -> None:
         self._file, self._unit, self._work = file, unit, work
@@ -54,8 +54,8 @@ class CodeRanges:
         self._base = self._address(values.get(AT_LOW_PC)) or 0
 
     def of(self, values: Values) -> Optional[Ranges]:
-        """An entry's code; None where it says nothing. Without what linkers dropped, which is at 0,
-        or at the end of the addresses."""
+        """Return an entry's code ranges; None if it has no range attributes. Omits code that
+        linkers dropped, whose addresses are at 0 or at the end of the address space."""
         if AT_RANGES in values:
             form, value = values[AT_RANGES]
             found = self._listed(value, form) if self._unit.version >= 5 else self._pairs(value)
@@ -80,7 +80,8 @@ class CodeRanges:
         return self._file.number(data, at, size)
 
     def _pairs(self, at: int) -> Ranges:
-        """Of .debug_ranges: pairs of addresses up to one of zeros, relative to a base."""
+        """Read a list of .debug_ranges: pairs of addresses relative to a base, up to a pair of
+        zeros."""
         data, size = self._file.sections.get(".debug_ranges", b""), self._unit.address
         found: Ranges = []
         base, mask = self._base, (1 << 8 * size) - 1
@@ -97,7 +98,7 @@ class CodeRanges:
         return found
 
     def _listed(self, at: int, form: int) -> Ranges:
-        """Of .debug_rnglists: entries of some kinds (7.25) up to an end."""
+        """Read a list of .debug_rnglists: entries of several kinds (7.25), up to an end marker."""
         file, size = self._file, self._unit.address
         data = file.sections.get(".debug_rnglists", b"")
         if form == FORM_RNGLISTX:
@@ -136,17 +137,17 @@ class CodeRanges:
 
 
 def work_of(file: DebugFile) -> Work:
-    """What reading one unit's entries may take, or the ranges of all."""
+    """Return the work limit for reading the entries of one unit, or the ranges of all."""
     return Work(MAX_WORK, lambda: file.progress(PHASE, 0.0))
 
 
-def opened(file: DebugFile, at: int, work: Work, whole: bool = True) -> tuple[Unit, Values]:
-    """The unit at `at` of .debug_info, and its first entry's values. Unless `whole`, only that
-    entry can be read of it."""
+def open_unit(file: DebugFile, at: int, work: Work, whole: bool = True) -> tuple[Unit, Values]:
+    """Open the unit at `at` of .debug_info; return it with the values of its first entry. Unless
+    `whole`, only that entry can be read."""
     info, abbreviations = file.sections.get(".debug_info", b""), file.sections.get(".debug_abbrev", b"")
     found = head(info, at, file.order)
     code = uleb(info, found.first)[0]
-    shapes = declared(abbreviations, found.abbreviations, found.wide, found.address, work, 0 if whole else code)
+    shapes = read_abbreviations(abbreviations, found.abbreviations, found.wide, found.address, work, 0 if whole else code)
     if code not in shapes:
         raise Malformed
     unit = Unit(info, found, shapes, file.order, lambda: file.progress(PHASE, 0.0))
@@ -167,7 +168,7 @@ class UnitsByAddress:
         self._units = array("Q", [unit for _, _, unit in ranges])
 
     def at(self, address: int) -> Optional[int]:
-        """The offset of the unit with the code at this address of the file."""
+        """Return the offset of the unit with the code at this address of the file."""
         last = bisect_right(self._starts, address)
         for index in range(last - 1, max(last - 1 - _LOOK_BACK, -1), -1):
             if address < self._ends[index]:
@@ -175,7 +176,7 @@ class UnitsByAddress:
         return None
 
     def _listed(self, ranges: list[tuple[int, int, int]]) -> set[int]:
-        """Add the ranges of .debug_aranges; returns the units that it lists."""
+        """Add the ranges of .debug_aranges; return the units that it lists."""
         file, known = self._file, set(self._file.units)
         data = file.sections.get(".debug_aranges", b"")
         listed: set[int] = set()
@@ -208,7 +209,7 @@ class UnitsByAddress:
             if at in listed or len(ranges) >= MAX_RANGES:
                 continue
             try:
-                unit, values = opened(self._file, at, work, whole=False)
+                unit, values = open_unit(self._file, at, work, whole=False)
                 found = CodeRanges(self._file, unit.head, values, work).of(values) if _has_code(values) else None
             except (Malformed, IndexError):
                 continue

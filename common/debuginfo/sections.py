@@ -1,9 +1,8 @@
 """Sections of debug information, as streams for pyelftools that count every read and copy nothing.
-
-pyelftools does not check lengths and counts, which in a damaged file can make it read gigabytes. So
-the streams of a file share a `Meter`, which stops it after a number of reads and lets the user
-interrupt it. It reads field by field: a limit of reads bounds both time and memory, some 5 µs and
-at most some 100 bytes each."""
+|| pyelftools does not check lengths and counts, so a damaged file can make it read gigabytes.
+Therefore the streams of a file share a `Meter`, which stops pyelftools after a number of reads, and
+lets the user interrupt it. pyelftools reads field by field: a limit of reads bounds both time and
+memory, about 5 µs and at most about 100 bytes each."""
 
 from __future__ import annotations
 
@@ -16,14 +15,16 @@ from typing import NamedTuple, Optional
 from findleaks.debuginfo import zstd
 from findleaks.target import elf
 
-MAX_READS = 1 << 18  # for one question, some 1.5 s; a variable in large C++ takes a few thousand
-MAX_BYTES = 1 << 28  # bytes read for one question
-MAX_LEB128 = 1 << 10  # one-byte reads of 0x80 or more in a row: pyelftools bounds no LEB128
-READS_BETWEEN_POLLS = 1 << 11  # for an interrupt: some 10 ms
-MAX_DECOMPRESSED = 1 << 30  # bytes of all compressed sections of a file together, once inflated
+# Most reads for one question, about 1.5 s; a variable in large C++ takes a few thousand
+MAX_READS = 1 << 18
+MAX_BYTES = 1 << 28  # most bytes read for one question
+# Most one-byte reads of 0x80 or more in a row: pyelftools does not bound LEB128
+MAX_LEB128 = 1 << 10
+READS_BETWEEN_POLLS = 1 << 11  # reads between two polls for an interrupt: about 10 ms
+MAX_DECOMPRESSED = 1 << 30  # most bytes of all compressed sections of a file together, inflated
 
 MAX_RATIO, ANY_RATIO_BYTES = 64, 1 << 24
-"""Inflated size over compressed size, at most, for sections inflated to more than ANY_RATIO_BYTES:
+"""Largest ratio of inflated to compressed size, for sections inflated to more than ANY_RATIO_BYTES:
 zlib reaches 1,032, debug information about 10; but units may share tables of abbreviations."""
 
 SLICE_BYTES = 1 << 16  # compressed bytes inflated between two polls for an interrupt
@@ -32,12 +33,12 @@ SHF_COMPRESSED, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD = 0x800, 1, 2
 
 
 class TooMuch(Exception):
-    """A question took more reads than any sound file needs."""
+    """A question took more reads than any intact file needs."""
 
 
 class Meter:
-    """Counts and limits the reads of a file's streams. `stopped` keeps why it stopped them, which
-    pyelftools turns into its own errors; further reads fail as well."""
+    """Counts and limits the reads of a file's streams. `stopped` records why it stopped them, which
+    pyelftools converts to its own exceptions; further reads fail as well."""
 
     def __init__(self, poll: Callable[[], None]) -> None:
         """`poll` raises if the user asked to stop."""
@@ -52,7 +53,7 @@ class Meter:
         self.stopped = None
 
     def count(self, size: int) -> None:
-        """Count a read of `size` bytes; raises if that is too much, or the user asked to stop."""
+        """Count a read of `size` bytes; raises beyond the limit, or if the user asked to stop."""
         if self.stopped is not None:
             raise self.stopped
         self.reads += 1
@@ -71,7 +72,8 @@ class Stream:
     """A section as a file object, with the methods that pyelftools uses."""
 
     def __init__(self, open_data: Callable[[], elf.Buffer], size: int, meter: Meter) -> None:
-        """`open_data` gives the section's `size` bytes, or fewer of a damaged one, when asked."""
+        """`open_data` returns the `size` bytes of the section, or fewer of a damaged one, on first
+        use."""
         self._open, self._size, self._meter, self._at, self._high = open_data, size, meter, 0, 0
 
     @cached_property
@@ -79,7 +81,7 @@ class Stream:
         return memoryview(self._open())
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to an offset from the beginning (0), from here (1), or from the end (2)."""
+        """Move to an offset from the beginning (0), the current position (1), or the end (2)."""
         self._at = max(offset + (0, self._at, self._size)[whence], 0)
         return self._at
 
@@ -87,12 +89,12 @@ class Stream:
         return self._at
 
     def until(self, end: int) -> Stream:
-        """A stream that ends at `end`."""
+        """Return a stream that ends at `end`."""
         part = self._data[:end]
         return Stream(lambda: part, len(part), self._meter)
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, as many as there are."""
+        """Read the next bytes, fewer at the end."""
         end = len(self._data) if size < 0 else self._at + size
         data = bytes(self._data[self._at : end])
         self._meter.count(len(data))
@@ -104,7 +106,7 @@ class Stream:
 
 
 class _Packed(NamedTuple):
-    """A section as it lies in the file; `unpack` (None: not compressed) makes `size` bytes."""
+    """A section as stored in the file; `unpack` (None: not compressed) returns `size` bytes."""
 
     raw: memoryview
     size: int
@@ -112,8 +114,8 @@ class _Packed(NamedTuple):
 
 
 class Sections(Mapping[str, elf.Buffer]):
-    """A file's sections of debug information by name (".debug_info" for ".zdebug_info"), inflated
-    when first read. Those that cannot be are empty; those of implausible size are left out."""
+    """Debug sections of a file by name (".debug_info" for ".zdebug_info"), inflated on first use.
+    Sections that cannot be inflated are empty; those of implausible size are omitted."""
 
     def __init__(self, data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> None:
         self._poll = poll
@@ -146,30 +148,31 @@ class Sections(Mapping[str, elf.Buffer]):
         return len(self._packed)
 
     def size(self, name: str) -> int:
-        """Bytes of a section, inflated; 0 if there is none. Inflates nothing."""
+        """Return the bytes of a section, inflated, without inflating it; 0 if there is none."""
         return self._packed[name].size if name in self._packed else 0
 
 
 def _packed(raw: memoryview, head: elf.Header) -> _Packed:
-    """A section behind its Elf_Chdr (gABI, chapter 4); of size 0 where it cannot be inflated."""
+    """Parse the Elf_Chdr of a section (gABI, chapter 4); size 0 if it cannot be inflated."""
     # 64 bits: type, reserved, size, alignment; 32 bits: type, size, alignment
     form = struct.Struct(head.prefix + ("IIQQ" if head.bits == 64 else "III"))
     fields = form.unpack_from(raw) if len(raw) >= form.size else (0, 0, 0)
-    unpack = {ELFCOMPRESS_ZLIB: _inflated, ELFCOMPRESS_ZSTD: zstd.unpacked}.get(fields[0])
+    unpack = {ELFCOMPRESS_ZLIB: _inflate, ELFCOMPRESS_ZSTD: zstd.unpack_section}.get(fields[0])
     return _Packed(raw[form.size :], fields[-2] if unpack is not None else 0, unpack or _nothing)
 
 
 def _gnu_packed(raw: memoryview) -> _Packed:
-    """Likewise for .zdebug_…: "ZLIB", size in 8 bytes, big-endian (binutils, bfd/compress.c)."""
-    return _Packed(raw[12:], int.from_bytes(raw[4:12], "big") if bytes(raw[:4]) == b"ZLIB" else 0, _inflated)
+    """Parse the header of .zdebug_…: "ZLIB", size in 8 bytes, big-endian (binutils,
+    bfd/compress.c)."""
+    return _Packed(raw[12:], int.from_bytes(raw[4:12], "big") if bytes(raw[:4]) == b"ZLIB" else 0, _inflate)
 
 
 def _nothing(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
     return b""
 
 
-def _inflated(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
-    """At most `size` bytes; if the data is damaged, those before the damage."""
+def _inflate(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
+    """Inflate at most `size` bytes; for damaged data, those before the damage."""
     decompressor, made = zlib.decompressobj(), bytearray()
     try:
         for at in range(0, len(packed), SLICE_BYTES):

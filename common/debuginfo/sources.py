@@ -1,11 +1,10 @@
-"""The source of code: files, lines and inlined functions, by address.
-
-It is read from the debug files found here, and those of debuginfod servers, where the environment
-names some. A debugger that has loaded the same file is asked where these say nothing, or leave out
-what is in .dwo files: not before, so that frames are the same with and without one. (Of lines with
-one address GDB takes one that is marked as a statement's, binutils and LLDB the last; LLDB knows no
-files of dwz, and no linkage names of inlined functions.) What reads DWARF is imported where there
-is some: importing it takes longer than most stacks."""
+"""Finds the source of code by address: files, lines and inlined functions.
+|| It uses debug files of this machine, and of debuginfod servers if the environment names some. A
+debugger that loaded the same file is asked only if these have nothing, or omit the content of .dwo
+files. Thus frames are the same with and without a debugger. (Of several lines with one address, GDB
+uses one marked as a statement, binutils and LLDB the last; LLDB supports neither dwz files nor
+linkage names of inlined functions.) The DWARF modules are imported on first use: importing them
+takes longer than naming most stacks."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import Module, SourcePlace, Target
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 from findleaks.target.separate import has_debug_info
 
 if TYPE_CHECKING:
@@ -28,17 +27,17 @@ Progress = Callable[[str, float], None]
 
 
 class Sources:
-    """Looks up the source of a target's code. `warnings`: what could not be read, a line each."""
+    """Looks up the source of a target's code. `warnings`: unreadable parts, one line each."""
 
     def __init__(self, target: Target, files: Optional[Callable[[], DebugFiles]] = None, progress: Optional[Progress] = None) -> None:
-        """`files`: the target's debug files, if they are open already, or will be used further."""
+        """`files` opens the target's debug files, if they are shared with other readers."""
         self._target, self._files, self._progress = target, files, progress or self._poll
         self._modules: Optional[list[Module]] = None
         self._known: dict[int, Sequence[SourcePlace]] = {}
         self._located: dict[int, Sequence[Located]] = {}
         self._client: Optional[Client] = None
-        self._unread: dict[int, str] = {}  # by start of a module: what of it is not read, and why
-        self._by_debugger: set[int] = set()  # modules that the debugger knows sources of
+        self._unread: dict[int, str] = {}  # by start of a module: what is missing, and why
+        self._by_debugger: set[int] = set()  # modules whose sources the debugger has
 
     @property
     def warnings(self) -> list[str]:
@@ -46,8 +45,8 @@ class Sources:
         return [*dict.fromkeys(unread), *(self._client.warnings if self._client is not None else ())]
 
     def at(self, address: int) -> Sequence[SourcePlace]:
-        """The functions at an address: those inlined there, the innermost first, then the one whose
-        code it is; () if nothing is known. Of a caller, the address is one inside the call."""
+        """Return the functions at an address: inlined ones, innermost first, then the function that
+        contains the code; () if nothing is known. For a caller, pass an address inside the call."""
         if address not in self._known:
             self._known[address] = self._look_up(address)
         return self._known[address]
@@ -55,7 +54,7 @@ class Sources:
     def _look_up(self, address: int) -> Sequence[SourcePlace]:
         if self._modules is None:
             self._modules = sorted(self._target.modules(), key=lambda module: module.start)
-        module = holding(self._modules, address)
+        module = region_at(self._modules, address)
         if module is None or not module.path.startswith("/"):
             return ()
         debugger = self._target.debugger if module.build_id else None
@@ -68,7 +67,7 @@ class Sources:
         return found
 
     def _read(self, module: Module, address: int) -> Sequence[SourcePlace]:
-        """By the module's debug files."""
+        """Look up an address in the module's debug files."""
         if module.start not in self._located:
             self._located[module.start] = self._open(module)
         known = (located.at(address - module.bias) for located in self._located[module.start])
@@ -104,7 +103,8 @@ class Sources:
         return self._files()
 
     def _downloaded(self, module: Module, name: str) -> bool:
-        """Whether a server named in the environment gave the module's debug file, which is used."""
+        """Whether a server named in the environment provided the module's debug file, which is
+        used."""
         if not os.environ.get("DEBUGINFOD_URLS") or not module.build_id:
             return False
         if self._client is None:
@@ -115,7 +115,7 @@ class Sources:
             module.build_id,
             name,
             lambda path: self._target.add_debug_file(module, path),
-            lambda part: self._progress(f"asking debuginfod for {name}", part),
+            lambda part: self._progress(f"downloading {name} from debuginfod", part),
         )
 
     def _poll(self, phase: str, part: float) -> None:

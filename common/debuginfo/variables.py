@@ -1,13 +1,12 @@
 """Finds a file's variables by address.
-
-Debug information has no table for that: .debug_names, .gdb_index and the like are indexed by name.
-A variable's entry has its location as DW_OP_addr and the address or, by clang since DWARF 5, as
-DW_OP_addrx and an index into .debug_addr. One pass over the bytes of .debug_info, once a file,
-records the offsets of what looks like such a location.
+|| Debug information has no table for that: .debug_names, .gdb_index and the like are indexed by
+name. A variable's entry has its location as DW_OP_addr and the address or, by clang since DWARF 5,
+as DW_OP_addrx and an index into .debug_addr. One pass over the bytes of .debug_info per file
+records the offsets of byte sequences that look like such locations.
 Nothing marks the beginning of the location's entry, but an entry begins with the number of its
-abbreviation, which gives its layout. So each offset shortly before the location that has the number
-of a variable's abbreviation is tried: mostly only one gives an entry whose location is there and
-which refers to a type. If several do, the unit is walked.
+abbreviation, which determines its layout. Therefore each offset shortly before the location that
+has the number of a variable's abbreviation is tried. Usually only one gives an entry whose location
+is there and which refers to a type. If several do, the unit is walked.
 Sources: DWARF 5, 2.6.1.1.2 (DW_OP_addr, DW_OP_addrx), 7.5.5 (exprloc), 7.27 (.debug_addr)."""
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from findleaks.debuginfo.dwarf import DIE, IN_ANOTHER_FILE, PHASE, DebugFile, Un
 from findleaks.target.elf import occurrences
 
 OP_ADDR, OP_ADDRX = 0x03, 0xA1
-MAX_LOCATIONS = 1 << 20  # recorded of a file; some 100 bytes each
-WINDOW = 1 << 16  # bytes between polls for an interrupt: some 0.1 ms, 100 ms in a malicious file
+MAX_LOCATIONS = 1 << 20  # most locations recorded of a file; about 100 bytes each
+WINDOW = 1 << 16  # bytes between polls for an interrupt: about 0.1 ms, 100 ms in a malicious file
 
 MAX_TRIED = 1 << 12
-"""Locations tried for one address, at most, 0.1 ms each. An address has several as an argument of
-calls, and a template's variable one in each unit."""
+"""Most locations tried for one address, 0.1 ms each. An address has several if it is an argument of
+calls; the variable of a template has one in each unit."""
 
-BEFORE = 64  # bytes before a location in which its entry has to begin: most begin 10 to 20 before
+BEFORE = 64  # bytes before a location in which its entry must begin: most begin 10 to 20 before
 
 AFTER = 256
-"""Bytes after a location's beginning in which its entry has to end: what is read where no entry
-begins may seem to have gigabytes."""
+"""Bytes after the start of a location in which its entry must end: data read at a wrong offset may
+seem to have gigabytes."""
 
 _REFERENCES = {
     "DW_AT_type": ("_type", "_typedef"),
@@ -50,15 +49,16 @@ class Variables:
     def __init__(self, file: DebugFile) -> None:
         self._file = file
         self._info = file.sections.get(".debug_info", b"")
-        # Locations are chained by key: an address, or -1 - index into .debug_addr.
+        # Locations with one key form a chain. Key: an address, or -1 - index into .debug_addr.
         self._last: dict[int, int] = {}  # key -> number of its last location
         self._places: array[int] = array("Q")  # by number: offset in .debug_info
-        self._before: array[int] = array("q")  # by number: its key's location before; -1: none
+        # By number: previous location with the same key; -1: none
+        self._before: array[int] = array("q")
         self._noted_all = False
         self._abbreviations: dict[int, list[bytes]] = {}
 
     def at(self, address: int) -> Optional[DIE]:
-        """The entry of the variable at this address of the file; None if there is none."""
+        """Return the entry of the variable at this address of the file; None if there is none."""
         return self._file.ask(lambda: self._at(address), None)
 
     def _at(self, address: int) -> Optional[DIE]:
@@ -73,10 +73,10 @@ class Variables:
     def _note_locations(self) -> None:
         size = self._file.word
         last, places, before, info = self._last, self._places, self._before, self._info
-        last.clear()  # an interrupted pass may have left some
+        last.clear()  # an interrupted pass may have left entries
         del places[:], before[:]
-        # Each pattern begins with constant bytes, which re finds at 1 to 2 GB/s; one pattern with
-        # both alternatives takes it to 33 MB/s.
+        # Two patterns are used: re finds the constant bytes at the start of each at 1 to 2 GB/s,
+        # but one pattern with both alternatives at 33 MB/s.
         addresses = re.compile(bytes([1 + size, OP_ADDR]))
         numbers = re.compile(bytes([OP_ADDRX]) + b"(?<=[\x02-\x06]" + bytes([OP_ADDRX]) + b")")
         numbered = bool(len(self._file.sections.get(".debug_addr", b"")))
@@ -96,14 +96,15 @@ class Variables:
         self._noted_all = True
 
     def _noted(self, key: int) -> Iterator[int]:
-        """The offsets of the locations with this key, the last first."""
+        """Yield the offsets of the locations with this key, last first."""
         at = self._last.get(key, -1)
         while at >= 0:
             yield self._places[at]
             at = self._before[at]
 
     def _variable(self, unit: Unit, place: int) -> Optional[DIE]:
-        """The variable's entry whose location is at `place`; None if that is something else."""
+        """Return the entry of the variable whose location is at `place`; None if that is not a
+        location."""
         likely = [die for die in self._beginnings(unit, place) if _located(die, place) and self._refers(die)]
         if len(likely) == 1:
             return likely[0]
@@ -114,7 +115,7 @@ class Variables:
         return None
 
     def _beginnings(self, unit: Unit, place: int) -> Iterator[DIE]:
-        """Entries from where a variable's may begin: at each number of its abbreviations."""
+        """Yield possible entries of a variable: one at each number of its abbreviations."""
         begin = max(place - BEFORE, unit.cu_die_offset)
         data = bytes(self._info[begin:place])
         for code in self._codes(unit):
@@ -124,7 +125,7 @@ class Variables:
                     yield found
 
     def _refers(self, die: DIE) -> bool:
-        """Whether an entry refers to a type or, if that is in another entry, a variable."""
+        """Whether an entry refers to a type or, if that is in another entry, to a variable."""
         for attribute, suffixes in _REFERENCES.items():
             if attribute in die.attributes:
                 if die.attributes[attribute].form in IN_ANOTHER_FILE:
@@ -134,7 +135,8 @@ class Variables:
         return False
 
     def _codes(self, unit: Unit) -> list[bytes]:
-        """Numbers of abbreviations of variables with a location, as LEB128; they count from 1."""
+        """Return the numbers of abbreviations of variables with a location, as LEB128, counted from
+        1."""
         table = unit.get_abbrev_table()
         if table.offset not in self._abbreviations:
             found = []
@@ -148,7 +150,7 @@ class Variables:
         return self._abbreviations[table.offset]
 
     def _by_number(self, address: int) -> Optional[DIE]:
-        """The variable at this address, by an index into its unit's own part of .debug_addr."""
+        """Return the variable at this address, by an index into its unit's part of .debug_addr."""
         size, table = self._file.word, self._file.sections.get(".debug_addr", b"")
         wanted = re.compile(re.escape(address.to_bytes(size, self._file.order)))
         for _, match in zip(range(MAX_TRIED), wanted.finditer(table)):
@@ -164,7 +166,7 @@ class Variables:
 
     @cached_property
     def _bases(self) -> array[int]:
-        """The offset of the addresses of each part of .debug_addr, which follow its header: length,
+        """Return the offset of the addresses in each part of .debug_addr, after its header: length,
         version, size of an address and of a segment."""
         found, at, table = array("Q"), 0, self._file.sections.get(".debug_addr", b"")
         while at + 8 <= len(table):
@@ -175,8 +177,8 @@ class Variables:
         return found
 
     def _of_base(self, places: list[int], base: int) -> list[int]:
-        """Those of `places`, ascending, that are in units with this part of .debug_addr.
-        Linkers put units and parts in the same order, so that few units have to be read."""
+        """Return those of the ascending `places` that are in units with this part of .debug_addr.
+        Linkers put units and parts in the same order, so few units have to be read."""
 
         def base_at(place: int) -> int:
             return number(self._file.unit_of(place).get_top_DIE(), "DW_AT_addr_base") or 0
@@ -195,7 +197,7 @@ def _located(die: DIE, place: int) -> bool:
 
 
 def _uleb128(coded: bytes) -> int:
-    """The value of an unsigned LEB128 number that takes all of `coded`; -1 for anything else."""
+    """Decode an unsigned LEB128 number that takes all of `coded`; -1 for anything else."""
     if not coded or coded[-1] >= 0x80 or any(byte < 0x80 for byte in coded[:-1]):
         return -1
     return sum((byte & 0x7F) << 7 * at for at, byte in enumerate(coded))

@@ -1,7 +1,6 @@
-"""Sections compressed with zstd, unpacked by libzstd.
-
-The C library by ctypes, because Python has zstd of its own from 3.14 on only, and the debuggers
-mostly have this library loaded. Interface: zstd.h (1.4 and newer), "Streaming decompression"."""
+"""Unpacks sections compressed with zstd, by libzstd through ctypes.
+|| Python includes zstd only since 3.14, and debuggers have usually loaded this library already.
+Interface: zstd.h (1.4 and newer), "Streaming decompression"."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Optional
 
-SLICE_BYTES = 1 << 18  # compressed bytes unpacked between two polls for an interrupt: some 2 ms
+SLICE_BYTES = 1 << 18  # compressed bytes unpacked between two polls for an interrupt: about 2 ms
 
 
 class _Buffer(ctypes.Structure):
-    """ZSTD_inBuffer and ZSTD_outBuffer: a place, its size, and how much of it was used."""
+    """ZSTD_inBuffer and ZSTD_outBuffer: address, size, and bytes used so far."""
 
     _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("pos", ctypes.c_size_t))
 
@@ -33,13 +32,13 @@ def _library() -> Optional[Any]:
     return library
 
 
-def available() -> bool:
-    """Whether the library is on this machine."""
+def is_available() -> bool:
+    """Whether this machine has the library."""
     return _library() is not None
 
 
-def unpacked(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
-    """At most `size` bytes; if the data are damaged, those before the damage; b"" without the
+def unpack_section(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
+    """Unpack at most `size` bytes; for damaged data, those before the damage; b"" without the
     library. `poll` raises if the user asked to stop."""
     library = _library()
     if library is None or not size:

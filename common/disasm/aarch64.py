@@ -1,15 +1,14 @@
-"""Decodes AArch64 machine code into instructions with x86-64's names.
-
-So code that looks for a pattern in a function works for both architectures. On AArch64 a large
-offset takes several instructions (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and a
-product may be a sum of shifted values. So each register is tracked as a sum: values that were
-passed or loaded, each with a factor, and a constant. An operand in memory is given as the register
-that its base value first came to, and the whole offset. The state at a label is that of the code
-before it; after a return or a jump, that of the first branch to it. An instruction that is not
-tracked makes its first register unknown. A first argument that is a value and a constant is given
-as `lea` before the call; atomic additions to memory, also those by a function of libgcc's, as
-`xadd`. Capstone decodes. Source of what instructions do: Arm
-Architecture Reference Manual for A-profile (DDI 0487), C6.2."""
+"""Decodes AArch64 machine code into instructions with x86-64's names, by capstone.
+|| Code that searches for a pattern in a function then works for both architectures. On AArch64 a
+large offset takes several instructions (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and
+a product may be a sum of shifted values. Therefore each register is tracked as a sum: values that
+were passed or loaded, each with a factor, and a constant.
+A memory operand is reported as the register that first received its base value, and the total
+offset. The state at a label is that of the code before it; after a return or a jump, that of the
+first branch to it. An instruction that is not tracked makes its first register unknown. If the
+first argument of a call is a value plus a constant, an `lea` is reported before the call. Atomic
+additions to memory, including those by a function of libgcc, are reported as `xadd`.
+Source of the semantics: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2."""
 
 from __future__ import annotations
 
@@ -24,16 +23,17 @@ from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RIP
 
 NUMBERS = {0: 7, 1: 6, 2: 2, 3: 1, 4: 8, 5: 9, 29: 5, 31: 4}
-"""Registers -> x86-64's of the same use (arguments, frame, stack pointer); others have 32 added."""
+"""x86-64 register of the same use (arguments, frame, stack pointer) by register; others have 32
+added."""
 
-POINTER = -1  # the number of the value that is the thread pointer
+POINTER = -1  # number of the value that is the thread pointer
 _SP, _ZERO, _OTHER = 31, 32, 33
 _REGISTER, _IMMEDIATE, _MEMORY, _SYSTEM = 1, 2, 3, 68  # capstone's ARM64_OP_...
 _THREAD_POINTER = 0xDE82  # ARM64_SYSREG_TPIDR_EL0
 _LSL = 1  # ARM64_SFT_LSL
 _MASK = (1 << 64) - 1
 _ACCESS = re.compile(r"(ld|st)(?:u|t|a|l|ap|ax|lx|x|xr|nx|n)?(r|p)(sw|s?b|s?h|)")
-"""Loads and stores: (ld or st, r: one register or p: a pair, which part of it)."""
+"""Loads and stores: (ld or st, r: one register or p: a pair, suffix)."""
 _SIZES = {"sw": 4, "b": 1, "sb": 1, "h": 2, "sh": 2}
 
 
@@ -44,7 +44,7 @@ class Sum(NamedTuple):
     constant: int = 0
 
     def plus(self, other: Sum, times: int = 1) -> Sum:
-        """The sum of both, the other multiplied by `times`."""
+        """Return the sum of both, with the other multiplied by `times`."""
         terms = dict(self.terms)
         for value, count in other.terms:
             terms[value] = terms.get(value, 0) + times * count
@@ -53,7 +53,8 @@ class Sum(NamedTuple):
 
 @lru_cache(maxsize=1)
 def decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
-    """Capstone's decoder, and the (number, width in bytes) of its general registers."""
+    """Create capstone's decoder; return it, and (number, width in bytes) of its general
+    registers."""
     capstone = require_capstone()
     decoder: Any = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     decoder.detail = decoder.skipdata = True  # unknown instructions are skipped, four bytes each
@@ -66,8 +67,9 @@ def decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
 
 
 def instructions(code: bytes, address: int, adds: Callable[[int], bool] = lambda function: False) -> Iterator[Instruction]:
-    """The instructions of `code`; a load of a pair gives two. `adds`: whether a called function is
-    one for which is_atomic_addition holds. Raises CapstoneMissing."""
+    """Decode `code`; a load of a pair yields two instructions.
+    `adds` returns whether a called function satisfies is_atomic_addition. Raises
+    CapstoneMissing."""
     decode, registers = decoder()
     machine = _Machine(registers, adds)
     for insn in decode.disasm(code[: len(code) & ~3], address):
@@ -75,15 +77,15 @@ def instructions(code: bytes, address: int, adds: Callable[[int], bool] = lambda
 
 
 ADDITION_BYTES = 48
-"""Of the beginning of a function, to find out whether it is an atomic addition."""
+"""Bytes of the beginning of a function that are searched for an atomic addition."""
 _RET, _BL, _LDADD = 0xD65F03C0, 0x94000000, 0xF8200000
 
 
 def is_atomic_addition(code: bytes) -> bool:
-    """Whether a function adds its first argument to the word that its second one points to: with an
-    instruction of the large system extensions (ldadd), in front of its first return. So do the
-    functions that libgcc has for processors with and without these (libgcc/config/aarch64/lse.S,
-    GCC 12: __aarch64_ldadd8_*)."""
+    """Whether a function adds its first argument to the word that its second argument points to, by
+    an ldadd instruction (large system extensions) before its first return.
+    libgcc has such functions for processors with and without these extensions
+    (libgcc/config/aarch64/lse.S, GCC 12: __aarch64_ldadd8_*)."""
     for (word,) in struct.iter_unpack("<I", code[: len(code) & ~3]):
         if word == _RET or word & 0xFC000000 == _BL:
             return False
@@ -93,17 +95,17 @@ def is_atomic_addition(code: bytes) -> bool:
 
 
 def number(register: int) -> int:
-    """The number of an AArch64 register in Instruction."""
+    """Return the number of an AArch64 register in Instruction."""
     return NUMBERS.get(register, 32 + register)
 
 
 class _Machine:
-    """The registers' contents while a function is read from its beginning."""
+    """The contents of registers while a function is read from its beginning."""
 
     def __init__(self, registers: Mapping[int, tuple[int, int]], adds: Callable[[int], bool]) -> None:
         self._registers, self._adds = registers, adds
-        self._next = 64  # the last value's number; values below 32 are the registers' initial ones
-        # Value -> the register that it first came to.
+        self._next = 64  # number of the last value; values below 32 are initial register values
+        # Value -> the register that first received it.
         self._origin: dict[int, int] = {register: register for register in range(32)}
         self._place: dict[int, tuple[int, int]] = {}  # value -> (base, displacement) it came from
         self._holds: dict[int, Sum] = {register: Sum(((register, 1),)) for register in range(32)}
@@ -111,7 +113,7 @@ class _Machine:
         self._ended = False
 
     def step(self, insn: Any) -> Iterator[Instruction]:
-        """Apply one of capstone's instructions; gives what it is translated to."""
+        """Apply one of capstone's instructions; yield its translation."""
         at = insn.address
         if self._ended:
             self._holds = self._labels.get(at, self._holds)
@@ -136,7 +138,7 @@ class _Machine:
         return self._registers.get(register, (_OTHER, 0))
 
     def _value(self, operand: Any) -> Optional[Sum]:
-        """The value of a register or a constant, shifted left; None if shifted otherwise."""
+        """Return the value of a register or a constant, shifted left; None for other shifts."""
         if operand.shift.type > _LSL:
             return None
         if operand.type == _IMMEDIATE:
@@ -153,7 +155,7 @@ class _Machine:
             self._holds[register] = value
 
     def _unknown(self, register: int) -> int:
-        """Give the register a new value, whose number is returned."""
+        """Give the register a new unknown value; return its number."""
         self._next += 1
         if register <= _SP:
             self._origin[self._next] = register
@@ -166,7 +168,7 @@ class _Machine:
                 self._unknown(self._register(operand))
 
     def _compare(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
-        """Instructions that set no register. Testing a mask is given as `and`."""
+        """Translate an instruction that sets no register. A test of a mask becomes `and`."""
         if name == "cmp" and operands[1].type == _IMMEDIATE:
             return Instruction(at, 4, "cmp", number(self._register(operands[0])), immediate=operands[1].imm)
         tested = _low_mask(operands[1]) if name == "tst" else None
@@ -189,7 +191,8 @@ class _Machine:
         self._set(self._register(operands[0]), Sum().plus(right, -1) if right is not None else None)
 
     def _multiply(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
-        """mul, madd, msub and their widening forms, tracked if one factor is a constant."""
+        """Translate mul, madd, msub and their widening forms; tracked if one factor is a
+        constant."""
         register, (one, two, *more) = self._register(operands[0]), (self._read(self._register(operand)) for operand in operands[1:])
         if one.terms and two.terms:
             self._unknown(register)
@@ -228,7 +231,7 @@ class _Machine:
         return Instruction(at, 4, "shl", number(register), immediate=operands[2].imm)
 
     def _half(self, at: int, name: str, operands: Sequence[Any]) -> None:
-        """The low half, extended; the sum is assumed to fit in it."""
+        """Extend the low half of a register; the sum is assumed to fit in it."""
         whole = name != "ubfx" or (operands[2].imm, operands[3].imm) == (0, 32)
         self._set(self._register(operands[0]), self._read(self._register(operands[1])) if whole else None)
 
@@ -254,13 +257,13 @@ class _Machine:
         yield Instruction(at, 4, kind, target=target, base=base, displacement=displacement)
 
     def _argument(self, at: int) -> Iterator[Instruction]:
-        """The first argument of what is called, or jumped to, if it is a value and a constant."""
+        """Yield the first argument of a call or tail jump, if it is a value plus a constant."""
         first = self._operand(self._read(0), at)
         if first is not None and first.displacement and first.base not in (NONE, RIP) and first.scaled < 0:
             yield first._replace(name="lea", destination=number(0), width=8)
 
     def _loaded_from(self, operands: Sequence[Any]) -> tuple[int, Optional[int]]:
-        """(base, displacement) of where the address in a register came from, which is called."""
+        """Return (base, displacement) of the memory from which the called address was loaded."""
         pointer = self._read(self._register(operands[0]))
         value = pointer.terms[0][0] if len(pointer.terms) == 1 else _OTHER
         return self._place.get(value, (NONE, None))
@@ -278,7 +281,7 @@ class _Machine:
             yield Instruction(at, 4, "call", target=target, base=base, displacement=displacement)
 
     def _access(self, insn: Any, access: re.Match[str], operands: Sequence[Any]) -> Iterator[Instruction]:
-        """Loads and stores, of all sizes, with all addressing modes."""
+        """Translate loads and stores, of all sizes, with all addressing modes."""
         at, loads = insn.address, access[1] == "ld"
         literal = operands[-1].type == _IMMEDIATE and not insn.writeback
         place = next((one for one in operands if one.type == _MEMORY), operands[-1])
@@ -295,12 +298,13 @@ class _Machine:
             yield made
 
     def _adds_to(self, register: int, made: Instruction) -> bool:
-        """Whether what is stored is a sum with what was there."""
+        """Whether the stored value is a sum with the previous content."""
         terms = self._read(register).terms
         return len(terms) > 1 and any(count == 1 and self._place.get(value) == (made.base, made.displacement) for value, count in terms)
 
     def _addition(self, at: int, name: str, operands: Sequence[Any]) -> Optional[Instruction]:
-        """ldadd and the like: `operands` are what is added, what was there before, and where."""
+        """Translate ldadd and the like: `operands` are the addend, the previous content, the
+        address."""
         place = operands[-1]
         made = self._operand(self._read(self._number_width(place.mem.base)[0]), at) if place.type == _MEMORY else None
         source, width = self._number_width(operands[0].reg)
@@ -309,7 +313,8 @@ class _Machine:
         return made._replace(name="xadd", source=number(source), width=width, locked=True) if made is not None else None
 
     def _where(self, insn: Any, place: Any, last: Any) -> Sum:
-        """The address loaded from or stored to; the base register is updated if written back."""
+        """Return the address of a load or store, and update the base register if it is written
+        back."""
         base = self._number_width(place.mem.base)[0]
         where = self._read(base).plus(Sum((), place.mem.disp))
         if place.mem.index:
@@ -325,7 +330,7 @@ class _Machine:
         return Instruction(at, 4, "shl", immediate=shift) if shift > 3 else Instruction(at, 4, "")
 
     def _moved(self, at: int, register: int, where: Sum, size: int, loads: bool) -> Instruction:
-        """A load or a store of one general register."""
+        """Translate a load or a store of one general register."""
         made = self._operand(where, at)
         if loads:
             value = self._unknown(register)
@@ -344,7 +349,7 @@ class _Machine:
         return made._replace(name="mov", source=number(register), width=size)
 
     def _operand(self, where: Sum, at: int) -> Optional[Instruction]:
-        """An Instruction with the operand in memory at `where`; None if that has no such form."""
+        """Build an Instruction with the memory operand `where`; None if it cannot be expressed."""
         terms: Mapping[int, int] = dict(where.terms)
         local = terms.get(POINTER) == 1
         values = [value for value in terms if value != POINTER]
@@ -361,7 +366,7 @@ class _Machine:
 
 
 def _low_mask(operand: Any) -> Optional[int]:
-    """The constant, if it is a mask of the lowest bits."""
+    """Return the constant, if it is a mask of the lowest bits."""
     mask = operand.imm & _MASK if operand.type == _IMMEDIATE else 0
     return mask if mask and not mask & (mask + 1) else None
 

@@ -1,16 +1,14 @@
-"""What an AArch64 instruction reads and overwrites, as masks of registers, for liveness.py.
-
-Conservative, as effects.py is for x86-64: more may be given as read than is; what is given as
-overwritten certainly is, as a whole. Capstone names all operands; what it says of how they are used
-is wrong for many instructions (cmp, atomics, SVE, 2-forms that keep the lower half), so only
-instructions listed here overwrite, and all others read their operands. Writing a part of a vector
-register from its lowest bit on clears the rest of it, also what SVE adds, so that a vector register
-is one bit. Predicates hold no pointers, and are not followed.
-
-Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2, C7.2, B1.2.1; Procedure
-Call Standard for the Arm 64-bit Architecture 2023Q3 (AAPCS64), 6.1 (registers), 6.9 (results);
-Vector Function Application Binary Interface 2023Q3 (v8-v23 preserved); ELF for the Arm 64-bit
-Architecture 2023Q3, 5.7 (TLS descriptors); stubs: GNU Binutils, bfd/elfnn-aarch64.c."""
+"""Computes which registers an AArch64 instruction reads and overwrites, as masks, for liveness.py.
+|| The result is conservative, as in effects.py for x86-64: reads may be overstated, but a register
+in the overwritten mask is certainly overwritten as a whole. Capstone names all operands, but
+reports wrong uses for many instructions (cmp, atomics, SVE, 2-forms that keep the lower half).
+Therefore only instructions listed here overwrite registers; all others read their operands. Writing
+the low part of a vector register clears the rest, including SVE's extension, so a vector register
+has one bit. Predicates cannot hold pointers and are ignored.
+|| Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2, C7.2, B1.2.1;
+Procedure Call Standard for the Arm 64-bit Architecture 2023Q3 (AAPCS64), 6.1 (registers), 6.9
+(results); Vector Function Application Binary Interface 2023Q3 (v8-v23 preserved); ELF for the Arm
+64-bit Architecture 2023Q3, 5.7 (TLS descriptors); stubs: GNU Binutils, bfd/elfnn-aarch64.c."""
 
 from __future__ import annotations
 
@@ -36,13 +34,13 @@ _MASKS = {
     **{f"{letter}{number}": 1 << (_VECTORS_AT + number) for number in range(32) for letter in "bhsdqvz"},
     **{f"p{number}": 0 for number in range(16)},
 }
-"""By capstone's names of registers."""
+"""Masks by capstone's register names."""
 _NUMBERS = {name: mask.bit_length() - 1 for name, mask in _MASKS.items() if mask & ALL_GENERAL}
 _WIDE = {name for name in _NUMBERS if name[0] == "x"} | {"fp", "lr"}
 
 
 def mask_of(name: str) -> int:
-    """The mask of a word, named as in findleaks.target.register_words; 0 for other names."""
+    """Return the mask of a word, named as in findleaks.target.register_words; 0 for other names."""
     return _MASKS.get(name, 0) if name[:1] in ("x", "v") else 0
 
 
@@ -58,7 +56,7 @@ _SET = _names(
     subs sxtb sxth sxtw ubfiz ubfx udiv umaddl umnegl umov umsubl umulh umull uxtb uxth uxtw
     """
 )
-"""The first operand is overwritten as a whole; all others are read."""
+"""Instructions that overwrite the first operand as a whole, and read all others."""
 
 _SET_VECTOR = _names(
     """
@@ -70,24 +68,24 @@ _SET_VECTOR = _names(
     uqxtn urhadd urshl ushl ushll ushr usubl usubw uxtl uzp1 uzp2 xtn zip1 zip2
     """
 )
-"""Likewise, with a register that is not one of SVE's."""
+"""Vector instructions of the same kind, if the first operand is not an SVE register."""
 
 _CONVERTS = re.compile(r"fcvt[amnpz][su]|frint[aimnpxz]")
 _KEEPS_IMMEDIATE = ("bic", "orr")
-"""With a vector and a constant alone, these read what they change."""
+"""Instructions that also read the first operand, if their only other operand is a constant."""
 
 _LOADS = re.compile(r"ld(?:u|t|a|ap|apu|la|x|ax)?r(?:s?[bh]|sw)?")
 _LOADS_PAIR = _names("ldp ldnp ldpsw ldxp ldaxp")
 _LOADS_VECTORS = re.compile(r"ld[1-4]r?")
 _ATOMIC = re.compile(r"(?:swp|ld(?:add|clr|eor|set|[su]max|[su]min))(?:a|l|al)?[bh]?")
-"""The second operand is overwritten by what was in memory."""
+"""Instructions that overwrite the second operand with the previous memory content."""
 _STORES = _names("str stur stp stnp")
 
 _IGNORED = _names("bti clrex csdb dgh dmb dsb esb isb nop pssbb psb sb sev sevl ssbb tsb wfe wfi yield")
 _SIGNS_LINK = _names("autiasp autiaz autibsp autibz paciasp paciaz pacibsp pacibz xpaclri")
 _SIGNS_17 = _names("autia1716 autib1716 pacia1716 pacib1716")
 _UNKNOWN = re.compile(r"drps|eret\w*|hlt|hvc|smc|ld64b|st64b\w*|smst\w+|dcps\d")
-"""They use more registers than their operands, or go elsewhere."""
+"""Instructions that use registers beyond their operands, or transfer control."""
 
 _TRAPS = (1, 1000)  # brk of compilers' traps: Clang's, GCC's
 _ALWAYS = (0, 15, 16)  # no condition, and capstone's ARM64_CC_AL and ARM64_CC_NV
@@ -96,7 +94,7 @@ _MASK = (1 << 64) - 1
 
 
 def effect(insn: Any) -> Effect:
-    """The effect of an instruction that capstone decoded with details."""
+    """Return the effect of an instruction that capstone decoded with details."""
     name, address = insn.insn_name(), insn.address
     operands: Sequence[Any] = insn.operands
     names = [insn.reg_name(one.reg) or "" if one.type == _REG else "" for one in operands]
@@ -120,7 +118,7 @@ def effect(insn: Any) -> Effect:
     if not kills:
         read = list(names)
     elif _LOADS_VECTORS.fullmatch(name):
-        read = [one for one in names if one[:1] == "x"]  # added to the address
+        read = [one for one in names if one[:1] == "x"]  # base registers that are updated
     else:
         read = [] if name in _LOADS_PAIR else list(names[:1]) if _ATOMIC.fullmatch(name) else list(names[1:])
     base = _base(insn, operands)
@@ -145,7 +143,7 @@ def effect(insn: Any) -> Effect:
 
 
 def _overwritten(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int:
-    """The mask of what an instruction sets as a whole; 0 if that is not known."""
+    """Return the mask of registers that an instruction sets as a whole; 0 if unknown."""
     if not names or any(one[:1] in ("z", "p") and one[1:].isdigit() for one in names):
         return 0
     if any(one.vector_index >= 0 for one in operands[:1]):
@@ -166,7 +164,7 @@ def _overwritten(insn: Any, name: str, names: Sequence[str], operands: Sequence[
 
 
 def _flow(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> Effect | None:
-    """The effect of an instruction that transfers control; None for all others."""
+    """Return the effect of an instruction that transfers control; None for all others."""
     address = insn.address
     immediate = operands[-1].imm & _MASK if operands and operands[-1].type == _IMM else None
     if name == "b" and immediate is not None:
@@ -192,7 +190,7 @@ def _flow(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -
 
 
 def _mask(names: Sequence[str]) -> int:
-    """Of these registers; "" is none, and an unknown one may be any."""
+    """Return the mask of these registers; "" is none, and an unknown name may be any register."""
     made = 0
     for name in names:
         made |= _MASKS.get(name, REGISTERS)
@@ -204,18 +202,18 @@ def _base(insn: Any, operands: Sequence[Any]) -> str:
 
 
 def _addressed(insn: Any, operands: Sequence[Any]) -> int:
-    """The mask of the registers that addresses are computed from."""
+    """Return the mask of the registers from which addresses are computed."""
     return _mask([insn.reg_name(part) or "" for one in operands if one.type == _MEM for part in (one.mem.base, one.mem.index)])
 
 
 def _same_stack(name: str, names: Sequence[str]) -> bool:
-    """Whether an instruction that sets the stack pointer leaves it in the same stack. GCC realigns
-    it by `and`."""
+    """Whether an instruction that sets the stack pointer stays in the same stack. GCC realigns it
+    by `and`."""
     return name == "and" or (name in ("add", "sub", "mov") and len(names) > 1 and names[1] in ("sp", "fp"))
 
 
 def _value_set(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> tuple[int | None, int, bool]:
-    """`Effect.constant`, `Effect.copied` and `Effect.loads`."""
+    """Return `Effect.constant`, `Effect.copied` and `Effect.loads`."""
     nothing = None, -1, False
     if len(operands) < 2 or names[0] not in _NUMBERS:
         return nothing
@@ -236,7 +234,8 @@ def _value_set(insn: Any, name: str, names: Sequence[str], operands: Sequence[An
 
 
 def _called(before: bytes) -> str:
-    """See Machine: TLS descriptors are called by a blr behind what sets x0 to the descriptor."""
+    """See Machine: TLS descriptors are called by a blr after instructions that set x0 to the
+    descriptor."""
     *_, earlier, call = struct.unpack("<2I", before)
     if call & 0xFC000000 == 0x94000000 or call & 0xFEFFF800 == 0xD63F0800:  # bl; blraa and the like
         return "call"
@@ -253,14 +252,14 @@ _BTI = struct.pack("<I", 0xD503245F)  # bti c
 
 
 def stub_bytes(code: bytes) -> int:
-    """The length of the stub of the procedure linkage table that `code` begins with; 0 if none."""
+    """Return the length of the PLT stub that `code` begins with; 0 if it is not one."""
     front = len(_BTI) if code.startswith(_BTI) else 0
     words = struct.unpack_from("<4I", code, front) if len(code) >= front + 16 else ()
     return front + 16 if words and all(word & mask == value for word, (mask, value) in zip(words, _STUB)) else 0
 
 
 def _in_stub(read: Callable[[int, int], bytes], one: Effect) -> bool:
-    """`one` is the load."""
+    """Whether `one` is the load of a PLT stub."""
     try:
         return stub_bytes(read(one.address - 4, 16)) > 0
     except UnreadableMemory:

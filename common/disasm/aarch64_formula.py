@@ -1,7 +1,6 @@
-"""Emulates a short AArch64 function that only computes from memory; see formula.py, of which this
-is the part for that machine. Sources: Arm Architecture Reference Manual for A-profile (DDI 0487),
-C6.2 (instructions); Procedure Call Standard for the Arm 64-bit Architecture 2023Q3, 6 (registers,
-stack)."""
+"""Emulates a short AArch64 function that only computes from memory: the AArch64 part of formula.py.
+Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2 (instructions); Procedure
+Call Standard for the Arm 64-bit Architecture 2023Q3, 6 (registers, stack)."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ _SP, _ZERO, _LINK = 31, 32, 30
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM64_OP_...
 _NOTHING = frozenset(("nop", "hint", "bti", "paciasp", "autiasp"))
 _LOADS = {"ldr": 0, "ldur": 0, "ldar": 0, "ldapr": 0, "ldp": 0, "ldrb": 1, "ldrh": 2}
-"""Loads without a sign; bytes, 0: those of the register."""
+"""Zero-extending loads and stores: bytes of memory; 0: the size of the register."""
 _MASK = (1 << 64) - 1
 
 
 class Run:
-    """One function called with arguments. The target's memory is read, nothing there is changed."""
+    """One call of a function. Reads the target's memory, and writes nothing there."""
 
     def __init__(self, target: Target, arguments: Sequence[int]) -> None:
         self._target = target
@@ -31,7 +30,7 @@ class Run:
         self._memory = EmulatedMemory(target)
 
     def result(self, at: int) -> int:
-        """What it returns. Unknown or UnreadableMemory if that is not seen."""
+        """Return the function's result. Raises Unknown or UnreadableMemory."""
         for _ in range(LONGEST):
             code = self._target.read_code(at, 4)
             insn = next(self._decoder.disasm(code, at), None)
@@ -44,7 +43,7 @@ class Run:
         raise Unknown
 
     def _execute(self, insn: Any) -> int:
-        """Execute an instruction; the address of the next one, 0 at the end."""
+        """Execute an instruction; return the address of the next one, 0 at the end."""
         name, operands, after = insn.insn_name(), insn.operands, int(insn.address) + 4
         if name == "ret" and not operands:
             return self._registers[_LINK]
@@ -78,13 +77,13 @@ class Run:
             raise Unknown
 
     def _number(self, register: int) -> tuple[int, int]:
-        """(its number, its bytes)"""
+        """Return (number, bytes) of a register."""
         if register not in self._known:
             raise Unknown
         return self._known[register]
 
     def _value(self, operand: Any) -> int:
-        """A register or a constant, shifted left."""
+        """Return the value of a register or a constant, shifted left."""
         if operand.type == _IMMEDIATE:
             value = operand.imm
         elif operand.type == _REGISTER and not operand.ext:
@@ -102,7 +101,7 @@ class Run:
             self._registers[number] = value & (1 << 8 * width) - 1
 
     def _move(self, insn: Any, name: str, operands: Sequence[Any]) -> None:
-        """Loads from anywhere; stores to the stack."""
+        """Execute loads from any memory, and stores to the stack."""
         *moved, place = operands if operands[-1].type == _MEMORY else operands[:-1]
         if place.type != _MEMORY or place.mem.index:
             raise Unknown

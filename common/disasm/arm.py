@@ -1,13 +1,11 @@
-"""ARM code, A32 and T32, followed without knowing what registers hold: what a function has done to
-the stack so far, and what it will do until it returns.
-
-Most of a C library's code has no tables for unwinding on ARM. But a function that returns restores
-its caller's registers: each way from an instruction to a return says where they are. So does what a
-function that never returns saved at its beginning.
-
-Each instruction is decoded by capstone. What an instruction does that is not known here makes the
-registers that it writes unknown. Source of what instructions do: Arm Architecture Reference Manual
-for A-profile, AArch32 (DDI 0487), F5."""
+"""Follows ARM code (A32 and T32) symbolically: the stack changes of a function so far, and until it
+returns.
+|| On ARM, most code of a C library has no unwind tables. But a returning function restores its
+caller's registers, so each path from an instruction to a return shows where they are saved. For a
+function that never returns, the saves at its beginning show it.
+|| Capstone decodes each instruction. An unsupported instruction makes the registers that it writes
+unknown. Source of the semantics: Arm Architecture Reference Manual for A-profile, AArch32 (DDI
+0487), F5."""
 
 from __future__ import annotations
 
@@ -20,27 +18,27 @@ from findleaks.disasm.capstone_loader import require_capstone
 from findleaks.errors import Interrupted, UnreadableMemory
 
 SP, LR, PC = 13, 14, 15
-CONSTANT = -1  # the base of a value that is a plain number
-MOST_INSTRUCTIONS = 1500  # that are followed from one place
-MOST_FOLLOWED = 1 << 21  # instructions in all, some 30 s
-MOST_RETURNS = 8  # that are given for one place
-MOST_STORED = 256  # words that are known to be stored on one way
+CONSTANT = -1  # base of a value that is a plain number
+MOST_INSTRUCTIONS = 1500  # most instructions followed from one address
+MOST_FOLLOWED = 1 << 21  # most instructions in total, about 30 s
+MOST_RETURNS = 8  # most returns reported for one address
+MOST_STORED = 256  # most stored words tracked on one path
 _MASK = 0xFFFFFFFF
-_CHUNK = 128  # bytes of code that are decoded at once
+_CHUNK = 128  # bytes of code decoded at once
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM_OP_...
 _ALWAYS = 15  # ARM_CC_AL
 _SYSTEM_CALLS_OF_NO_RETURN = (1, 248)  # exit, exit_group
 
 
 class Value(NamedTuple):
-    """What a register or a word of the stack holds: `base` is the register (0 to 15) that had it at
-    first, CONSTANT, or 16 + the index of a load among `Place.loads`; `offset` is added to that."""
+    """A symbolic value: `base` + `offset`. `base` is the register (0 to 15) that had the value at
+    first, CONSTANT, or 16 + the index of a load in `CodeState.loads`."""
 
     base: int
     offset: int
 
     def plus(self, other: Optional[Value], times: int = 1) -> Optional[Value]:
-        """The sum, or the difference (-1); None if that is no Value."""
+        """Return the sum, or the difference (`times` -1); None if it is not a Value."""
         if other is None or (other.base != CONSTANT and (self.base != CONSTANT or times < 0)):
             return None
         base = self.base if other.base == CONSTANT else other.base
@@ -49,9 +47,9 @@ class Value(NamedTuple):
 
 
 @dataclass
-class Place:
-    """Where a way through the code has got to, and what is there. `memory`: what was stored on the
-    way, by its address. `loads`: addresses that were loaded from, those of `Value`."""
+class CodeState:
+    """State of one path through the code. `memory`: words stored on the path, by address. `loads`:
+    addresses that were loaded from, which `Value.base` indexes."""
 
     address: int
     thumb: bool
@@ -60,11 +58,11 @@ class Place:
     loads: list[Value] = field(default_factory=list)
     returned: Optional[Value] = None  # at a return: the return address
 
-    def copy(self, address: int) -> Place:
-        return Place(address, self.thumb, list(self.registers), dict(self.memory), self.loads)
+    def copy(self, address: int) -> CodeState:
+        return CodeState(address, self.thumb, list(self.registers), dict(self.memory), self.loads)
 
     def loaded(self, address: Optional[Value]) -> Optional[Value]:
-        """The word at an address, as it was stored, or else as it was at first."""
+        """Return the word at an address: as stored on the path, or else its initial value."""
         if address is None:
             return None
         if address in self.memory:
@@ -74,8 +72,8 @@ class Place:
 
 
 class Code:
-    """The code of one process. `read` and `interrupted` as those of a target. Raises
-    CapstoneMissing, and Interrupted while code is followed."""
+    """The code of one process. `read` and `interrupted` as in Target.
+    Raises CapstoneMissing, and Interrupted while code is followed."""
 
     def __init__(self, read: Callable[[int, int], bytes], interrupted: Callable[[], bool] = lambda: False) -> None:
         capstone = require_capstone()
@@ -91,9 +89,9 @@ class Code:
         self._numbers.update({arm_const.ARM_REG_SP: SP, arm_const.ARM_REG_LR: LR, arm_const.ARM_REG_PC: PC})
         self._decoded: dict[tuple[int, bool], Any] = {}
 
-    def returns(self, address: int, thumb: bool, called: bool) -> Iterator[Place]:
-        """The returns that ways from `address` lead to, the nearest first. `called`: a function
-        returns there, and has changed the registers that it may."""
+    def returns(self, address: int, thumb: bool, called: bool) -> Iterator[CodeState]:
+        """Yield the states at the returns reachable from `address`, nearest first. `called`: a call
+        returns there, and has changed the caller-saved registers."""
         given = 0
         for place in self._ways(self._begin(address, thumb, called)):
             if place.returned is not None:
@@ -102,13 +100,13 @@ class Code:
                 if given == MOST_RETURNS:
                     return
 
-    def reached(self, start: int, address: int, thumb: bool) -> Optional[Place]:
-        """What is there when code from `start` on has got to `address`."""
+    def reached(self, start: int, address: int, thumb: bool) -> Optional[CodeState]:
+        """Return the state when code from `start` on has reached `address`; None if it does not."""
         ways = self._ways(self._begin(start, thumb, False), address)
         return next((place for place in ways if place.address == address and place.returned is None), None)
 
     def exits(self, address: int, thumb: bool) -> bool:
-        """Whether the code at `address` ends the thread or the process, without a condition."""
+        """Whether the code at `address` unconditionally ends the thread or the process."""
         place = self._begin(address, thumb, True)
         for _ in range(16):
             insn = self._instruction(place.address, thumb)
@@ -123,8 +121,8 @@ class Code:
         return False
 
     def called(self, address: int, thumb: bool) -> Optional[tuple[int, bool]]:
-        """The function called, and whether it is Thumb's code, by the direct call before `address`;
-        None if there is no such call."""
+        """Return the target of the direct call before `address`, and whether it is Thumb code; None
+        if there is no such call."""
         insn = self._instruction(address - 4, thumb)
         name = self._names.get(insn.id, "") if insn is not None else ""
         if name not in ("BL", "BLX") or insn.operands[0].type != _IMMEDIATE:
@@ -132,7 +130,8 @@ class Code:
         return insn.operands[0].imm & _MASK, thumb ^ (name == "BLX")
 
     def jump(self, address: int, thumb: bool) -> Optional[int]:
-        """Where a few instructions, as of a PLT entry, load their jump's target from."""
+        """Return the address from which a few instructions, such as a PLT entry, load their jump
+        target."""
         place = next(self.returns(address, thumb, False), None)
         target = place.registers[PC] if place is not None else None
         if place is None or target is None or target.base < 16:
@@ -141,15 +140,15 @@ class Code:
         return slot.offset if slot.base == CONSTANT else None
 
     @staticmethod
-    def _begin(address: int, thumb: bool, called: bool) -> Place:
+    def _begin(address: int, thumb: bool, called: bool) -> CodeState:
         registers: list[Optional[Value]] = [Value(number, 0) for number in range(16)]
-        place = Place(address, thumb, registers)
+        place = CodeState(address, thumb, registers)
         if called:
             _forget_called(place)
         return place
 
-    def _ways(self, first: Place, until: int = -1) -> Iterator[Place]:
-        """Each return on any way from there, and the place at `until`."""
+    def _ways(self, first: CodeState, until: int = -1) -> Iterator[CodeState]:
+        """Yield the state at each return on any path from `first`, and at `until`."""
         waiting, seen, left = deque([first]), set(), min(MOST_INSTRUCTIONS, self._left)
         while waiting:
             place = waiting.popleft()
@@ -173,31 +172,32 @@ class Code:
                     break
 
     @staticmethod
-    def _branch(place: Place, insn: Any, name: str, waiting: deque[Place]) -> None:
-        """Go on behind a branch that has a condition, and later where it leads to."""
+    def _branch(place: CodeState, insn: Any, name: str, waiting: deque[CodeState]) -> None:
+        """Continue after a conditional branch, and queue its target."""
         target = insn.operands[-1].imm & _MASK
         if name != "B" or insn.cc != _ALWAYS:
             waiting.append(place.copy(target))
             target = place.address + insn.size
         place.address = target
 
-    def _jumps(self, place: Place, insn: Any, name: str, waiting: deque[Place]) -> bool:
-        """Do what an instruction does; whether it jumps to an address that was computed. Where a
-        condition does not hold, nothing is done."""
+    def _jumps(self, place: CodeState, insn: Any, name: str, waiting: deque[CodeState]) -> bool:
+        """Execute an instruction; return whether it jumps to a computed address. Ignores
+        instructions whose condition may not hold."""
         following, before = place.address + insn.size, list(place.registers)
         jumps = self._step(place, insn, name)
         place.address = following
         if insn.cc != _ALWAYS and name != "IT":
             if jumps:
-                waiting.append(Place(following, place.thumb, before, dict(place.memory), place.loads))
+                waiting.append(CodeState(following, place.thumb, before, dict(place.memory), place.loads))
             else:
                 _merge(place.registers, before)
         return jumps
 
     @staticmethod
-    def _jumped(place: Place, name: str) -> Iterator[Place]:
-        """As a return to lr: a function may end with a jump to another one, after it has restored
-        lr, or without any use of the stack. Else as one to the new pc."""
+    def _jumped(place: CodeState, name: str) -> Iterator[CodeState]:
+        """Yield the state at a computed jump as a return: a function may end with a jump to another
+        one, after it restored lr, or without using the stack. Otherwise the new pc is the return
+        address."""
         link = place.registers[LR]
         if name in ("POP", "LDM") or (link == Value(LR, 0) and place.registers[SP] != Value(SP, 0)):
             link = None
@@ -207,12 +207,12 @@ class Code:
                 yield place
 
     def _instruction(self, address: int, thumb: bool) -> Any:
-        """None if there is none that can be decoded."""
+        """Decode the instruction at an address; None if it is invalid."""
         key = (address, thumb)
         if key not in self._decoded:
             self._decoded[key] = None
             found = list(self._decoders[thumb].disasm(self._bytes(address), address))
-            # The last may be those of an IT block that goes on behind.
+            # The last ones may belong to an IT block that continues in the next chunk.
             for insn in found if len(found) < 5 else found[:-4]:
                 self._decoded[insn.address, thumb] = insn
         return self._decoded[key]
@@ -225,8 +225,8 @@ class Code:
                 continue
         return b""
 
-    def _step(self, place: Place, insn: Any, name: str) -> bool:
-        """Do what an instruction does. Whether it jumps to where its new `pc` is."""
+    def _step(self, place: CodeState, insn: Any, name: str) -> bool:
+        """Execute an instruction; return whether it jumps to its new `pc`."""
         registers, operands = place.registers, insn.operands
         registers[PC] = Value(CONSTANT, place.address + (4 if place.thumb else 8) & _MASK)
         if name in ("BL", "BLX"):
@@ -254,22 +254,22 @@ class Code:
     def _written(self, insn: Any) -> set[int]:
         return {self._numbers[register] for register in insn.regs_access()[1] if register in self._numbers}
 
-    def _forget(self, place: Place, insn: Any) -> None:
+    def _forget(self, place: CodeState, insn: Any) -> None:
         for register in self._written(insn):
             place.registers[register] = None
         if insn.writeback and insn.operands and insn.operands[0].type == _REGISTER:
             self._write(place, insn.operands[0].reg, None)
 
-    def _read_register(self, place: Place, register: int) -> Optional[Value]:
+    def _read_register(self, place: CodeState, register: int) -> Optional[Value]:
         number = self._numbers.get(register)
         return place.registers[number] if number is not None else None
 
-    def _write(self, place: Place, register: int, value: Optional[Value]) -> None:
+    def _write(self, place: CodeState, register: int, value: Optional[Value]) -> None:
         number = self._numbers.get(register)
         if number is not None:
             place.registers[number] = value
 
-    def _stack(self, place: Place, insn: Any, name: str) -> None:
+    def _stack(self, place: CodeState, insn: Any, name: str) -> None:
         registers, words = place.registers, [operand.reg for operand in insn.operands]
         sp = registers[SP]
         if name[0] == "V":
@@ -284,8 +284,8 @@ class Code:
             registers[SP] = sp.plus(Value(CONSTANT, 4 * len(words))) if sp else None
             self._load_all(place, sp, words)
 
-    def _multiple(self, place: Place, insn: Any, name: str) -> None:
-        """LDM, STM, and with other orders than increment after (IA)."""
+    def _multiple(self, place: CodeState, insn: Any, name: str) -> None:
+        """Execute LDM and STM, in all orders (IA, IB, DA, DB)."""
         base, *words = (operand.reg for operand in insn.operands)
         start = self._read_register(place, base)
         size = 4 * len(words)
@@ -298,18 +298,18 @@ class Code:
         else:
             self._store_all(place, low, words)
 
-    def _load_all(self, place: Place, low: Optional[Value], words: list[int]) -> None:
+    def _load_all(self, place: CodeState, low: Optional[Value], words: list[int]) -> None:
         for at, register in enumerate(words):
             self._write(place, register, place.loaded(low.plus(Value(CONSTANT, 4 * at)) if low else None))
 
-    def _store_all(self, place: Place, low: Optional[Value], words: list[int]) -> None:
+    def _store_all(self, place: CodeState, low: Optional[Value], words: list[int]) -> None:
         for at, register in enumerate(words):
             address = low.plus(Value(CONSTANT, 4 * at)) if low else None
             if address is not None and len(place.memory) < MOST_STORED:
                 place.memory[address] = self._read_register(place, register)
 
-    def _access(self, place: Place, insn: Any, name: str) -> None:
-        """LDR, STR and those of pairs, with what they do to the base."""
+    def _access(self, place: CodeState, insn: Any, name: str) -> None:
+        """Execute LDR, STR and their pair forms, with updates of the base register."""
         at = next((at for at, operand in enumerate(insn.operands) if operand.type == _MEMORY), 0)
         words, memory = [operand.reg for operand in insn.operands[:at]], insn.operands[at].mem
         later = insn.operands[at + 1].imm if len(insn.operands) > at + 1 and insn.operands[at + 1].type == _IMMEDIATE else None
@@ -330,8 +330,8 @@ class Code:
         else:
             self._load_all(place, address, words)
 
-    def _literal(self, place: Place, address: int) -> Optional[Value]:
-        """A number in the code, or a load of what is elsewhere."""
+    def _literal(self, place: CodeState, address: int) -> Optional[Value]:
+        """Return a literal in the code, or a load from other memory."""
         if abs(address - place.address) > 1 << 12:
             return place.loaded(Value(CONSTANT, address & _MASK))
         try:
@@ -339,8 +339,8 @@ class Code:
         except UnreadableMemory:
             return None
 
-    def _compute(self, place: Place, insn: Any, name: str) -> None:
-        """Sums, differences and moves of registers and numbers."""
+    def _compute(self, place: CodeState, insn: Any, name: str) -> None:
+        """Execute additions, subtractions and moves of registers and constants."""
         first, *others = insn.operands
         values = [self._operand(place, operand) for operand in others]
         result: Optional[Value] = None
@@ -362,7 +362,7 @@ class Code:
                 result = Value(CONSTANT, ~result.offset & _MASK) if result is not None and result.base == CONSTANT else None
         self._write(place, first.reg, result)
 
-    def _operand(self, place: Place, operand: Any) -> Optional[Value]:
+    def _operand(self, place: CodeState, operand: Any) -> Optional[Value]:
         if operand.shift.type:
             return None
         if operand.type == _IMMEDIATE:
@@ -370,14 +370,14 @@ class Code:
         return self._read_register(place, operand.reg) if operand.type == _REGISTER else None
 
 
-def _forget_called(place: Place) -> None:
-    """After a call: AAPCS32 2023Q3, 6.1.1. What it loaded stays in memory."""
+def _forget_called(place: CodeState) -> None:
+    """Forget what a call may change (AAPCS32 2023Q3, 6.1.1). Loaded words stay in memory."""
     for register in (0, 1, 2, 3, 12, LR):
         place.registers[register] = None
 
 
 def _merge(registers: list[Optional[Value]], before: list[Optional[Value]]) -> None:
-    """What is known both where a condition held and where it did not."""
+    """Keep only values that are equal whether a condition held or not."""
     for number, value in enumerate(before):
         if registers[number] != value:
             registers[number] = None

@@ -13,18 +13,18 @@ CAPSTONE_MISSING = (
     f"Python's capstone {MAJOR} is missing or does not load: "
     f"pip install 'capstone=={MAJOR}.*' where findleaks is installed, or make venv in a checkout"
 )
-"""Ends a warning, after what is missing without capstone and a colon; one line, no full stop."""
+"""Reason that ends a warning about missing results; one line, no full stop."""
 
 
 class CapstoneMissing(TargetError):
-    """Code cannot be disassembled; the message is CAPSTONE_MISSING."""
+    """Code cannot be disassembled: capstone is missing. The message is CAPSTONE_MISSING."""
 
     def __init__(self) -> None:
         super().__init__(CAPSTONE_MISSING)
 
 
 def require_capstone() -> ModuleType:
-    """The module `capstone`; raises CapstoneMissing if it does not load."""
+    """Load the module `capstone`. Raises CapstoneMissing."""
     capstone = load_capstone()
     if capstone is None:
         raise CapstoneMissing
@@ -32,15 +32,17 @@ def require_capstone() -> ModuleType:
 
 
 def load_capstone() -> ModuleType | None:
-    """The module `capstone`, whose Cs works; None if it is missing, of another release, in the
-    working folder, or fails to load. Takes some 50 ms the first time: call it where code has to be
-    decoded, never while importing. Submodules (`capstone.x86_const`) may be imported after it."""
+    """Load the module `capstone`; None if it is missing, of another release, in the working folder,
+    or broken.
+    The first call takes about 50 ms: call it when code must be decoded, never at import. Submodules
+    (`capstone.x86_const`) can be imported after it."""
     try:
         if in_working_folder("capstone"):
             return None
         import capstone
 
-        # The library may be of another release; a folder merely named capstone has none.
+        # The library may be of another release; a folder that is only named capstone has no
+        # version.
         ours = capstone.CS_API_MAJOR == capstone.cs_version()[0] == MAJOR
     except Exception:  # a broken install raises ImportError, OSError, AttributeError, SyntaxError…
         return None

@@ -1,13 +1,12 @@
-"""What an x86-64 instruction reads and overwrites, as masks of registers, for liveness.py.
-
-Conservative: more may be given as read than is; what is given as overwritten certainly is, as a
-whole. Capstone names the operands and the implicit registers. It is not trusted where it says that
-a register is only written, as it says so of cmov and of gathers, which may preserve it: only
-instructions listed here overwrite. An instruction that matches nothing here reads everything.
-
-Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a 32-bit
-result clears the upper half; 14.1.4: VEX-coded instructions clear what is above their result) and 2
-(each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers)."""
+"""Computes which registers an x86-64 instruction reads and overwrites, as masks, for liveness.py.
+|| The result is conservative: reads may be overstated, but a register in the overwritten mask is
+certainly overwritten as a whole. Capstone names the operands and the implicit registers. Its claim
+that a register is only written is not used, as it is wrong for cmov and gathers, which may preserve
+the register: only instructions listed here overwrite. An instruction that matches nothing here
+reads everything.
+|| Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a
+32-bit result clears the upper half; 14.1.4: VEX-coded instructions clear what is above their
+result) and 2 (each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers)."""
 
 from __future__ import annotations
 
@@ -21,35 +20,36 @@ from findleaks.disasm.registers import ARGUMENTS, GENERAL, NARROW, WIDE, general
 from findleaks.disasm.system_calls import X86_64_CALLS
 from findleaks.errors import UnreadableMemory
 
-X87 = 1 << 16  # the x87 stack, which MMX's registers share, as one bit
+X87 = 1 << 16  # the x87 stack, which MMX registers share, as one bit
 _MASKS_AT, _VECTORS_AT, VECTORS = 17, 32, 32
 LOW, MIDDLE, HIGH = 1, 2, 4  # parts of a vector register: bits 0-127 (xmm), 128-255, 256-511
 REGISTERS = (1 << (_VECTORS_AT + 3 * VECTORS)) - 1
 ALL_GENERAL = 0xFFFF
 CALLEE_SAVED = sum(1 << GENERAL.index(name) for name in ("rbx", "rsp", "rbp", "r12", "r13", "r14", "r15"))
-ZONE = 128  # bytes of the red zone: the mask's bits from ZONE_AT on, lowest address first
+ZONE = 128  # bytes of the red zone: mask bits from ZONE_AT on, lowest address first
 ZONE_AT = 160
 ALL_ZONE = ((1 << ZONE) - 1) << ZONE_AT
 
 
 def vector(number: int, parts: int = LOW | MIDDLE | HIGH) -> int:
-    """The mask of parts of a vector register."""
+    """Return the mask of parts of a vector register."""
     return parts << (_VECTORS_AT + 3 * number)
 
 
 def opmask(number: int) -> int:
-    """The mask of one of AVX-512's k registers."""
+    """Return the mask of an AVX-512 k register."""
     return 1 << (_MASKS_AT + number)
 
 
 ALL_VECTORS = sum(vector(number) for number in range(VECTORS)) | sum(opmask(number) for number in range(8)) | X87
-RETURNED = general("rax", "rdx") | vector(0) | vector(1) | X87  # where the ABI returns values
+# Registers that return values (System V ABI)
+RETURNED = general("rax", "rdx") | vector(0) | vector(1) | X87
 _NEUTRAL = {"rip", "eip", "rflags", "eflags", "fpsw", "mxcsr", "cs", "ds", "es", "fs", "gs", "ss", ""}
 
 
 def register(name: str) -> tuple[int, int]:
-    """(Read, overwritten): a register's masks, by capstone's name, for an instruction that reads
-    it, and for one that sets all of it and is not VEX-coded."""
+    """Return (read, overwritten): the masks of a register, by capstone's name, for an instruction
+    that reads it, and for one that sets all of it and is not VEX-coded."""
     if name in WIDE:
         return (general(WIDE[name]),) * 2
     if name in NARROW:
@@ -67,7 +67,7 @@ def register(name: str) -> tuple[int, int]:
 
 
 def mask_of(name: str) -> int:
-    """The mask of a word, named as in findleaks.target.register_words; 0 for other names."""
+    """Return the mask of a word, named as in findleaks.target.register_words; 0 for other names."""
     if name in GENERAL:
         return general(name)
     match = re.fullmatch(r"(xmm|ymm|zmm|k|st)(\d+)", name)
@@ -78,7 +78,7 @@ def mask_of(name: str) -> int:
     return {"st": X87, "k": opmask(number)}.get(kind) or vector(number, parts[kind])
 
 
-_IMPLICIT_ROWS = (  # names, what they read and what they overwrite in addition to the operands
+_IMPLICIT_ROWS = (  # names, registers read and overwritten in addition to the operands
     ("mul cbw cwde cdqe lahf sahf", "rax", ""),
     ("div idiv cwd xrstor xrstor64 xrstors xrstors64 fxrstor fxrstor64", "rax rdx", ""),
     ("cdq cqo", "rax", "rdx"),
@@ -102,7 +102,7 @@ _IMPLICIT = {
     **dict.fromkeys(_SAVES.split(), (general("rax", "rdx") | ALL_VECTORS, 0)),
 }
 _UNKNOWN_VECTOR = re.compile(r"v4f|vp4dp|aesenc\w+kl|aesdec\w+kl|aesencw|aesdecw|encodekey|tile|td[pc]|v?maskmovq")
-"""Vector instructions that use more registers than their operands; they count as unknown."""
+"""Vector instructions that use registers beyond their operands; they count as unknown."""
 _IMPLICIT_READS = {
     **dict.fromkeys(("pblendvb", "blendvps", "blendvpd", "sha256rnds2"), vector(0, LOW)),
     **dict.fromkeys(("pcmpestri", "pcmpestrm", "vpcmpestri", "vpcmpestrm"), general("rax", "rdx")),
@@ -119,7 +119,7 @@ _REG, _IMM, _MEM = 1, 2, 3  # capstone's X86_OP_…
 
 
 def effect(insn: Any) -> Effect:
-    """The effect of an instruction that capstone decoded with details."""
+    """Return the effect of an instruction that capstone decoded with details."""
     name, address, size = insn.insn_name(), insn.address, insn.size
     made = _flow(insn, name)
     if made is not None:
@@ -151,8 +151,8 @@ def effect(insn: Any) -> Effect:
 
 
 def _masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[int, int] | None:
-    """(what is read, what is overwritten) by an instruction whose operands are these registers ("":
-    none) and memory addressed `through` others; None if it is not known."""
+    """Return (registers read, registers overwritten) by an instruction with these register operands
+    ("": none) and memory addressed `through` others; None if unknown."""
     reads = through | _read(names)
     if name in _IMPLICIT:
         more, kills = _IMPLICIT[name]
@@ -160,7 +160,7 @@ def _masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[in
     if name == "imul" and len(names) == 1:
         return reads | general("rax"), 0
     same = len(names) >= 2 and names[0] and names[-2] == names[-1] and (len(names) == 3 or names[0] == names[1])
-    if name in ZEROING and same and not _masked(insn):
+    if name in ZEROING and same and not _preserves_destination(insn):
         return 0, _whole(names[0], name)
     if name in SET or name.startswith("set") or (name == "imul" and len(names) == 3):
         partial = name in ("movd", "movq") and re.fullmatch(r"mm\d", names[0])
@@ -178,14 +178,15 @@ def _vector_masks(insn: Any, name: str, names: Sequence[str], through: int) -> t
     if _UNKNOWN_VECTOR.match(name):
         return None
     loaded = name in ("movss", "movsd") and len(names) == 2 and insn.operands[1].type == _MEM
-    if (name in SET_VECTOR or name in SET_VEX or loaded) and not _masked(insn):
+    if (name in SET_VECTOR or name in SET_VEX or loaded) and not _preserves_destination(insn):
         return through | _implicit(insn, names[0]) | _read(names[1:]), _whole(names[0], name)
     return through | _read(names) | _implicit(insn) | _IMPLICIT_READS.get(name, 0), 0
 
 
 def _value_set(insn: Any, name: str, names: Sequence[str], kills: int) -> tuple[int | None, int]:
-    """`Effect.constant` and `Effect.copied`."""
-    if kills & ALL_GENERAL and name in ("xor", "sub"):  # those that overwrite a register clear it
+    """Return `Effect.constant` and `Effect.copied`."""
+    # With kills, the operands are the same register: it is cleared
+    if kills & ALL_GENERAL and name in ("xor", "sub"):
         return 0, -1
     if kills & ALL_GENERAL and name in ("mov", "movabs"):
         if insn.operands[1].type == _IMM:
@@ -196,7 +197,7 @@ def _value_set(insn: Any, name: str, names: Sequence[str], kills: int) -> tuple[
 
 
 def _flow(insn: Any, name: str) -> Effect | None:
-    """The effect of an instruction that transfers control; None for all others."""
+    """Return the effect of an instruction that transfers control; None for all others."""
     address, size = insn.address, insn.size
     if name == "ret":
         return Effect(address, size, 0, 0, "unknown" if insn.operands else "return")
@@ -220,7 +221,7 @@ def _flow(insn: Any, name: str) -> Effect | None:
 
 
 def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory, ...], int]:
-    """(Operands on the stack, mask of the registers that addresses are computed from)."""
+    """Return (operands on the stack, mask of the registers from which addresses are computed)."""
     found, through = [], 0
     if name in ("push", "pop"):
         found.append(Memory("rsp", -8 if name == "push" else 0, 8, True, name == "pop", name == "push"))
@@ -239,7 +240,8 @@ def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory
 
 
 def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | str | None:
-    """What is added to rsp; None: it moves in the same stack; "unknown": maybe to another one."""
+    """Return the number added to rsp; None: rsp moves in the same stack; "unknown": maybe to
+    another."""
     if name == "push":
         return -8 if operands[0].size == 8 or operands[0].type == _IMM else None
     if name == "pop":
@@ -264,7 +266,7 @@ def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) 
 
 
 def _from_rbp(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | None:
-    """What is added to rbp to make the new rsp; None if that is made otherwise."""
+    """Return the number added to rbp to compute the new rsp; None if it is computed otherwise."""
     if name == "leave":
         return 8
     if name == "mov" and names[1:] == ["rbp"]:
@@ -284,7 +286,7 @@ def _copies(name: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read(names: Sequence[str]) -> int:
-    """The mask of these registers as an instruction reads them; "" is none."""
+    """Return the mask of these registers as an instruction reads them; "" is none."""
     reads = 0
     for name in names:
         reads |= register(name)[0]
@@ -292,12 +294,13 @@ def _read(names: Sequence[str]) -> int:
 
 
 def _whole(name: str, by: str) -> int:
-    """The mask of what `by`, a mnemonic, overwrites by setting the register `name` ("": none)."""
+    """Return the mask of what the mnemonic `by` overwrites when it sets the register `name` ("":
+    none)."""
     match = _VECTOR.fullmatch(name)
     return vector(int(match[1])) if match and by.startswith("v") else register(name)[1]
 
 
-def _masked(insn: Any) -> bool:
+def _preserves_destination(insn: Any) -> bool:
     """Whether an EVEX-coded instruction preserves part of its destination, by a mask."""
     data = bytes(insn.bytes)
     at = next((index for index in range(min(5, len(data))) if data[index] not in (0x2E, 0x36, 0x3E, 0x26, 0x64, 0x65, 0x66, 0x67)), 0)
@@ -305,7 +308,7 @@ def _masked(insn: Any) -> bool:
 
 
 def _implicit(insn: Any, without: str = "") -> int:
-    """The mask of what capstone says is read, except the register named `without`."""
+    """Return the mask of registers that capstone lists as read, except the one named `without`."""
     names = (insn.reg_name(number) or "" for number in insn.regs_access()[0])
     return _read([name for name in names if name != without])
 

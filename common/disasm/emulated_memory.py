@@ -1,13 +1,13 @@
-"""Memory of an emulated function (formula.py): the target's, which is only read, and a stack of its
-own, which holds words of 8 bytes."""
+"""Memory of an emulated function (formula.py): the target's, read only, and a separate stack of
+8-byte words."""
 
 from __future__ import annotations
 
 from findleaks.target.base import Target
 
-LONGEST = 400  # instructions that are executed, at most
+LONGEST = 400  # most instructions that are executed
 STACK = 0xFFFF_A000_0000_0000
-"""The end of the stack: a kernel address, which no process maps."""
+"""End of the emulated stack: a kernel address, which no process maps."""
 _DEPTH = 1 << 12  # bytes
 
 
@@ -21,8 +21,8 @@ class EmulatedMemory:
         self._stack: dict[int, int] = {}
 
     def load(self, place: int, width: int) -> int:
-        """A number of `width` bytes. UnreadableMemory where the target has none; Unknown where the
-        stack has no such word."""
+        """Read a number of `width` bytes.
+        Raises UnreadableMemory if the target lacks it, Unknown if the stack has no such word."""
         if not STACK - _DEPTH <= place < STACK:
             return int.from_bytes(self._target.read(place, width), "little")
         if width != 8:
@@ -30,13 +30,13 @@ class EmulatedMemory:
         return self.stacked(place)
 
     def stacked(self, place: int) -> int:
-        """The word stored to the stack there; Unknown if none was."""
+        """Return the word that was stored on the stack at `place`; Unknown if none was."""
         if place not in self._stack:
             raise Unknown
         return self._stack[place]
 
     def store(self, place: int, width: int, number: int) -> None:
-        """Only to the stack, and whole words; else Unknown."""
+        """Store a whole word on the stack; Unknown for anything else."""
         if width != 8 or place % 8 or not STACK - _DEPTH <= place < STACK:
             raise Unknown
         self._stack[place] = number & (1 << 64) - 1

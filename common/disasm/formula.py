@@ -1,12 +1,9 @@
-"""Emulates a short function that only computes from memory, to find what it would return: here
-x86-64's.
-
-Reads the target's memory, but runs and writes nothing there: the stack is emulated. An instruction
-that is not supported, or a store elsewhere than to the stack, ends it without a result. Written by
-hand, as the library for this, unicorn, is under the GPL, and far more than some twenty
-instructions. Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
-chapters 3 to 5 (instructions); System V ABI, AMD64 supplement 1.0, 3.2 (arguments, results,
-stack)."""
+"""Emulates a short function that only computes from memory, to find its result (x86-64).
+|| It reads the target's memory, but runs and writes nothing there: the stack is emulated. An
+unsupported instruction, or a store outside the stack, ends it without a result. The library for
+this, unicorn, is not used: it is under the GPL, and far larger than these twenty instructions.
+|| Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5
+(instructions); System V ABI, AMD64 supplement 1.0, 3.2 (arguments, results, stack)."""
 
 from __future__ import annotations
 
@@ -23,12 +20,13 @@ from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 from findleaks.target.encoded_numbers import signed
 
-DECODED_BYTES = 64  # of code that are decoded at once
+DECODED_BYTES = 64  # bytes of code decoded at once
 MASK = (1 << 64) - 1
 
 
-def value(target: Target, function: int, *arguments: int) -> Optional[int]:
-    """What the function returns for one or two arguments; None: unknown. Raises CapstoneMissing."""
+def evaluate_function(target: Target, function: int, *arguments: int) -> Optional[int]:
+    """Return the function's result for one or two arguments; None: unknown. Raises
+    CapstoneMissing."""
     try:
         if target.arch.name == X86_64.name:
             return _Run(target, arguments).result(function)
@@ -50,7 +48,7 @@ class _Run:
         self.registers[RSP] = STACK
 
     def result(self, at: int) -> int:
-        """Execute from `at` until the function returns; the value of rax."""
+        """Execute from `at` until the function returns; return the value of rax."""
         self._push(0)
         for _ in range(LONGEST):
             following = self._execute(self._instruction(at))
@@ -61,7 +59,7 @@ class _Run:
 
     def _instruction(self, at: int) -> Instruction:
         if at not in self.known:
-            # Near the end of a segment there are fewer bytes.
+            # A segment may have fewer bytes at its end.
             sizes = (DECODED_BYTES >> halvings for halvings in range(DECODED_BYTES.bit_length()))
             listed = (list(instructions_at(self.target, at, size)) for size in sizes)
             self.known.update((one.address, one) for one in next(filter(None, listed), []))
@@ -70,7 +68,7 @@ class _Run:
         return self.known[at]
 
     def _execute(self, one: Instruction) -> Optional[int]:
-        """Execute an instruction; the address of the next one, or None at the end."""
+        """Execute an instruction; return the address of the next one, or None at the end."""
         if one.name in ("endbr64", "nop"):
             return one.end
         if one.fs or one.locked:
@@ -115,11 +113,11 @@ class _Run:
             raise Unknown
 
     def _destination(self, one: Instruction) -> int:
-        """The first operand."""
+        """Return the value of the first operand."""
         return self.registers[one.destination] & _mask(one.width) if one.destination >= 0 else self._memory(one, one.width)
 
     def _source(self, one: Instruction, width: int = 0) -> int:
-        """The second operand, of `width` bytes; for call and jmp the only one."""
+        """Return the second operand, of `width` bytes; for call and jmp the only one."""
         if one.source >= 0:
             return self.registers[one.source] & _mask(width or one.width)
         return one.immediate if one.immediate is not None else self._memory(one, width or one.width)
@@ -132,7 +130,7 @@ class _Run:
         self.memory.store(self._place(one), one.width, number)
 
     def _place(self, one: Instruction) -> int:
-        """The address of the operand in memory."""
+        """Return the address of the memory operand."""
         if one.displacement is None:
             raise Unknown
         base = self.registers[one.base] if 0 <= one.base < RIP else 0
@@ -163,7 +161,7 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
 
 
 def _mask(width: int) -> int:
-    """The mask of `width` bytes; Unknown for 8- and 16-bit parts, which are not emulated."""
+    """Return the mask of `width` bytes; Unknown for 8- and 16-bit parts, which are not emulated."""
     if width not in (4, 8):
         raise Unknown
     return (1 << 8 * width) - 1

@@ -12,12 +12,12 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 
-_STUB = 16  # bytes of an entry of the procedure linkage table (PLT)
+_STUB = 16  # bytes of a PLT entry (procedure linkage table)
 
 
 def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruction]:
-    """The instructions of [address, address + size), up to the first unknown or incomplete one;
-    none if some of these bytes cannot be read, or are another machine's. Raises CapstoneMissing."""
+    """Yield the instructions of [address, address + size), up to the first unknown or incomplete
+    one; none if bytes are unreadable, or the machine is unsupported. Raises CapstoneMissing."""
     try:
         code = target.read_code(address, size)
     except UnreadableMemory:
@@ -35,7 +35,8 @@ def _is_atomic_addition(target: Target, function: int) -> bool:
 
 
 def resolve_stub(target: Target, address: int) -> int:
-    """The function that a call of `address` reaches: `address` itself, or a PLT entry's target.
+    """Return the function that a call of `address` reaches: `address` itself, or the target of a
+    PLT entry.
     Libraries call each other through these entries, which jump to the address in a slot (System V
     ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing."""
     for one in instructions_at(target, address, _STUB):

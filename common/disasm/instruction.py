@@ -1,21 +1,21 @@
-"""A decoded instruction, its name and operands, as x86-64's; aarch64.py translates AArch64's."""
+"""A decoded instruction in terms of x86-64; aarch64.py translates AArch64's to it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-NONE = -1  # the number of a register where there is none
+NONE = -1  # register number of a missing operand
 
 
 class Instruction(NamedTuple):
     """One instruction. `name` is Intel's mnemonic without prefixes; "" if it is not translated.
-    `destination` and `source` are the general registers that are the first and second operand in
-    the order of Intel's manual; a single operand is the destination, but that of push, call and jmp
-    the source. An operand in memory has a `displacement`, in bytes from `base` + `scaled` *
-    `scale`; with the base RIP it is the address itself, with `fs` relative to the thread pointer.
-    Of a copy from memory to memory only the first operand is kept. `immediate` is signed as
-    capstone gives it. `width` is the first operand's size in bytes. `target` is where a direct
-    call, jump or branch goes. `locked`: it is atomic."""
+    `destination` and `source` are the general registers of the first and second operand in the
+    order of Intel's manual. A single operand is the destination, except for push, call and jmp,
+    where it is the source. A memory operand has a `displacement`, in bytes from `base` + `scaled` *
+    `scale`; with base RIP it is the address itself, with `fs` it is relative to the thread pointer.
+    For a copy from memory to memory only the first operand is recorded. `immediate` is signed as in
+    capstone. `width` is the size of the first operand in bytes. `target` is the destination of a
+    direct call, jump or branch. `locked`: the instruction is atomic."""
 
     address: int
     size: int
@@ -34,12 +34,12 @@ class Instruction(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The address of the next instruction."""
+        """Address of the next instruction."""
         return self.address + self.size
 
     @property
     def wide(self) -> bool:
-        """Whether its first operand has 64 bits."""
+        """Whether the first operand has 64 bits."""
         return self.width == 8
 
     @property
@@ -54,7 +54,7 @@ class Instruction(NamedTuple):
 
     @property
     def writes_memory(self) -> bool:
-        """Whether the operand in memory is the first in the order of Intel's manual."""
+        """Whether the memory operand is the first in the order of Intel's manual."""
         return self.displacement is not None and self.destination < 0
 
 

@@ -1,9 +1,9 @@
-"""Liveness analysis: which registers and bytes of the red zone code may read from a pc on.
-
-That is, before overwriting them, on any path from there to the function's end. Where a path cannot
-be followed (an indirect jump, code that cannot be read or decoded, too many instructions), it may
-read everything; so may functions called more than DEPTH levels deep. What is read after the
-function returns is for the caller to decide: `Flow.through` is what reaches the end unchanged."""
+"""Liveness analysis: which registers and red zone bytes may code read from a pc on?
+|| A register is live if some path from there to the end of the function reads it before overwriting
+it. If a path cannot be followed (an indirect jump, code that cannot be read or decoded, too many
+instructions), it may read everything; so may functions called more than DEPTH levels deep. Reads
+after the function returns depend on the caller: `Flow.through` is the set of registers that reach
+the end unchanged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from findleaks.disasm.machine import Effect, Machine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 
-MAX_INSTRUCTIONS = 1500  # visited for one query, called functions included
-MAX_IN_ALL = 100_000  # decoded of one process: some seconds; after that everything may be read
-DEPTH = 3  # levels of calls that are followed
-MAX_FUNCTION_BYTES = 1 << 14  # decoded of a function when all of it is
+MAX_INSTRUCTIONS = 1500  # most instructions visited for one query, including called functions
+# Most instructions decoded of one process (seconds); then everything counts as read
+MAX_IN_ALL = 100_000
+DEPTH = 3  # most levels of calls that are followed
+MAX_FUNCTION_BYTES = 1 << 14  # most bytes decoded when a whole function is
 _CHUNK = 256
-_NEAR = 1 << 20  # bytes from the stack pointer to the same function's frame pointer, at most
+_NEAR = 1 << 20  # most bytes from the stack pointer to the frame pointer of the same function
 _MASK = (1 << 64) - 1
 _ENDBR = 4  # bytes of endbr64, with which a stub may begin
 
@@ -30,23 +31,25 @@ class Code(Protocol):
     """The code of a process, with its call frame information."""
 
     def read(self, address: int, size: int) -> bytes:
-        """The readable part of [address, address + size), a byte at least; or UnreadableMemory."""
+        """Return the readable part of [address, address + size), at least a byte.
+        UnreadableMemory."""
 
     def extent(self, pc: int) -> Range | None:
-        """The range of the function at `pc`, or of its contiguous part; None if it is not known."""
+        """Return the range of the function at `pc`, or of its contiguous part; None if unknown."""
 
     def at_top(self, pc: int) -> bool:
-        """Whether at `pc` the stack pointer points to the return address."""
+        """Whether the stack pointer points to the return address at `pc`."""
 
     def pointer(self, slot: int, one: Effect) -> int:
-        """The address of code that `one` loads from `slot`, if it cannot change now; else 0."""
+        """Return the code address that `one` loads from `slot`, if it cannot change now; else 0."""
 
     def arguments_of_last(self, address: int) -> int | None:
-        """The number of arguments of a function that never returns; None for other functions."""
+        """Return the number of arguments of a function that never returns; None for other
+        functions."""
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
-        """(registers that a system call takes, "next" or "stop"). `numbers` are the contents of the
-        general registers, None where they are not known."""
+        """Return (mask of registers that a system call takes, "next" or "stop"). `numbers` are the
+        contents of the general registers, None if unknown."""
 
 
 class Flow(NamedTuple):
@@ -65,9 +68,9 @@ class _Exhausted(Exception):
 
 
 class _State(NamedTuple):
-    """What is known before an instruction: `sp` and `bp` are rsp and rbp, relative to rsp at the
-    start (None: unknown); `numbers` the contents of the general registers, where known; `topped`:
-    where the return address would be (the top of the stack, or a register) was written to."""
+    """State before an instruction: `sp` and `bp` are rsp and rbp relative to the initial rsp (None:
+    unknown); `numbers` the known contents of general registers; `topped`: the location of the
+    return address (top of the stack, or a register) was written to."""
 
     sp: int | None
     bp: int | None
@@ -83,7 +86,8 @@ class _Node(NamedTuple):
 
 
 class Liveness:
-    """Liveness queries on one process's code, with cached answers. `capstone` is the module."""
+    """Liveness queries on the code of one process, with cached answers. `capstone` is the
+    module."""
 
     def __init__(self, code: Code, capstone: ModuleType, machine: Machine = X86_64) -> None:
         self._code, self._machine = code, machine
@@ -107,9 +111,10 @@ class Liveness:
         return self._left_in_all < 0
 
     def at(self, pc: int, bp: int | None = None, vectors: bool = True, known: tuple[tuple[int, int], ...] = ()) -> Flow:
-        """The flow from `pc` on. `bp` is rbp relative to rsp there, None if they are unrelated;
-        `known` are (number of a register, contents) that matter. Without `vectors`, no call from
-        here takes an argument in a vector register, nor in another of Machine.not_taken."""
+        """Return the flow from `pc` on. `bp` is rbp relative to rsp there, None if they are
+        unrelated; `known` are relevant (register number, contents).
+        Without `vectors`, no call from here takes an argument in a vector register, nor in another
+        register of Machine.not_taken."""
         self._left = MAX_INSTRUCTIONS
         try:
             return self._flow(pc, bp, DEPTH, vectors, known)
@@ -117,9 +122,9 @@ class Liveness:
             return self._unknown
 
     def clobbered(self, pc: int) -> int:
-        """The registers that the function at `pc` overwrites somewhere, so that no caller keeps
-        anything in them, even one compiled together with it. (With gcc -fipa-ra, such a caller may
-        keep something in caller-saved registers that the function does not overwrite.)"""
+        """Return the registers that the function at `pc` overwrites somewhere. No caller keeps
+        values in them, even if compiled together with it. (With gcc -fipa-ra, such a caller may
+        keep values in caller-saved registers that the function does not overwrite.)"""
         try:
             return self._clobbered(pc, 2)
         except _Exhausted:
@@ -145,7 +150,7 @@ class Liveness:
         return self._clobbers[extent.start]
 
     def instructions(self, extent: Range) -> list[Effect] | None:
-        """All instructions of a function in order of address; None if some are not known."""
+        """Return all instructions of a function by address; None if some are unknown."""
         try:
             effects = list(self._sweep(extent))
         except _Exhausted:
@@ -154,8 +159,7 @@ class Liveness:
         return effects if whole else None
 
     def destination(self, one: Effect) -> int:
-        """Where a jump or a call goes, behind a stub of the procedure linkage table; 0 if that is
-        not known."""
+        """Return the destination of a jump or call, resolved through a PLT stub; 0 if unknown."""
         target = one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
         self._left = MAX_INSTRUCTIONS
         try:
@@ -167,8 +171,9 @@ class Liveness:
         return self._code.pointer(first.slot, first) if first is not None and first.flow == "jump" and first.slot else target
 
     def below(self, pc: int, bp: int | None) -> str:
-        """How the function at `pc` uses memory below its stack pointer: "never", "named" (only by
-        rsp- or rbp-relative operands) or "pointed to" (its address may have been copied)."""
+        """Return how the function at `pc` uses memory below its stack pointer: "never", "named"
+        (only by rsp- or rbp-relative operands) or "pointed to" (its address may have been
+        copied)."""
         extent = self._code.extent(pc)
         if extent is None:
             return "pointed to"
@@ -183,7 +188,8 @@ class Liveness:
     def _flow(self, pc: int, bp: int | None, depth: int, vectors: bool, known: tuple[tuple[int, int], ...] = ()) -> Flow:
         key = pc, bp, depth, vectors, known
         if key not in self._flows:
-            self._flows[key] = self._unknown  # during analysis: functions that call themselves
+            # During the analysis, for functions that call themselves
+            self._flows[key] = self._unknown
             self._flows[key] = self._solved(pc, bp, depth, vectors, dict(known))
         return self._flows[key]
 
@@ -194,7 +200,7 @@ class Liveness:
         while todo:
             address, state = todo.pop()
             before = states.get(address)
-            merged = state if before is None else _merged(before, state)
+            merged = state if before is None else _merge_states(before, state)
             if merged == before:
                 continue
             states[address] = merged
@@ -242,7 +248,7 @@ class Liveness:
         return _Node(0 if one.flow == "stop" else self._everything, 0)
 
     def _target(self, one: Effect, state: _State) -> int:
-        """Where a jump or a call goes, 0 if that is not known."""
+        """Return the destination of a jump or call, 0 if unknown."""
         if one.via >= 0:
             return state.numbers[one.via] or 0
         return one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
@@ -265,7 +271,7 @@ class Liveness:
         return _Node(reads | use | zone, kills | (machine.registers & ~found.through) | (ALL_ZONE & ~zone), (after,))
 
     def _followed(self, one: Effect, state: _State) -> _State:
-        """The state after an instruction."""
+        """Return the state after an instruction."""
         sp = state.sp
         if one.moved is None:
             sp = None if one.from_rbp is None or state.bp is None else state.bp + one.from_rbp
@@ -289,7 +295,7 @@ class Liveness:
         return _State(sp, bp, numbers, topped)
 
     def _value(self, one: Effect, numbers: tuple[int | None, ...]) -> int | None:
-        """What an instruction sets a register to, if that is known."""
+        """Return the number that an instruction sets a register to; None if unknown."""
         if one.copied < 0:
             return one.constant
         base = numbers[one.copied]
@@ -298,7 +304,8 @@ class Liveness:
         return (self._code.pointer(base + one.constant & _MASK, one) or None) if one.loads else base + one.constant & _MASK
 
     def _effect(self, address: int) -> Effect | None:
-        """The effect; None if not decodable, in no known function, or beyond MAX_INSTRUCTIONS."""
+        """Return the effect; None if it cannot be decoded, is in no known function, or exceeds
+        MAX_INSTRUCTIONS."""
         self._left -= 1
         if self._left < 0:
             return None
@@ -323,7 +330,7 @@ class Liveness:
             self._effects[insn.address] = self._machine.effect(insn)
 
     def _sweep(self, extent: Range) -> Iterator[Effect]:
-        """All instructions of a function in order of address, MAX_FUNCTION_BYTES bytes at most."""
+        """Yield all instructions of a function by address, at most MAX_FUNCTION_BYTES bytes."""
         at, end = extent.start, min(extent.end, extent.start + MAX_FUNCTION_BYTES)
         while at < end:
             if at not in self._effects:
@@ -335,7 +342,7 @@ class Liveness:
             at = one.address + one.size
 
 
-def _merged(one: _State, other: _State) -> _State:
+def _merge_states(one: _State, other: _State) -> _State:
     return _State(
         one.sp if one.sp == other.sp else None,
         one.bp if one.bp == other.bp else None,
@@ -345,13 +352,14 @@ def _merged(one: _State, other: _State) -> _State:
 
 
 def _zone(offset: int, size: int) -> int:
-    """The mask of the red zone's part of [offset, offset + size), relative to the stack pointer."""
+    """Return the mask of the red zone part of [offset, offset + size), relative to the stack
+    pointer."""
     low, high = max(offset, -ZONE) + ZONE, min(offset + size, 0) + ZONE
     return ((1 << high) - (1 << low)) << ZONE_AT if low < high else 0
 
 
 def _zones(one: Effect, state: _State) -> tuple[int, int]:
-    """(masks of what an instruction reads, and overwrites, of the red zone)."""
+    """Return (mask of red zone bytes that an instruction reads, mask that it overwrites)."""
     read = written = 0
     for operand in one.memory:
         start = state.sp if operand.base == "rsp" else state.bp
@@ -367,7 +375,7 @@ def _zones(one: Effect, state: _State) -> tuple[int, int]:
 
 
 def _use_of_zone(effects: list[Effect] | None, bp: int | None) -> str:
-    """See Liveness.below. `effects` are the instructions that use the stack; None: not known."""
+    """See Liveness.below. `effects` are the instructions that use the stack; None: unknown."""
     if effects is None:
         return "pointed to"
     near = bp is not None and -ZONE <= bp < _NEAR

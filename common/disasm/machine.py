@@ -1,4 +1,4 @@
-"""What the analysis of liveness (liveness.py) knows of an architecture, and of its instructions."""
+"""Description of an architecture and its instructions for the liveness analysis (liveness.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.disasm.system_calls import SystemCalls
 
 class Memory(NamedTuple):
     """An operand on the stack: `base` is "rsp" or "rbp"; `exact` is False if it has an index.
-    Neither `read` nor `written`: its address is only computed."""
+    If neither `read` nor `written`, only its address is computed."""
 
     base: str
     offset: int
@@ -22,18 +22,19 @@ class Memory(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """One instruction: the masks of what it `reads`, and overwrites (`kills`).
-
-    `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution ends),
-    "system" (a system call), "unknown" (reads everything). `target` is 0 if unknown; `slot` is the
-    address that it is loaded from, or 0, `via` the number of the register that has it, or -1.
-    `moved` is what is added to rsp; None: rsp becomes rbp + `from_rbp`, or another address in the
-    same stack. `changed` are the general registers that it may change; `constant` is the number
-    that the one in `kills` is set to, `copied` the number of the register that it is copied from;
-    both: it is set to their sum, or with `loads` to the word at that address. `saved`: the
-    registers that it pushes, or may restore. `copies`: those of rsp and rbp that are copied to
-    memory or a register other than rbp. `redirects`: the link register is set, False: to what the
-    function saved of it."""
+    """One instruction: masks of the registers that it `reads` and overwrites (`kills`).
+    || - `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution
+    ends), "system" (a system call), "unknown" (reads everything).
+    - `target`: destination, 0 if unknown; `slot`: address from which it is loaded, or 0; `via`:
+      number of the register that contains it, or -1.
+    - `moved`: number added to rsp. None: rsp becomes rbp + `from_rbp`, or another address in the
+      same stack.
+    - `changed`: general registers that it may change. `constant`: number to which the register in
+      `kills` is set. `copied`: number of the register that it is copied from. Both: it is set to
+      their sum, or with `loads` to the word at that address.
+    - `saved`: registers that it pushes, or may restore. `copies`: those of rsp and rbp that it
+      copies to memory or to a register other than rbp.
+    - `redirects`: it sets the link register; False: to the value that the function saved."""
 
     address: int
     size: int
@@ -60,29 +61,29 @@ class Effect(NamedTuple):
 class Machine:
     """An architecture: its registers as masks, and its calling convention."""
 
-    decoder: tuple[str, str]  # capstone's names of its architecture and mode
-    effect: Callable[[Any], Effect]  # of an instruction that capstone decoded with details
-    mask_of: Callable[[str], int]  # of a word of a thread by its name; 0 for other names
+    decoder: tuple[str, str]  # capstone's names of architecture and mode
+    effect: Callable[[Any], Effect]  # effect of an instruction that capstone decoded with details
+    mask_of: Callable[[str], int]  # mask of a word of a thread, by its name; 0 for other names
     general: tuple[str, ...]  # general registers by number, which is the bit in masks
     registers: int
-    not_taken: int  # that no function of libc that makes system calls takes arguments in
-    if_unknown: int  # all of which a function reads only if it is not known what it reads
+    not_taken: int  # never hold arguments of libc functions that make system calls
+    if_unknown: int  # if a function reads all of these, its reads are unknown
     callee_saved: int
-    sometimes_saved: int  # that some functions preserve by a convention of their own
+    sometimes_saved: int  # registers that some functions preserve by a special convention
     arguments: tuple[str, ...]
-    returned: int  # where functions return values
-    link: int  # that a call puts the return address into
+    returned: int  # registers in which functions return values
+    link: int  # register that receives the return address of a call
     red_zone: bool
     calls: SystemCalls
-    before_return: int  # bytes before a return address that `called` takes
-    called: Callable[[bytes], str]  # "" if they are no call, "keeping" if it may keep all registers
-    # Whether an instruction loads, or jumps to, an address in a stub of the procedure linkage
-    # table, by a function that reads memory.
+    before_return: int  # bytes before a return address that `called` needs
+    called: Callable[[bytes], str]  # "": not a call; "keeping": it may preserve all registers
+    # Whether an instruction loads, or jumps to, an address in a PLT stub; the callable reads
+    # memory.
     in_stub: Callable[[Callable[[int, int], bytes], Effect], bool]
-    stub_bytes: Callable[[bytes], int]  # of the stub that begins so; 0: it is none
+    stub_bytes: Callable[[bytes], int]  # length of the stub that the code begins with; 0: none
 
     def mask(self, *names: str) -> int:
-        """Of these general registers."""
+        """Return the mask of these general registers."""
         return sum(1 << self.general.index(name) for name in names)
 
     @property

@@ -14,10 +14,11 @@ IGNORED = _names(
     clc cld cmc emms endbr32 endbr64 fnop fwait lfence mfence nop pause serialize sfence stc std vzeroall vzeroupper wait xend xtest
     """
 )
-"""effects.py follows nothing that these read or write but what vzeroupper and vzeroall clear."""
+"""Instructions whose effects effects.py ignores, except that vzeroupper and vzeroall clear
+registers."""
 
 STOPS = _names("hlt ud0 ud1 ud2")
-"""Execution does not go on after it."""
+"""Instructions that end the execution."""
 
 CHANGED = _names(
     """
@@ -27,7 +28,7 @@ CHANGED = _names(
     wrgsbase xadd xchg xor
     """
 )
-"""The first operand is read and written, or only read; all others are read, at least."""
+"""Instructions that read, and may write, the first operand; they read all others."""
 
 SET = _names(
     """
@@ -36,7 +37,8 @@ SET = _names(
     vcvtsd2si vcvtss2si vcvttsd2si vcvttss2si vextractps vmovmskpd vmovmskps vpextrb vpextrd vpextrq vpextrw vpmovmskb
     """
 )
-"""The first operand, if it is a register, is overwritten as a whole; all others are read."""
+"""Instructions that overwrite the first operand as a whole, if it is a register; they read all
+others."""
 
 SET_VECTOR = _names(
     """
@@ -44,8 +46,8 @@ SET_VECTOR = _names(
     movq movshdup movsldup movupd movups pabsb pabsd pabsw pshufd pshufhw pshuflw rcpps roundpd roundps rsqrtps sqrtpd sqrtps
     """
 )
-"""SSE: all 128 bits of the first operand are overwritten. With the prefix v (VEX): all of it, and
-the bits above are cleared."""
+"""SSE: instructions that overwrite all 128 bits of the first operand. With the prefix v (VEX) they
+overwrite all of it, and clear the bits above."""
 
 _SET_VEX_MORE = _names(
     """
@@ -59,12 +61,14 @@ _SET_VEX_MORE = _names(
     vxorpd vxorps
     """
 )
-"""VEX- or EVEX-coded, likewise, unless a mask preserves part of the destination."""
+"""VEX- or EVEX-coded instructions of the same kind, unless a mask preserves part of the
+destination."""
 
 SET_VEX = _SET_VEX_MORE | frozenset(f"v{name}" for name in SET_VECTOR)
 
 CHANGES_MORE = _names("cmpxchg imul mulx xadd xchg")
-"""Those of CHANGED, and imul, that may write more general registers than their first operand."""
+"""Instructions of CHANGED, and imul, that may write general registers beyond their first
+operand."""
 
 ZEROING = _names(
     """
@@ -72,7 +76,7 @@ ZEROING = _names(
     xorpd xorps
     """
 )
-"""With the same register as both sources, the result does not depend on it."""
+"""Instructions whose result does not depend on the sources if both are the same register."""
 
 STORES = re.compile(r"v?mov(?!s[bwq]$)\w*|set\w+|fn?st\w*|v?stmxcsr|v?extract\w+|v?pextr\w")
-"""If the first operand is in memory, it is written and not read."""
+"""Instructions that write, but do not read, a first operand in memory."""

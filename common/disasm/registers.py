@@ -1,4 +1,4 @@
-"""General registers of x86-64: their numbers in machine code, and the names of their parts.
+"""General registers of x86-64: numbers in machine code, and names of their parts.
 Sources: System V ABI, AMD64 supplement 1.0, 3.2; Intel 64 and IA-32 Architectures Software
 Developer's Manual, volume 1, 3.4.1."""
 
@@ -10,7 +10,7 @@ GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
 RIP = 16  # `Instruction.base` of an operand relative to the next instruction
-CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)  # registers that a function preserves, beside rsp
+CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)  # registers that a function preserves, besides rsp
 CALLER_SAVED = (RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11)  # registers that a function may change
 
 NARROW = {
@@ -19,15 +19,15 @@ NARROW = {
     **{name: f"r{name[:2]}" for name in ("si", "di", "bp", "sp", "sil", "dil", "bpl", "spl")},
     **{f"r{number}{size}": f"r{number}" for number in range(8, 16) for size in "bw"},
 }
-"""Capstone's name of an 8- or 16-bit part of a register -> the register's name."""
+"""Register name by capstone's name of its 8- or 16-bit part."""
 
 WIDE = {f"e{name[1:]}": name for name in GENERAL[:8]} | {f"{name}d": name for name in GENERAL[8:]} | {name: name for name in GENERAL}
 """The same for its low 32 bits and for all 64: writing either sets the whole register."""
 
 NUMBERS = {name: GENERAL.index(whole) for name, whole in (NARROW | WIDE).items()} | {"rip": RIP, "eip": RIP}
-"""Capstone's name of a register or of a part of it -> the register's number."""
+"""Register number by capstone's name of the register or of a part."""
 
 
 def general(*names: str) -> int:
-    """The mask of these registers, in which a register's number is its bit."""
+    """Return the mask of these registers: bit N is register number N."""
     return sum(1 << GENERAL.index(name) for name in names)

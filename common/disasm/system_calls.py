@@ -1,7 +1,7 @@
-"""System calls of Linux: which registers each takes as arguments. Sources: number of arguments:
-Linux 6.18, SYSCALL_DEFINE (/sys/kernel/tracing/events/syscalls); numbers of calls:
-arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl (AArch64); the arguments that a futex
-operation takes: futex(2); registers: syscall(2)."""
+"""System calls of Linux: the registers that each takes as arguments.
+Sources: number of arguments: Linux 6.18, SYSCALL_DEFINE (/sys/kernel/tracing/events/syscalls); call
+numbers: arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl (AArch64); arguments of futex
+operations: futex(2); registers: syscall(2)."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from findleaks.value_classes import NamedTuple
 
 SYSCALL = b"\x0f\x05"
 SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
-"""mov $15, %rax; syscall: the code that a signal handler of x86-64 returns to (glibc
-sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c; musl's too)."""
+"""mov $15, %rax; syscall: the code to which a signal handler of x86-64 returns (glibc
+sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c; the same in musl)."""
 RESTARTED = (-512, -513, -514, -516)
-"""Results in a thread that was stopped within a system call which will be restarted
-(ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h); the
-program never sees them."""
+"""Results in a thread that was stopped within a system call that will be restarted (ERESTARTSYS,
+ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h). The program never
+sees them."""
 _SHARED_FROM = 424
 _SHARED = "426435253322343456543421254"
-"""Numbers of arguments from that number on, which all architectures share."""
+"""Numbers of arguments, from that call number on, which all architectures share."""
 
 
 class SystemCalls(NamedTuple):
-    """Those of an architecture."""
+    """The system calls of an architecture."""
 
     instruction: bytes
-    registers: tuple[str, ...]  # general ones, by number
+    registers: tuple[str, ...]  # general registers by number
     arguments: tuple[str, ...]
-    counts: str  # of arguments, by number
+    counts: str  # digit N: number of arguments of call N
     futex: int
-    ending: frozenset[int]  # do not return: rt_sigreturn (registers come from memory), exit…
-    number: str  # the register that has the number
-    number_kept: str  # that has it during the call, by Arch.registers
+    # Calls that do not return: rt_sigreturn (loads registers from memory), exit…
+    ending: frozenset[int]
+    number: str  # register of the call number
+    number_kept: str  # register that has it during the call, by Arch.registers
     result: str
     overwritten: int
-    # Where a thread is stopped in a call that will be restarted: at the instruction, with all
-    # arguments (Linux arch/arm64/kernel/signal.c, do_signal), or behind it.
+    # Where a thread that will restart its call is stopped: at the instruction, with all arguments
+    # (Linux arch/arm64/kernel/signal.c, do_signal), or after it.
     restarts_at: bool
 
     def argument_count(self, number: int) -> int:
-        """A call's number of arguments, 6 if unknown."""
+        """Return a call's number of arguments, 6 if unknown."""
         if 0 <= number < len(self.counts):
             return int(self.counts[number])
         return int(_SHARED[number - _SHARED_FROM]) if _SHARED_FROM <= number < _SHARED_FROM + len(_SHARED) else 6
@@ -51,7 +52,7 @@ X86_64_CALLS = SystemCalls(
     instruction=SYSCALL,
     registers=GENERAL,
     arguments=("rdi", "rsi", "rdx", "r10", "r8", "r9"),
-    counts=(  # restart_syscall, 219, goes on with another call: all count
+    counts=(  # restart_syscall, 219, continues another call: all arguments count
         "333122233632144034433215053333331202213043336633232334555003142133412453321122321122122123223331222114030110020002222333"
         "311112224322236122232322311122210032652121012522142213666664666666035554443332222163362153366166531644342112224144326635"
         "41552365545320324434534345343365123644464632144244213215545525453214236656345332635133666421564"
@@ -68,7 +69,7 @@ AARCH64_CALLS = SystemCalls(
     instruction=b"\x01\0\0\xd4",  # svc #0
     registers=tuple(f"x{number}" for number in range(31)),
     arguments=tuple(f"x{number}" for number in range(6)),
-    counts=(  # restart_syscall, 128, goes on with another call: all count
+    counts=(  # restart_syscall, 128, continues another call: all arguments count
         "213355554443332222621461331323322433354252622224311123534102433333344554654464442011424241221115116232236663214122243423"
         "123301126223224424303242121333311121102212222215322100000001415523235434433331343233336655233312554553642133221033565346"
         "4545666666666666666644255321246656345332351336664215646"
@@ -83,9 +84,10 @@ AARCH64_CALLS = SystemCalls(
 )
 
 
-def taken(number: int, registers: Mapping[str, int], calls: SystemCalls = X86_64_CALLS) -> int:
-    """The mask of the registers that a system call takes as arguments. `registers`, in which some
-    may be missing, are needed for futex, whose arguments depend on its operation."""
+def argument_mask(number: int, registers: Mapping[str, int], calls: SystemCalls = X86_64_CALLS) -> int:
+    """Return the mask of the registers that a system call takes as arguments.
+    `registers` may be incomplete; they are needed for futex, whose arguments depend on its
+    operation."""
     names = calls.arguments[: calls.argument_count(number)]
     if number == calls.futex and calls.arguments[1] in registers:
         operation = registers[calls.arguments[1]] & 0x7F  # without FUTEX_PRIVATE_FLAG and above

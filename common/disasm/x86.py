@@ -1,4 +1,4 @@
-"""Decodes x86-64 machine code, by capstone."""
+"""Decodes x86-64 machine code by capstone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import NUMBERS, RIP
 
 MAX_INSTRUCTION_BYTES = 15
-_CHUNK_BYTES = 4096  # decoded by one call of capstone, which takes some 2 KB for each instruction
+_CHUNK_BYTES = 4096  # bytes decoded by one call of capstone, which takes about 2 KB per instruction
 _LOCK = 0xF0
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's X86_OP_...
-_READING = ("push", "call", "jmp")  # their single operand is only read: it is `Instruction.source`
+# Instructions that only read their operand: it is `Instruction.source`
+_READING = ("push", "call", "jmp")
 _MASK = (1 << 64) - 1
 
 
@@ -36,7 +37,7 @@ class Decoder:
         self._names: dict[int, str] = {}
 
     def decode(self, code: bytes, address: int) -> Iterator[Any]:
-        """Capstone's instructions, up to the first unknown or incomplete one."""
+        """Yield capstone's instructions, up to the first unknown or incomplete one."""
         at = 0
         while at < len(code):
             start = at
@@ -49,12 +50,12 @@ class Decoder:
                 return
 
     def instruction(self, insn: Any) -> Instruction:
-        """One of capstone's instructions as an Instruction."""
+        """Convert one of capstone's instructions to an Instruction."""
         name = self._names.get(insn.id)
         if name is None:
             name = self._names[insn.id] = insn.insn_name()
-        # The structure that capstone's C library filled in. `insn.operands` and the like copy all
-        # of it first, which doubles the time.
+        # The structure that capstone's C library filled. `insn.operands` and the like copy all of
+        # it first, which doubles the time.
         detail = insn._raw.detail.contents.arch.x86
         count = detail.op_count
         destination = source = base = scaled = NONE
@@ -87,11 +88,11 @@ class Decoder:
 
 @lru_cache(maxsize=1)
 def decoder() -> Decoder:
-    """The decoder; raises CapstoneMissing."""
+    """Return the decoder. Raises CapstoneMissing."""
     return Decoder()
 
 
 def instructions(code: bytes, address: int) -> Iterator[Instruction]:
-    """The instructions of `code`, up to an unknown or incomplete one. Raises CapstoneMissing."""
+    """Decode `code`, up to an unknown or incomplete instruction. Raises CapstoneMissing."""
     its = decoder()
     return map(its.instruction, its.decode(code, address))

@@ -89,6 +89,11 @@ class Blocks(Protocol):
         `first`. About 10 ns a block, and 17 bytes."""
         ...
 
+    def indices_with(self, states: int, marks: bytearray, wanted: int) -> array[int]:
+        """Indices ("I") of blocks with one of these states (a bit for each) and a mark that has its
+        bit in `wanted`. `marks` has a byte below 32 for each block."""
+        ...
+
     def columns_of(self, indices: array[int]) -> BlockColumns:
         """The same of the blocks with these indices ("I"), in this order; zeros for an index
         without a block. About 10 ns a block if the indices ascend."""

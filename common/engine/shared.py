@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from findleaks.engine.terms import RUN, Exclusion, Group
 from findleaks.errors import FindleaksError
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside
-from findleaks.target.ranges import merged as merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two bits
 MAX_EDGES = (1 << 31) - 1
@@ -57,10 +56,10 @@ class RangeSet:
     """Membership in a list of ranges."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
-        self.ranges = merged(ranges)
+        self.ranges = merge_ranges(ranges)
 
     def __contains__(self, address: int) -> bool:
-        return inside(self.ranges, address) is not None
+        return range_at(self.ranges, address) is not None
 
     def __len__(self) -> int:
         return len(self.ranges)

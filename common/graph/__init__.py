@@ -1,1 +1,2 @@
-"""Blocks and the pointer graph among them: reachable, possible, definite, indirect."""
+"""The graph of references between blocks, and the kinds that follow from it: reachable, possible,
+definite, indirect."""

@@ -1,23 +1,23 @@
-"""Conventions: offsets at which a program's pointers aim at its blocks, instead of at their start.
+"""Conventions: offsets in blocks to which a program's pointers point, instead of the start.
 
-SQLite, MariaDB, talloc, C++'s new[] and others put a header before what they return. Every pointer
-to such a block is interior, so by memcheck's rules the block is *possible*. Counts show a
-convention: of the possible blocks that interior pointers lead to, nearly all have one to the same
-offset. It may be a library's, or one structure's (links inside list nodes), so blocks are counted
-together and by usable size. An offset found in several sizes is a library's, and counts in every
-size, to cover rare ones (large buffers).
+SQLite, MariaDB, talloc, C++'s new[] and others put a header before the memory that they return.
+Every pointer to such a block is interior, so by memcheck's rules the block is *possible*.
 
-Most reachable or possible blocks of these sizes must have such a pointer: where most are referred
-to by their start, the middle is no convention.
+Counts identify a convention: of the possible blocks with interior pointers, nearly all have a
+pointer to the same offset. A convention may belong to a library, or to one structure (links inside
+list nodes). So blocks are counted together and by usable size. An offset found in several sizes
+belongs to a library and counts in every size, which covers rare sizes (large buffers). Most
+reachable or possible blocks of these sizes must have such a pointer. If most are referred to by
+their start, the offset is no convention.
 
-Tags in a pointer's low bits look like offsets below two words, several of them for one size, and
-like none for tag 0. They are counted together (LOW_BITS), and blocks of the same size that are
-referred to by their start do not speak against them.
+Tags in a pointer's low bits look like offsets below two words. One size may have several of them,
+and tag 0 looks like no offset. They are counted together (LOW_BITS). Blocks of the same size that
+are referred to by their start are no evidence against them.
 
-Blocks are counted, not pointers: a pool or text buffer with a header has one pointer just after it,
-and hundreds into its contents. Stray pointers favour no offset; MIN_SHARE allows for a few.
+Blocks are counted, not pointers: a pool or text buffer with a header has one pointer right behind
+it, and hundreds into its contents. Stray pointers prefer no offset; MIN_SHARE allows for a few.
 
-This decides only between possible and reachable, never whether a block is lost."""
+A convention decides only between possible and reachable, never whether a block is leaked."""
 
 from __future__ import annotations
 
@@ -32,17 +32,23 @@ from findleaks.engine.interiors import LOW_BITS, MAX_OFFSET, Interiors, Row, Rul
 from findleaks.engine.terms import Heuristic, Kind, Totals
 from findleaks.value_classes import NamedTuple
 
-MIN_BLOCKS = 16  # fewest blocks that make an offset a convention: a handful may agree by chance
-MIN_BLOCKS_A_SIZE = 4  # fewest blocks of one size for its favourite offset to count in every size
-MIN_SHARE_BITS = 18  # sizes and offsets with fewer than 1 block in 2^18 are left out, to bound work
+MIN_BLOCKS = 16  # the least number of blocks of a convention, since a few may agree by chance
+# the least number of blocks of one size for its best offset to count in every size
+MIN_BLOCKS_A_SIZE = 4
+# sizes and offsets with fewer than 1 block in 2^18 are left out, to limit the work
+MIN_SHARE_BITS = 18
 MIN_SHARE = 0.9  # share of the examined blocks that must have a pointer to the offset
-MIN_SIZES = 4  # sizes with one favourite offset (and MIN_BLOCKS blocks) that make it count in any
-MAX_RULES = 1 << 16  # most rules, the most frequent first: more mean a damaged or contrived heap
-SAMPLE = 1 << 11  # keys sampled at even distances, whose blocks' contents name a convention
-MIN_HELD_SHARE = 2 / 3  # least share of a size's reachable and possible blocks with such a pointer
+# this number of sizes with the same best offset (and MIN_BLOCKS blocks) makes it count in any size
+MIN_SIZES = 4
+# the largest number of rules, most frequent first; more mean a damaged or artificial heap
+MAX_RULES = 1 << 16
+# keys sampled at equal distances, whose blocks' contents give the name of a convention
+SAMPLE = 1 << 11
+# the least share of a size's reachable and possible blocks with such a pointer
+MIN_HELD_SHARE = 2 / 3
 
 HALF, WORTH = 0.5, 0.1
-"""Shares of what no offset explains, and of the sample, that a heuristic must explain to apply."""
+"""The shares of unexplained blocks, and of the sample, that a heuristic must explain to apply."""
 
 BY_CONTENT = {
     "length64": Heuristic.LENGTH64,
@@ -57,18 +63,19 @@ class Convention(NamedTuple):
     """Pointers to `offset` count as pointers to the start of blocks of these sizes."""
 
     offset: int
-    sizes: tuple[int, ...]  # usable; none: any size
+    sizes: tuple[int, ...]  # usable sizes; empty for any size
     heuristic: str  # memcheck's name for it if the blocks' contents fit, else ""
-    blocks: int  # and `bytes`: made reachable by it
+    blocks: int  # blocks, and `bytes`, that it makes reachable
     bytes: int
 
 
 class Learned(NamedTuple):
-    """How a program's interior pointers hold its blocks."""
+    """The conventions and heuristics by which a program's interior pointers refer to its blocks."""
 
     conventions: tuple[Convention, ...] = ()
     heuristics: Heuristic = Heuristic.NONE  # applied to the whole heap, by contents
-    held: Totals = Totals(0, 0)  # blocks reachable only by all this, including what only they reach
+    # blocks reachable only by these, including blocks that only they reach
+    held: Totals = Totals(0, 0)
 
 
 NO_CONVENTIONS = Learned()
@@ -81,15 +88,15 @@ class Candidate(NamedTuple):
     """An offset that may be a convention."""
 
     offset: int
-    sizes: tuple[int, ...]  # it was found in
-    blocks: int  # of these sizes, with a pointer to it
-    common: bool  # would count in every size
-    anywhere: bool = False  # shows only in all sizes together
+    sizes: tuple[int, ...]  # sizes in which it was found
+    blocks: int  # blocks of these sizes with a pointer to it
+    common: bool  # whether it counts in every size
+    anywhere: bool = False  # whether it shows only if all sizes are counted together
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
-    """Offsets that nearly all possible blocks of a size, or of all sizes, have a pointer to;
-    LOW_BITS where only several low offsets together are so common."""
+    """Return the offsets to which nearly all possible blocks of a size, or of all sizes, have a
+    pointer; LOW_BITS if only several low offsets together reach that share."""
     looked: dict[int, int] = {}
     tagged: dict[int, int] = {}
     best: dict[int, tuple[int, int]] = {}
@@ -122,9 +129,11 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
 
 
 def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) -> list[Rule]:
-    """Rules for candidates that most reachable and possible blocks of their sizes have a pointer
-    to, and for those that are tags, ascending. `held(size)`: number of such blocks (0: of all
-    sizes); `word`: bytes of a pointer."""
+    """Return the rules of the candidates that most reachable and possible blocks of their sizes
+    have a pointer to, and of candidates that are tags, ascending.
+
+    `held(size)` is the number of such blocks of a size (0: of all sizes). `word` is the size of a
+    pointer in bytes."""
     rules: set[Rule] = set()
     for one in found:
         every = held(0) if one.anywhere else sum(held(size) for size in one.sizes)
@@ -137,9 +146,11 @@ def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) 
 def learn_conventions(
     graph: Graph, blocks: Blocks, engine: Engine, word: int, fits: HeuristicMatcher, budget: int, progress: Callable[[str, float], None]
 ) -> Learned:
-    """Find and apply conventions of a marked graph made with Heuristic.AUTO. If there are none, and
-    one of memcheck's heuristics explains most of a sample, nothing is changed, but `heuristics`
-    names it: build the graph again with it."""
+    """Find and apply the conventions of a marked graph that was built with Heuristic.AUTO.
+
+    If there are none, but one of memcheck's heuristics explains most of a sample, the graph is not
+    changed, and `heuristics` of the result contains it. Then build the graph again with that
+    heuristic."""
     if not graph.has_kind(Kind.POSSIBLE, MIN_BLOCKS):
         return NO_CONVENTIONS
 
@@ -171,7 +182,7 @@ def learn_conventions(
 
 
 def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[], None]) -> array[int]:
-    """All keys, ascending, each once."""
+    """Return all keys, ascending, each once."""
     keys, done = interiors.keys(budget)
     while not done:
         report()
@@ -183,7 +194,8 @@ def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[],
 def _held(
     interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, report: Callable[[float], None]
 ) -> Callable[[int], int]:
-    """Candidate's size -> its reachable and possible blocks; 0 -> all."""
+    """Count the reachable and possible blocks of each candidate's sizes. Returns a function of the
+    size; 0 gives all."""
     sizes = sorted({size for one in found for size in one.sizes})
     counts = array("Q", bytes(8 * len(sizes) + 8))
     at = 0
@@ -202,6 +214,7 @@ class Sampled(NamedTuple):
 
 
 def _sampled(blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: HeuristicMatcher) -> Iterator[Sampled]:
+    """Yield a sample of pointers, one for each key."""
     for key in keys:
         index, offset = key >> 32, key & MAX_OFFSET
         size = blocks.size(index)
@@ -210,11 +223,12 @@ def _sampled(blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: 
 
 
 def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
-    """The heuristic that explains most of the sample without a rule, if enough: HALF of these,
-    WORTH of the sample, MIN_BLOCKS blocks. `count`: all keys."""
+    """Return the heuristic that explains most of the pointers that no rule explains, if it is
+    enough: HALF of these, WORTH of the sample, and MIN_BLOCKS blocks. `count` is the number of all
+    keys."""
     left = [one.fitting for one in sample if not one.explained]
     found: Counter[Heuristic] = Counter()
-    for fitting, number in Counter(left).items():  # few different ones: `&` is slow
+    for fitting, number in Counter(left).items():  # there are few different ones, and `&` is slow
         found.update({one: number for one in BY_CONTENT.values() if fitting & one})
     best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
     most = found[best]
@@ -223,7 +237,8 @@ def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
 
 
 def _named(sample: Sequence[Sampled], offset: int) -> str:
-    """memcheck's name for a convention, if the contents of nearly all blocks of a sample fit."""
+    """Return memcheck's name for a convention, if the contents of nearly all sampled blocks fit it;
+    or ""."""
     its = Counter(one.fitting for one in sample if one.explained and one.offset == offset)
     least = max(1, MIN_SHARE * sum(its.values()))
     fitting = ((name, sum(number for one, number in its.items() if one & heuristic)) for name, heuristic in BY_CONTENT.items())
@@ -231,7 +246,7 @@ def _named(sample: Sequence[Sampled], offset: int) -> str:
 
 
 def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[int, str]) -> Iterator[Convention]:
-    """The conventions that changed a block's kind, most bytes first."""
+    """Yield the conventions that changed a block's kind, most bytes first."""
     sizes: dict[int, list[int]] = {}
     sums: dict[int, Totals] = {}
     for (size, offset), effect in zip(rules, effects):
@@ -245,8 +260,10 @@ def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[i
 
 
 def heuristic_matcher(word: int, read: Callable[[int, int], Optional[int]], vtables: Callable[[int], bool]) -> HeuristicMatcher:
-    """A matcher that reads words by `read` (address, bytes; None if missing); see terms.Heuristic.
-    An array's count must be at least 2, as 1 is a common reference count."""
+    """Make a matcher that reads words with `read` (address, bytes; None if missing); see
+    terms.Heuristic.
+
+    An array's count must be at least 2, since 1 is a common reference count."""
     slack = shared.SLACK_WORDS * word
 
     def fits(start: int, size: int, offset: int) -> Heuristic:

@@ -1,13 +1,14 @@
-"""Finds out by which disguised pointers a program refers to its blocks.
+"""Finds disguised pointers, by which a program may refer to its blocks.
 
 A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
 packed structures, shifted, or compressed to 32 bits. Blocks with only such pointers look leaked.
-Before they are reported, memory is searched for their addresses in each of these forms.
-If nine in ten of the leaked blocks of one size have a pointer of one form, the program uses that.
+Before they are reported, memory is searched for their addresses in each of these forms. If nine in
+ten of the leaked blocks of one size have a pointer of one form, the program uses that form.
 
-Chance must not hide leaks. A word of 64 bits in a form equals the start of one of a million blocks
-with a probability of 2^-27 or less. Numbers of 32 bits do so often, but then they lead into blocks
-as often as to their starts: a form counts only if nearly all of its words lead to one offset."""
+Coincidences must not hide leaks. A word of 64 bits in a form equals the start of one of a million
+blocks with a probability of 2^-27 or less. Numbers of 32 bits often do, but then they point into
+blocks as often as to starts. So a form counts only if nearly all of its words point to one
+offset."""
 
 from __future__ import annotations
 
@@ -19,35 +20,37 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, STRIP, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import merged_to
+from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
 
-SHARE = 0.9  # of the leaked blocks of one size, must have a pointer of a form
-LEAST = 8  # such blocks, at least
+SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
+LEAST = 8  # the least number of such blocks
 LEAST_NUMBERS = 32  # the same, for 32-bit numbers: one counter in three may lead to a start
-PRECISE = 0.75  # of the words of a form that lead into these blocks, lead to the offsets that count
-OFFSETS = 4  # offsets that count, at most: links inside of blocks, tags of four bits
-LOW_TAGS = 8  # 32-bit numbers lead to less than this offset: V8 sets their lowest bit
-COMMON = 0.1  # of the words of a form, must lead to an offset that counts
-PER_BLOCK = 16  # words of a form for each leaked block, at most; a form with more is dropped
+# the share of a form's words into these blocks that must point to offsets that count
+PRECISE = 0.75
+OFFSETS = 4  # the largest number of offsets that count: links inside blocks, tags of four bits
+LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
+COMMON = 0.1  # the share of a form's words that must point to an offset that counts
+PER_BLOCK = 16  # words of a form for each leaked block; a form with more is dropped
 SPARE = 1 << 16
 MOST_WORDS = 1 << 24
 
 TRIAL = 256  # strips of memory in which forms are tried first
-TRIED = 64  # words into blocks there, at least: a form is dropped if half miss a start
+# the least number of words into blocks there; a form is dropped if half do not point to a start
+TRIED = 64
 LITTLE = 4 << 20  # bytes of memory that are searched at once
-STEP = 64  # of more memory, one strip in so many is looked at first: 128 bytes of each 8 KiB
-SAMPLE = 4 << 20  # bytes, at most
-WHOLE = 64 << 20  # bytes of memory up to which all of it is searched for pointers to small groups
-CLUSTERS = 3  # strips that a sample has of a table of pointers, at least, where it is conclusive
-EVIDENCE = 0.25  # of the words expected in a sample, justify a search of all memory
+STEP = 64  # in more memory, one strip in this number is searched first: 128 bytes of each 8 KiB
+SAMPLE = 4 << 20  # the largest number of bytes of a sample
+WHOLE = 64 << 20  # up to this number of bytes, all memory is searched for pointers to small groups
+CLUSTERS = 3  # strips of a table of pointers that a sample must contain to be conclusive
+EVIDENCE = 0.25  # the share of the words expected in a sample that justifies a search of all memory
 
 LEFT = (1, 2, 3, 4, 8, 12, 16)
 RIGHT = (1, 2, 3, 4)
 COMPRESSIONS = (0, 2, 3, 4)
-BASES = 6  # addresses tried as the base of 32-bit numbers
+BASES = 6  # addresses that are tried as the base of 32-bit numbers
 PAGE = 4096
-NEAR = 1 << 32  # bytes between heaps whose addresses have the same upper bits, or nearly
+NEAR = 1 << 32  # bytes between heaps whose addresses have nearly the same upper bits
 
 
 NONE = Totals(0, 0)
@@ -55,7 +58,7 @@ PHASE = "searching for disguised pointers"
 
 
 class Memory(Protocol):
-    """What is searched."""
+    """The memory that is searched."""
 
     def heap_ranges(self) -> Sequence[Range]: ...
 
@@ -63,8 +66,8 @@ class Memory(Protocol):
 
 
 class DisguiseConvention(NamedTuple):
-    """`blocks` leaked blocks, of these sizes among others, are reached through pointers of a form
-    to this offset in them."""
+    """A form and an offset by which `blocks` leaked blocks, of these sizes among others, are
+    referred to."""
 
     form: Form
     offset: int
@@ -74,8 +77,8 @@ class DisguiseConvention(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """`blocks` of the `of` leaked blocks of `size` have a pointer of a form from live memory: too
-    few for a convention."""
+    """A form by which live memory refers to `blocks` of the `of` leaked blocks of `size`, which are
+    too few for a convention."""
 
     size: int
     form: Form
@@ -84,13 +87,14 @@ class Partly(NamedTuple):
 
 
 class Disguised(NamedTuple):
-    """What the search found. The references that count, by source and address: the address, source
-    << 32 | target (Graph.connect), and the number of the convention."""
+    """The result of the search. The references that count are sorted by source and address:
+    `places` has their addresses, `edges` source << 32 | target (Graph.connect), `numbers` the index
+    of the convention."""
 
     conventions: Sequence[DisguiseConvention] = ()
     partly: Sequence[Partly] = ()
     held: Totals = NONE  # blocks that no longer count as leaked
-    left_out: int = 0  # bytes of memory of which only a sample was searched, for lack of time
+    left_out: int = 0  # bytes of memory of which only a sample was searched, to save time
     places: array[int] = array("Q")
     edges: array[int] = array("Q")
     numbers: Sequence[int] = ()
@@ -103,17 +107,17 @@ class Shown(NamedTuple):
     """A form of the pointers to the leaked blocks of one size (0: of all sizes)."""
 
     size: int
-    blocks: int  # leaked ones of this size
+    blocks: int  # leaked blocks of this size
     form: int
     offsets: tuple[int, ...]
-    heads: int  # of these blocks, have such a pointer
-    live: int  # … from live memory
+    heads: int  # the number of these blocks with such a pointer
+    live: int  # the number with such a pointer from live memory
     precise: bool
 
 
 def search_disguises(graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range]) -> tuple[Disguised, array[int]]:
-    """The disguised pointers to the leaked blocks of a classified graph: what is accepted of them,
-    without `held`, and the references to add to the graph."""
+    """Search the disguised pointers to the leaked blocks of a classified graph. Returns those that
+    count, without `held`, and the references to add to the graph."""
     sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
     leaks = sum(counts)
     total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
@@ -134,26 +138,29 @@ def search_disguises(graph: Graph, engine: Engine, memory: Memory, roots: Sequen
 
 
 def _is_conclusive(count: int, step: int) -> bool:
-    """Whether a sample of one strip in `step` would have many of so many pointers, though they lie
-    side by side, of four bytes each."""
+    """Whether a sample of one strip in `step` would contain many of `count` pointers, even if these
+    are side by side and have four bytes each."""
     return count * 4 >= CLUSTERS * STRIP * step
 
 
 def _is_likely(one: Shown, step: int) -> bool:
+    """Whether a sample shows enough pointers of a form for a search of all memory."""
     expected = SHARE * one.blocks / step
     return one.precise and one.heads >= 3 and one.heads >= EVIDENCE * expected
 
 
 class _Search:
+    """The search of one graph's memory."""
+
     def __init__(self, graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], sizes: array[int], counts: array[int]) -> None:
         self._graph, self._engine, self._memory, self._roots = graph, engine, memory, roots
         self._sizes, self._counts = sizes, counts
-        self._ranges = merged_to(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
+        self._ranges = merge_to_most(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
     def all_forms(self) -> list[Form]:
-        """All forms that a program may use. Not inverted addresses (~p): they are weak references,
-        or hidden from leak checkers on purpose."""
+        """Return all forms that a program may use. Inverted addresses (~p) are not among them: they
+        are weak references, or hidden from leak checkers on purpose."""
         if self._engine.arch.word == 4:
             return [Form(Disguise.UNALIGNED)]
         return [
@@ -165,8 +172,9 @@ class _Search:
         ]
 
     def _bases(self) -> list[int]:
-        """Addresses from which 32-bit numbers may count: multiples of 4 GiB, the starts of heaps,
-        and pages that a pointer in root memory refers to, as a program keeps its base there."""
+        """Return addresses that may be the base of 32-bit numbers: multiples of 4 GiB, the starts
+        of heaps, and pages to which a pointer in root memory points, since a program keeps its base
+        there."""
         starts = [start for start, _ in self._ranges]
         found = dict.fromkeys([*(start >> 32 << 32 for start in starts), *(start & -PAGE for start in starts)])
         low, high = min(found), self._ranges[-1].end
@@ -181,16 +189,16 @@ class _Search:
         return list(found)[:BASES]
 
     def promising(self, forms: Sequence[Form], step: int) -> list[Form]:
-        """The forms in which words that lead into blocks lead to their starts, more often than not:
-        small numbers that happen to lead into a heap would cost much time. One strip in `step` is
-        looked at."""
+        """Return the forms whose words into blocks point to starts more often than not. Other forms
+        are small numbers that happen to point into a heap, and would cost much time. One strip in
+        `step` is searched."""
         trial = self._graph.disguises(self._ranges, forms, 0)
         for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=True):
             trial.scan(piece, step, False)
         return [form for form, (tries, starts) in zip(forms, trial.tries()) if tries < TRIED or 2 * starts >= tries]
 
     def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
-        """Search one strip in `step` of the memory, and judge what was found."""
+        """Search one strip in `step` of the memory, and return the forms found."""
         self._found = self._graph.disguises(self._ranges, forms, self._most)
         for piece in self._memory.pieces(self._roots, PHASE):
             self._found.scan(piece, step, True)
@@ -199,6 +207,7 @@ class _Search:
         return list(self._judged(forms, self._found.keys(self._sizes)))
 
     def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
+        """Yield a form for each group of words with the same form and block size."""
         hits, heads, live = (dict(zip(*self._engine.sum_by_value(one, array("Q")))) for one in keys)
         by_group: dict[tuple[int, int], dict[int, int]] = {}
         for key, count in hits.items():
@@ -212,7 +221,7 @@ class _Search:
             ranked = [one for one in ranked if one < LOW_TAGS][:1] if narrow else ranked[:OFFSETS]
             chosen = [one for one in ranked if offsets[one] >= COMMON * words]
             blocks = sum(self._counts) if size < 0 else self._counts[size]
-            # If starts are one number apart, every small number leads to one.
+            # If starts are one number apart, every small number points to a start.
             apart = not narrow or self._sizes[max(size, 0)] >= 2 << form.shift
             precise = sum(offsets[one] for one in chosen) >= PRECISE * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
@@ -222,8 +231,9 @@ class _Search:
             yield Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
 
     def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
-        """The conventions that these show, and the references that count by them."""
-        best: dict[int, Shown] = {}  # by size: of forms that explain the same words, the first
+        """Return the conventions that these forms show, and the references that count by them."""
+        # by size: the first of several forms that explain the same words
+        best: dict[int, Shown] = {}
         for one in found:
             before = best.get(one.size)
             if one.precise and (before is None or _rank(one) > _rank(before)):
@@ -251,12 +261,13 @@ class _Search:
 
 
 def lost_totals(graph: Graph) -> Totals:
-    """The DEFINITE and INDIRECT blocks together."""
+    """Return the totals of DEFINITE and INDIRECT blocks together."""
     return Totals.sum_of(graph.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT))
 
 
 def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) -> Disguised:
-    """`found`, with the effect of the conventions. `before`: what was lost without them."""
+    """Return `found` with the effect of its conventions. `before` are the totals leaked without
+    them."""
     after = lost_totals(graph)
     kinds = graph.kinds()
     reached: list[set[int]] = [set() for _ in found.conventions]
@@ -273,8 +284,10 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
 
 
 def _least(form: Form) -> int:
+    """Return the least number of blocks of a form."""
     return LEAST_NUMBERS if form.kind == Disguise.COMPRESSED else LEAST
 
 
 def _rank(one: Shown) -> tuple[int, int, int]:
+    """Return the key by which forms of one size are compared."""
     return one.heads, -min(one.offsets, default=0), -one.form

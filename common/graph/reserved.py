@@ -1,21 +1,22 @@
-"""Reserved addresses without contents: an arena's unopened end, a managed heap's space to grow.
+"""Reserved addresses without contents: the inaccessible end of an arena, a managed heap's space to
+grow.
 
 They are mapped without access (PROT_NONE), so the kernel gives them no pages. GDB's gcore writes
-them all the same, as zeros, and flags each segment readable: its cores have them as private
-anonymous memory, readable but not writable. Allocators and runtimes say what they reserved; others
-are recognised by the mapping, and in such cores by zeros."""
+them as zeros and marks each segment readable, so in its cores they are private anonymous memory
+that is readable but not writable. Allocators and runtimes list the addresses that they reserved.
+Others are identified by their mapping, and in such cores by zeros."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import intersection, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
 from findleaks.value_classes import NamedTuple
 
-STEP = 1 << 20  # bytes compared with zeros between two checks for Ctrl-C
+STEP = 1 << 20  # bytes that are compared with zeros between two checks for Ctrl-C
 
-_ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME)
+_ANONYMOUS = "[anon"  # the prefix of names given by prctl(PR_SET_VMA_ANON_NAME)
 
 
 class Reserved(NamedTuple):
@@ -30,44 +31,47 @@ class Reserved(NamedTuple):
 
 
 def inaccessible_ranges(regions: Iterable[Region], readable: bool) -> list[Range]:
-    """Private anonymous mappings without access, sorted and disjoint; with `readable` also
-    read-only ones, as in cores that flag all memory readable."""
-    return merged(Range(region.start, region.end) for region in regions if _is_inaccessible(region) and (readable or not region.readable))
+    """Return private anonymous mappings without access, sorted and disjoint. `readable` includes
+    read-only ones, for cores that mark all memory readable."""
+    found = (region for region in regions if _is_inaccessible(region) and (readable or not region.readable))
+    return merge_ranges(Range(region.start, region.end) for region in found)
 
 
 def _is_inaccessible(region: Region) -> bool:
+    """Whether a region is private anonymous memory that is neither writable nor executable."""
     anonymous = not region.name or region.name.startswith(_ANONYMOUS)
     return anonymous and region.private and not (region.writable or region.executable)
 
 
 def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range]]]) -> list[Reserved]:
-    """Reservations that the mappings confirm; the first owner that claims an address gets it."""
+    """Return the reservations that the mappings confirm. The first owner that claims an address
+    gets it."""
     left = inaccessible_ranges(target.regions(), not target.live)
     found: dict[str, list[Range]] = {}
     for owner, claimed in owners:
         mine = intersection(left, claimed)
         if mine:
-            found[owner] = merged([*found.get(owner, []), *mine])
+            found[owner] = merge_ranges([*found.get(owner, []), *mine])
             left = subtract(left, mine)
     return [Reserved(owner, ranges) for owner, ranges in found.items()]
 
 
 def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, progress: Callable[[], None]) -> list[Range]:
-    """Reserved unattributed addresses: mappings without access; with `flagged` (a core may
-    flag all memory readable) also read-only zeros, unless truncated. `progress`: each MiB, may
-    raise."""
+    """Return the reserved addresses without an owner: mappings without access. With `flagged` (a
+    core may mark all memory readable), also read-only zeros, unless the core is truncated.
+    `progress` is called for each MiB, and may raise."""
     regions = target.regions()
-    holes = merged(part for one in taken for part in one.ranges)
+    holes = merge_ranges(part for one in taken for part in one.ranges)
     sure = inaccessible_ranges(regions, False)
     found = subtract(sure, holes)
     if flagged and not (target.live or target.truncated):
         readable = subtract(subtract(inaccessible_ranges(regions, True), sure), holes)
         found += [part for part in readable if _zeros(target, part, progress)]
-    return merged(found)
+    return merge_ranges(found)
 
 
 def _zeros(target: Target, part: Range, progress: Callable[[], None]) -> bool:
-    """Whether its present contents are all zeros."""
+    """Whether the readable contents are all zeros."""
     zeros = bytes(STEP)
     for piece in nonzero_pieces(target, *part):
         for low in range(0, len(piece.data), STEP):

@@ -1,7 +1,8 @@
 """Roots of the scan: registers, live stacks, and all writable memory that belongs to no allocator.
 
-A root is memory that the program can read without going through a heap block. Dead stack (below a
-live thread's stack pointer, or cached after one ended) is none: the next call overwrites it."""
+A root is memory that the program can read without going through a heap block. Dead stack is no
+root, because the next call overwrites it: memory below a live thread's stack pointer, and stacks of
+ended threads."""
 
 from __future__ import annotations
 
@@ -17,21 +18,27 @@ from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words
 from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
 from findleaks.target.modules import module_headers
-from findleaks.target.ranges import merged, region_index, subtract
-from findleaks.target.tags import untagged_word
+from findleaks.target.ranges import merge_ranges, region_index, subtract
+from findleaks.target.tags import remove_tag
 
 if TYPE_CHECKING:
     from findleaks.target.kernel_references import KernelReference
 
 _KERNEL_PAGES = ("[vvar", "[vdso", "[vsyscall")
-_ANONYMOUS = "[anon"  # with a name given by prctl(PR_SET_VMA_ANON_NAME): "[anon: glibc: malloc]"
+# the prefix of names given by prctl(PR_SET_VMA_ANON_NAME): "[anon: glibc: malloc]"
+_ANONYMOUS = "[anon"
 
 
 def root_regions(regions: Sequence[Region]) -> list[Region]:
-    """Regions in which the program may have stored a pointer: writable ones; anonymous ones and
-    shared memory made read-only since; and a module's RELRO, right below its writable part:
-    relocated, written by ld.so and constructors, then made read-only. What is read-only right below
-    the vDSO is the kernel's, also where a core, which has it on ARM, does not name it."""
+    """Return the regions in which the program may have stored a pointer:
+
+    - writable regions
+    - anonymous regions and shared memory that were made read-only
+    - a module's RELRO, right below its writable part, which ld.so and constructors wrote before it
+      was made read-only
+
+    Read-only memory right below the vDSO belongs to the kernel, even if a core does not name it, as
+    on ARM."""
     found = []
     for region, after in zip(regions, [*regions[1:], None]):
         if not region.readable or region.name.startswith(_KERNEL_PAGES):
@@ -48,8 +55,8 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
 
 
 def writable_ranges(target: Target) -> list[Range]:
-    """`root_regions`, and what the process wrote to and then protected from itself: sorted,
-    disjoint."""
+    """Return `root_regions`, and memory that the process wrote to and then protected from itself:
+    sorted and disjoint."""
     return sorted([*(Range(r.start, r.end) for r in root_regions(target.regions())), *target.protected])
 
 
@@ -59,17 +66,19 @@ def root_ranges(
     claimed: Iterable[Range],
     stack_at: Optional[Callable[[int], Optional[Range]]] = None,
 ) -> list[Range]:
-    """Sorted, disjoint ranges to scan: root regions less what allocators claim and dead stack.
-    `stack_at`: as for `dead_ranges`."""
+    """Return the sorted, disjoint ranges to scan: root regions without memory of allocators and
+    dead stack. See `dead_ranges` for `stack_at`."""
     candidates = root_regions(target.regions())
     dead = dead_ranges(target, engine, candidates, stack_at)
     return subtract(writable_ranges(target), [*claimed, *dead, *page_beginnings(target)])
 
 
 def page_beginnings(target: Target) -> list[Range]:
-    """What is mapped only because mappings begin with a page: what a file has before a writable
-    segment, the end of another one, which is text as a rule. Only where that is read-only, as RELRO
-    makes it: musl's malloc takes it for its heap where it can be written."""
+    """Return memory that is mapped only because mappings begin at a page: the bytes of a file
+    before a writable segment, which are the end of another segment, usually code.
+
+    Only read-only memory is returned, as RELRO makes it. If it is writable, musl's malloc uses it
+    for its heap."""
     regions, found = target.regions(), []
     for module in target.modules():
         parsed = module_headers(target, module)
@@ -80,15 +89,15 @@ def page_beginnings(target: Target) -> list[Range]:
             if index >= 0 and not regions[index].writable and regions[index].start < start:
                 spans.append(Range(regions[index].start, start))
         whole = [Range(one.vaddr + module.bias, one.vaddr + module.bias + one.memsz) for one in loads]
-        found += subtract(merged(spans), whole)
+        found += subtract(merge_ranges(spans), whole)
     return sorted(found)
 
 
 def dead_ranges(
     target: Target, engine: Engine, candidates: Sequence[Region], stack_at: Optional[Callable[[int], Optional[Range]]] = None
 ) -> list[Range]:
-    """Stack memory that no live frame uses. `stack_at` finds the stack of a stack pointer that libc
-    does not know (None: `stack_region`)."""
+    """Return the stack memory that no live frame uses. `stack_at` finds the stack of a stack
+    pointer that libc does not know (None: `stack_region`)."""
     stacks = thread_stacks(target)
     dead = list(dead_stacks(target, engine, candidates))
     regions = target.regions()
@@ -102,7 +111,8 @@ def dead_ranges(
 
 
 def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
-    """`sp`'s region if certainly a stack: the main thread's, or one right above a guard."""
+    """Return the region of `sp` if it is certainly a stack: the main thread's, or one right above a
+    guard."""
     index = region_index(regions, sp)
     if index < 0:
         return None
@@ -112,27 +122,29 @@ def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
 
 
 def register_words(target: Target, unread: Unread | None = None, others: Sequence[int] | None = None) -> list[int]:
-    """Root words: registers of all threads, less those `unread`; addresses at which their DTVs were
-    allocated; `others`, by default those of `library_words`.
+    """Return the root words: registers of all threads except those in `unread`, addresses at which
+    their DTVs were allocated, and `others` (None: those of `library_words`).
 
-    glibc's only reference to a DTV is to its *second* entry, in the thread control block
-    (elf/dl-tls.c, allocate_dtv): interior, so each DTV would be "possibly lost", as in memcheck."""
+    glibc's only reference to a DTV points to its second entry, in the thread control block
+    (elf/dl-tls.c, allocate_dtv). It is interior, so each DTV would be "possibly lost", as in
+    memcheck."""
     words: list[int] = []
     for thread in target.threads():
         words += unread.live(thread) if unread is not None else thread.words or thread.registers.values()
         if thread.thread_pointer:
             words += dtv_words(target, thread.thread_pointer)
     if target.tagged:
-        words = list(map(untagged_word, words))
+        words = list(map(remove_tag, words))
     return [*words, *(library_words(target) if others is None else others)]
 
 
 def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelReference]) -> list[tuple[int, KernelReference]]:
-    """The root word of each reference that the kernel keeps.
+    """Return the root word of each reference that the kernel keeps.
 
-    A value with flags in its low three bits is a reference to the block's start if one begins
-    there: nginx keeps such a flag in epoll's data. Other values stay as they are."""
-    values = array("Q", (untagged_word(one.value) if target.tagged else one.value for one in references))
+    A value with flags in its low three bits refers to a block's start if a block starts at the
+    value without flags: nginx keeps such a flag in epoll's data. Other values are returned as they
+    are."""
+    values = array("Q", (remove_tag(one.value) if target.tagged else one.value for one in references))
     starts = array("Q", (value & ~7 for value in values))
     indices, _ = blocks.find_all(starts) if len(blocks) else (array("I"), array("Q"))
     begins = [index != NO_BLOCK and blocks.address(index) == start for index, start in zip(indices, starts)]
@@ -141,7 +153,7 @@ def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelRefe
 
 
 def library_words(target: Target) -> list[int]:
-    """Addresses at which the DTVs of threads that ended were allocated, which they leave behind
-    with their cached stack; those of ld.so's table of loaded files."""
+    """Return the addresses at which the DTVs of ended threads were allocated, which glibc keeps
+    with their cached stack, and those of ld.so's table of loaded files."""
     words = [word for ended in cached_thread_pointers(target) for word in dtv_words(target, ended)]
     return words + table_blocks(target)

@@ -1,13 +1,13 @@
 """Alternate signal stacks: blocks that only the kernel refers to.
 
-A program passes a block to sigaltstack(2) and may forget its address: the kernel keeps it for each
+A program passes a block to sigaltstack(2) and need not keep its address: the kernel has it for each
 thread, and no file of /proc shows it. Two kinds of evidence identify such a block.
 
 - Proof: the kernel stores a `stack_t` {ss_sp, ss_flags, ss_size} with the block's address in every
   signal frame (uc_stack), and the program passes one to sigaltstack. Either may still be in the
   block or in the dead part of a stack.
-- Size and contents: the process has called sigaltstack, the block has exactly the size that libc
-  recommends (SIGSTKSZ), and holds zeros, as a stack does that was never used. A size that libc
+- Size and contents: the process calls sigaltstack, the block has exactly the size that libc
+  recommends (SIGSTKSZ), and contains zeros, as a stack that was never used. A size that libc
   computes from the processor's (AT_MINSIGSTKSZ) is so rare that the contents do not matter. There
   may be at most as many such blocks as threads; more are a leak.
 
@@ -27,18 +27,19 @@ from findleaks.target.ranges import nonzero_pieces
 AT_MINSIGSTKSZ = 51
 _CONSTANTS = {arches.AARCH64.name: ((5120, 16384), (6144, 12288))}
 _COMMON = ((2048, 8192),)
-"""(MINSIGSTKSZ, SIGSTKSZ) in bytes of glibc, and of musl where they differ; _COMMON elsewhere."""
-_PADDING = 32  # bytes by which an allocator's usable size may exceed the size asked for
+"""(MINSIGSTKSZ, SIGSTKSZ) in bytes of glibc, and of musl if they differ. _COMMON is for other
+machines."""
+_PADDING = 32  # bytes by which an allocator's usable size may exceed the requested size
 _SMALLEST, _LARGEST = 2048, 1 << 20  # bytes of a stack that a stack_t may prove
-_MOST = 4096  # lost blocks of such sizes that are looked at
-_MOST_DATA = 64 << 20  # bytes of modules' data searched for the address of sigaltstack
+_MOST = 4096  # leaked blocks of such sizes that are examined
+_MOST_DATA = 64 << 20  # bytes of modules' data that are searched for the address of sigaltstack
 _DISABLED = 2  # SS_DISABLE of ss_flags: no stack is set
 _LIBC = ("libc.", "libc-", "ld-musl")
 
 
 def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, dead: Callable[[], Sequence[Range]]) -> list[int]:
-    """Starts of the blocks that are alternate signal stacks, ascending. Call between
-    `Graph.mark_starts` and `mark`. `dead` computes the parts of stacks that are not in use."""
+    """Return the ascending starts of the blocks that are alternate signal stacks. Call this between
+    `Graph.mark_starts` and `mark`. `dead` returns the parts of stacks that are not in use."""
     if not _calls_sigaltstack(target, engine):
         return []
     indices = graph.unreferenced(_SMALLEST, _LARGEST, _MOST)
@@ -53,7 +54,8 @@ def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, 
 
 
 def recommended_sizes(target: Target) -> tuple[int, frozenset[int]]:
-    """(SIGSTKSZ as glibc computes it, 0 if it is the constant; the constants of libcs)."""
+    """Return SIGSTKSZ as glibc computes it (0 if it is the constant), and the constants of
+    libcs."""
     constants = _CONSTANTS.get(target.arch.name, _COMMON)
     least, constant = constants[0]
     computed = 4 * max(target.auxv.get(AT_MINSIGSTKSZ, 0), least)
@@ -61,6 +63,7 @@ def recommended_sizes(target: Target) -> tuple[int, frozenset[int]]:
 
 
 def _is_recommended(target: Target, start: int, size: int) -> bool:
+    """Whether a block has a recommended size, and for a constant size only zeros."""
     computed, constants = recommended_sizes(target)
     if computed and computed <= size <= computed + _PADDING:
         return True
@@ -70,8 +73,8 @@ def _is_recommended(target: Target, start: int, size: int) -> bool:
 
 
 def _calls_sigaltstack(target: Target, engine: Engine) -> bool:
-    """Whether a loaded file other than libc has the address of libc's sigaltstack in its data, as
-    ld.so stores it there. A static program has the function only if it calls it."""
+    """Whether a loaded file other than libc has the address of libc's sigaltstack in its data,
+    where ld.so stores it. A static program has the function only if it calls it."""
     libcs = [module for module in target.modules() if module.path.rsplit("/", 1)[-1].startswith(_LIBC)]
     if not libcs:
         return target.symbol("sigaltstack") is not None
@@ -92,7 +95,8 @@ def _calls_sigaltstack(target: Target, engine: Engine) -> bool:
 
 
 def _proven(target: Target, engine: Engine, sizes: dict[int, int], dead: Sequence[Range]) -> Iterator[int]:
-    """Blocks, by start and usable size, whose stack_t is in the block or in these dead stacks."""
+    """Yield the blocks, given by start and usable size, whose stack_t is in the block or in a dead
+    stack."""
     low, high = min(sizes), max(sizes) + 1
     places = [*(Range(start, start + size) for start, size in sizes.items()), *dead]
     for start, end in places:
@@ -105,7 +109,7 @@ def _proven(target: Target, engine: Engine, sizes: dict[int, int], dead: Sequenc
 
 
 def _stack_at(target: Target, address: int) -> tuple[int, int, int]:
-    """ss_sp, ss_flags and ss_size of the stack_t at an address; zeros where it is unreadable."""
+    """Read ss_sp, ss_flags and ss_size of the stack_t at an address; zeros if it is unreadable."""
     try:
         start, flags, size = target.arch.unpack(target.read(address, 3 * target.arch.word))
     except UnreadableMemory:

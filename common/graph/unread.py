@@ -1,9 +1,9 @@
-"""Dead words of threads: left in registers, red zones, and frames that signals interrupted, never
-read again, so no roots.
+"""Dead words of threads: values in registers, red zones, and interrupted frames that no code reads
+again.
 
-Only code shows which are dead, and reading it costs (`unread`), so `doubtful` first finds the words
-that may be dead and point into blocks in use. Where other roots reach these blocks by start
-references, it makes no difference to any block's kind whether they are dead."""
+They are no roots. Only the code shows which words are dead, and reading code takes time (`unread`).
+So `doubtful` first finds the words that may be dead and point into blocks in use. If other roots
+reach these blocks by start references, no block's kind depends on whether the words are dead."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.layout import VDSO
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 from findleaks.target.signal_words import saved_words
 from findleaks.value_classes import NamedTuple
 
-DEEPEST = 1 << 20  # bytes of a stack searched for signal frames
+DEEPEST = 1 << 20  # bytes of a stack that are searched for signal frames
 _LONGEST_CHAIN = 4096  # frames
-NEAREST = 512  # bytes above a stack pointer in which dead words of frames are looked for
+NEAREST = 512  # bytes above a stack pointer that are searched for dead words of frames
 
 _CODE = ("libc.", "libc-", "libpthread", "ld-musl")
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Memory that is not read again."""
+    """Memory that no code reads again."""
 
     start: int
     end: int
@@ -48,18 +48,20 @@ class Place(NamedTuple):
 class Suspects(NamedTuple):
     """Words of one thread that may be dead and point into blocks in use."""
 
-    values: set[int]  # of registers and the red zone
+    values: set[int]  # values of registers and of the red zone
     slots: dict[int, int]  # values of words in its innermost frames, by address
 
 
 class Doubtful(NamedTuple):
     """Words that may be dead and point into blocks in use."""
 
-    threads: list[tuple[Thread, bool]]  # with such words; whether a signal interrupted a frame
+    # threads with such words, and whether a signal interrupted a frame
+    threads: list[tuple[Thread, bool]]
     words: list[int]  # the words, ascending, each once; some may point into no block
-    all_dead: Unread | None  # as if all these words were dead; None: only code shows where they are
+    # the result if all these words were dead; None if only code shows where they are
+    all_dead: Unread | None
     slots: dict[int, dict[int, int]]  # `Suspects.slots` by tid
-    registers: bool  # some of the words are not in frames
+    registers: bool  # whether some of the words are not in frames
 
 
 class Unread:
@@ -69,16 +71,17 @@ class Unread:
         self.registers: dict[int, frozenset[str]] = {}  # tid -> names of dead registers
         self.places: list[Place] = []  # sorted and disjoint
         self.warning = ""  # why all words count as live, or ""
-        # by the names of words (the tuple's identity) and what is read again
+        # By the names of words (the tuple's identity) and the words that are read again.
         self.known: dict[tuple[int, int], frozenset[str]] = {}
-        # by the names of words and those that are dead: whether each word is read again
+        # By the names of words and those that are dead: whether each word is read again.
         self._read: dict[tuple[int, frozenset[str]], list[bool]] = {}
 
     def ranges(self) -> list[Range]:
         return [Range(place.start, place.end) for place in self.places]
 
     def words(self, thread: Thread) -> Iterator[tuple[str, int, bool]]:
-        """(register, value, whether live) of a thread's words; the register is "" if unknown."""
+        """Yield (register, value, whether live) of a thread's words. The register is "" if
+        unknown."""
         dead = self.registers.get(thread.tid, frozenset())
         if not thread.names:
             yield from ((name, value, True) for name, value in thread.registers.items())
@@ -90,13 +93,13 @@ class Unread:
             yield name, value, name not in dead
 
     def live(self, thread: Thread) -> Iterable[int]:
-        """The live words of a thread's registers."""
+        """Return the live words of a thread's registers."""
         dead = self.registers.get(thread.tid)
         if dead is None:
             return thread.words or thread.registers.values()
         if len(thread.names) < len(thread.words):
             return (value for _, value, read in self.words(thread) if read)
-        # most threads have words of the same names, and the same ones dead
+        # Most threads have words of the same names, and the same dead ones.
         key = id(thread.names), dead
         read = self._read.get(key)
         if read is None:
@@ -104,7 +107,7 @@ class Unread:
         return compress(thread.words, read)
 
     def what(self, address: int) -> str:
-        """Description of the dead words at an address; "" if there are none."""
+        """Describe the dead words at an address; "" if there are none."""
         at = bisect_right(self.places, (address, 1 << 64, "")) - 1
         return self.places[at].what if at >= 0 and self.places[at].start <= address < self.places[at].end else ""
 
@@ -132,7 +135,7 @@ def doubtful(target: Target, engine: Engine, blocks: Blocks) -> Doubtful:
 
 
 def _all_dead(target: Target, threads: Iterable[Thread], slots: Mapping[int, Mapping[int, int]]) -> Unread:
-    """As `unread`, if all words of these threads that may be dead were."""
+    """Return the same as `unread` if all words of these threads that may be dead were dead."""
     found = Unread()
     for thread in threads:
         key = id(thread.names), 0
@@ -147,11 +150,11 @@ def _all_dead(target: Target, threads: Iterable[Thread], slots: Mapping[int, Map
 
 
 def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
-    """Find the dead words of these threads; errors.Interrupted when the user asked to stop."""
+    """Find the dead words of these threads. Raises errors.Interrupted."""
     found = Unread()
     if not doubtful.threads:
         return found
-    # it takes 50 ms to import
+    # The import takes 50 ms.
     from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 
     capstone = load_capstone()
@@ -173,14 +176,19 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
         _judge(found, reader, target, blocks, thread, who, signals)
         slots = doubtful.slots.get(thread.tid)
         dead = reader.dead_slots(thread) if slots else []
-        found.places += [Place(at, at + target.arch.word, f"in a frame of {who}, not read again") for at in slots or () if inside(dead, at)]
+        found.places += [
+            Place(at, at + target.arch.word, f"in a frame of {who}, not read again") for at in slots or () if range_at(dead, at)
+        ]
     found.places.sort()
     if reader.exhausted:
-        found.warning = "threads run at so many places that not all of their code was read: leftovers in registers may hold lost blocks"
+        found.warning = (
+            "threads run at so many places that not all of their code was read: stale registers may make leaked blocks appear reachable"
+        )
     return found
 
 
 def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks, thread: Thread, who: str, signals: bool) -> None:
+    """Add the dead words of one thread."""
     from findleaks.unwind.live import zone_bytes
 
     kept, mask_of = target.arch.kept_registers, reader.mask_of
@@ -210,8 +218,8 @@ def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks
 
 
 def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Range]:
-    """Dead stack of a handler on an alternate stack (uc_stack in its struct ucontext: address,
-    flags, size), and of the stack that it interrupted."""
+    """Yield the dead stack of a handler on an alternate stack, and of the stack that it
+    interrupted. uc_stack in its struct ucontext has address, flags and size."""
     try:
         low, _, size = target.arch.unpack(target.read(one.context + 16, 24))
     except UnreadableMemory:
@@ -228,8 +236,11 @@ def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Ran
 
 
 def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[Suspects]:
-    """By thread: words of its red zone and possibly dead registers between the lowest and the
-    highest block, none if none points to a block in use; words of its innermost frames that do."""
+    """Yield the suspects of each thread.
+
+    `values` are the words of its red zone and of registers that may be dead, between the lowest and
+    the highest block, if one of them points to a block in use. `slots` are words of its innermost
+    frames that point to a block in use."""
     low = blocks.address(0)
     high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
     kept = frozenset(target.arch.kept_registers)
@@ -244,8 +255,11 @@ def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iter
 
 
 def _slots(target: Target, blocks: Blocks, thread: Thread, heaps: Range) -> dict[int, int]:
-    """The values, by address, of the words right above the stack pointer that point to blocks in
-    use. Of x86-64: of others nothing is known of frames. None of a stack in a block."""
+    """Return {address: value} of the words right above the stack pointer that point to blocks in
+    use.
+
+    Only x86-64 is supported, since frames of other machines are unknown. A stack in a block has
+    none."""
     word = target.arch.word
     found: dict[int, int] = {}
     if target.arch.name != X86_64.name or thread.sp % word or blocks.find(thread.sp) >= 0:
@@ -259,12 +273,13 @@ def _slots(target: Target, blocks: Blocks, thread: Thread, heaps: Range) -> dict
 
 
 def _red_zone(target: Target, thread: Thread) -> Range:
+    """Return the range of the thread's red zone."""
     return Range(max(0, thread.sp - target.arch.red_zone), thread.sp)
 
 
 def _restorers(target: Target) -> list[int]:
-    """Return addresses of signal handlers: in libc, or in a static program; on some machines in the
-    kernel's own code."""
+    """Return the return addresses of signal handlers: in libc or a static program; on some machines
+    in the kernel's vDSO."""
     from findleaks.disasm.system_calls import SIGRETURN
 
     modules = target.modules()
@@ -280,7 +295,7 @@ def _restorers(target: Target) -> list[int]:
 
 
 def _returns_to(target: Target, thread: Thread, wanted: set[int]) -> bool:
-    """Whether the thread's link register, or one that a function of the chain of frame pointers
+    """Whether the thread's link register, or one that a function in the chain of frame pointers
     saved, is one of these addresses. It may be signed there, in bits above those of addresses."""
     arch = target.arch
     returns, frame = thread.registers.get(arch.link_register, 0), thread.registers.get(arch.frame_pointer, 0)

@@ -1,10 +1,10 @@
-"""Finds lists whose nodes are linked by XOR: each has one word, the addresses of both neighbours
-combined, so that no word equals the address of a node but at the ends.
+"""Finds lists whose nodes are linked by XOR. The link of a node combines the addresses of both
+neighbours in one word, so no word equals the address of a node, except at the ends.
 
-A node at an end has the plain address of its only neighbour. From there, each node's word and the
-address of the node before give the address of the next. If a plain pointer holds one of them, the
-program reaches the others from there, in both directions.
-Lists without an end (rings) are not found."""
+A node at an end has the plain address of its only neighbour. From there, the word of each node and
+the address of the node before give the address of the next one. If a plain pointer refers to one
+node, the program can reach the others from it, in both directions. Lists without an end (rings) are
+not found."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from findleaks.engine.terms import Kind, State
 from findleaks.graph.disguises import LEAST, NOT_DISGUISED, SHARE, DisguiseConvention, Disguised
 from findleaks.value_classes import NamedTuple
 
-ENDS = 512  # leaked blocks examined as ends of lists, at most: the first and the last
-TAIL = 1 << 16  # blocks among which the last are looked for
-STEPS = 200_000  # nodes visited, at most: 2 s
+ENDS = 512  # leaked blocks that are examined as ends of lists: the first and the last
+TAIL = 1 << 16  # blocks in which the last are searched for
+STEPS = 200_000  # nodes that are visited: 2 s
 
 _LEADS = re.compile(b"\\x%02x" % Kind.DEFINITE)
 
@@ -36,8 +36,8 @@ class _Node(NamedTuple):
 
 
 def search_xor_lists(graph: Graph, blocks: Blocks, word: int, read: ReadWord) -> tuple[Disguised, array[int]]:
-    """The XOR lists among the leaked blocks of a classified graph, as `search_disguises` returns
-    what it finds; `word`: bytes of a pointer."""
+    """Return the XOR lists among the leaked blocks of a classified graph, in the form of
+    `search_disguises`. `word` is the size of a pointer in bytes."""
     found: list[tuple[int, int, int]] = []  # source, target, address of the link
     reached: Counter[int] = Counter()
     steps = STEPS
@@ -63,7 +63,8 @@ def search_xor_lists(graph: Graph, blocks: Blocks, word: int, read: ReadWord) ->
 
 
 def _links(nodes: list[_Node], held: int, offset: int) -> Iterator[tuple[int, int, int]]:
-    """The references between neighbours, away from the node that is held."""
+    """Yield the references between neighbours, away from the node that a plain pointer refers
+    to."""
     for at, node in enumerate(nodes):
         target = nodes[at + 1 : at + 2] if at >= held else []
         for one in [*target, *(nodes[at - 1 : at] if 0 < at <= held else [])]:
@@ -71,7 +72,7 @@ def _links(nodes: list[_Node], held: int, offset: int) -> Iterator[tuple[int, in
 
 
 def _ends(graph: Graph) -> Iterator[int]:
-    """Leaked blocks that others are leaked with, the first and the last ones."""
+    """Return leaked blocks through which others are leaked: the first and the last ones."""
     kinds = graph.kinds()
     tail = max(0, len(kinds) - TAIL)
     first = [match.start() for match in islice(_LEADS.finditer(kinds), ENDS // 2)]
@@ -81,8 +82,8 @@ def _ends(graph: Graph) -> Iterator[int]:
 
 
 def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord, most: int) -> tuple[list[_Node], int]:
-    """The nodes of a list from a leaked end on, and the offset of the link; no nodes without a
-    list."""
+    """Return the nodes of a list from a leaked end on, and the offset of the link; no nodes if
+    there is no list."""
     address, size = blocks.address(end), blocks.size(end)
     for index, interior in graph.references(end):
         start = blocks.address(index)
@@ -97,7 +98,7 @@ def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord
 
 
 def _walk(blocks: Blocks, nodes: list[_Node], offset: int, read: ReadWord, most: int) -> list[_Node]:
-    """`nodes`, the first two of a list, and all that follow."""
+    """Return `nodes`, the first two of a list, and all that follow."""
     seen = {node.block for node in nodes}
     size = blocks.size(nodes[0].block)
     while len(nodes) < most:

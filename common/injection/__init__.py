@@ -1,1 +1,1 @@
-"""System calls that another process is made to make, and clones of processes made by them."""
+"""Injected system calls: made by a thread of another process, and clones created by them."""

@@ -1,6 +1,5 @@
-"""Which processes can be cloned without harm, and why others cannot.
-
-Sources: fork(2), open(2) (O_DIRECT), userfaultfd(2), pid_namespaces(7); Linux
+"""Decides which processes can be cloned without harm, and explains why others cannot.
+|| Sources: fork(2), open(2) (O_DIRECT), userfaultfd(2), pid_namespaces(7); Linux
 Documentation/filesystems/proc.rst (VmFlags, fdinfo)."""
 
 from __future__ import annotations
@@ -10,38 +9,39 @@ import os
 from collections.abc import Iterator
 
 from findleaks.errors import TargetError
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 from findleaks.target.process import folder_of
 
 NOT_COPIED = frozenset(("dc", "wf"))
-"""VmFlags of memory of which a clone has no copy (MADV_DONTFORK, MADV_WIPEONFORK)."""
-_WATCHED = frozenset(("um", "uw", "ui"))  # by a userfaultfd
+"""VmFlags of memory that a clone does not copy (MADV_DONTFORK, MADV_WIPEONFORK)."""
+_WATCHED = frozenset(("um", "uw", "ui"))  # VmFlags of memory that a userfaultfd handles
 _O_DIRECT = 0o40000
-_PINNED_SINCE = (6, 5)  # Linux that pins the pages of direct I/O, which fork then copies
+_PINNED_SINCE = (6, 5)  # first Linux that pins pages of direct I/O, so that fork copies them
 
 
 class Refused(TargetError):
-    """The process cannot be cloned; it is unharmed, and can be read without a clone."""
+    """The process cannot be cloned. It is unharmed, and can be read without a clone."""
 
 
 def refused(pid: int, why: str) -> Refused:
     return Refused(f"pid {pid}: cannot be cloned: {why}; without --fork it is stopped while it is copied")
 
 
-def checked(pid: int) -> dict[int, set[str]]:
-    """The flags of the mappings, by start. Refused where a clone would harm the process."""
+def check_clonable(pid: int) -> dict[int, set[str]]:
+    """Return the flags of the mappings, by start.
+    Raises Refused if a clone would harm the process."""
     if os.uname().machine != "x86_64":
-        raise refused(pid, "that is for x86-64 only")
+        raise refused(pid, "only x86-64 is supported")
     flags = dict(mapping_flags(pid))
     if any(found & _WATCHED for found in flags.values()):
         raise refused(pid, "a userfaultfd watches its memory, and may have to answer first")
     if not pages_are_pinned(os.uname().release) and _direct_files(pid):
-        raise refused(pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may misplace what is being read from them")
+        raise refused(pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may lose data that are being read from them")
     return flags
 
 
 def pages_are_pinned(release: str) -> bool:
-    """Whether fork(2) is harmless to direct I/O under way, by the kernel's release ("6.1.0-30")."""
+    """Whether fork(2) is harmless to direct I/O in flight, by the kernel's release ("6.1.0-30")."""
     words = release.split("-")[0].split(".")[:2]
     return all(word.isdigit() for word in words) and tuple(map(int, words)) >= _PINNED_SINCE
 
@@ -49,7 +49,7 @@ def pages_are_pinned(release: str) -> bool:
 def mapping_flags(pid: int) -> Iterator[tuple[int, set[str]]]:
     start = 0
     try:
-        lines = content(f"{folder_of(pid)}/smaps").split(b"\n")
+        lines = read_file(f"{folder_of(pid)}/smaps").split(b"\n")
     except OSError:
         return
     for line in lines:
@@ -67,7 +67,7 @@ def _direct_files(pid: int) -> bool:
         return False
     for name in names:
         try:
-            lines = content(f"/proc/{pid}/fdinfo/{name}").split(b"\n")
+            lines = read_file(f"/proc/{pid}/fdinfo/{name}").split(b"\n")
         except OSError:
             continue
         if any(line.startswith(b"flags:") and int(line.split()[1], 8) & _O_DIRECT for line in lines):
@@ -76,23 +76,23 @@ def _direct_files(pid: int) -> bool:
 
 
 def unforkable(pid: int, tid: int) -> bool:
-    """Whether the thread's children would be in another pid namespace, which dies with the first
-    of them, after which the thread cannot fork any more (pid_namespaces(7))."""
+    """Whether children of the thread would be in another pid namespace. Such a namespace ends with
+    its first process, and then the thread cannot fork any more (pid_namespaces(7))."""
     folder = f"/proc/{pid}/task/{tid}/ns"
     return link(f"{folder}/pid_for_children") != link(f"{folder}/pid")
 
 
 def clone_failure(error: int) -> str:
-    """Why clone(2) failed."""
+    """Explain why clone(2) failed."""
     if error == errno.EAGAIN:
         return "its limit of processes is reached (RLIMIT_NPROC, or pids.max of its control group)"
     if error == errno.ENOMEM:
-        return "the system has no memory for that"
+        return "the system has too little memory"
     return f"clone: {os.strerror(error).lower()}"
 
 
 def link(path: str) -> str:
-    """Where a symbolic link leads; "" where that cannot be read."""
+    """Return the target of a symbolic link; "" if unreadable."""
     try:
         return os.readlink(path)
     except OSError:

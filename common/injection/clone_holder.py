@@ -1,28 +1,26 @@
 """Holds the clone of a process: a program started by held_clone.py.
-
-usage: clone_holder.py FOLDER PID DESCRIPTOR
+|| usage: clone_holder.py FOLDER PID DESCRIPTOR
        clone_holder.py FOLDER PID LOCAL reap
-
-FOLDER has the package's bootstrap.py, DESCRIPTOR is one of memory for pages copied during the stop.
-Standard output gets pickled (word, value) pairs, each after its size in 8 bytes: ("taken", Taken),
-then, once standard input has ended, ("ended", seconds); or ("failed", message), ("refused",
-message) in place of either. The second form reaps a clone whose holder was killed.
-
-It is a program of its own since the process must not depend on findleaks while a thread of it has
-other registers than its own: killed, stopped or interrupted at any moment, findleaks leaves this to
-finish. In a session of its own, it gets no signal from the terminal."""
+|| FOLDER contains the package's bootstrap.py. DESCRIPTOR refers to memory for pages copied during
+the stop. Standard output receives pickled (word, value) pairs, each preceded by its size in 8
+bytes: ("taken", Taken), then, after standard input has ended, ("ended", seconds); or ("failed",
+message) or ("refused", message) instead of either. The second form reaps a clone whose holder was
+killed.
+|| It is a separate program so that the process never depends on findleaks while one of its threads
+has changed registers: if findleaks is killed, stopped or interrupted, this program finishes the
+work. It runs in its own session, and receives no signal from the terminal."""
 
 import os
 import select
 import signal
 import sys
 
-_EVERY = 0.002  # seconds between two looks at threads that were in uninterruptible sleep
-_SOON = 0.05  # seconds between two looks at the clone
+_EVERY = 0.002  # seconds between two polls of threads that were in uninterruptible sleep
+_SOON = 0.05  # seconds between two polls of the clone
 
 
 def main(folder: str, pid: int, descriptor: int, reaping: bool) -> None:
-    """Clone the process, hold the clone until standard input ends, and end it."""
+    """Clone the process, hold the clone until standard input ends, and end the clone."""
     import pickle
     import runpy
 
@@ -37,7 +35,7 @@ def main(folder: str, pid: int, descriptor: int, reaping: bool) -> None:
         try:
             while data:
                 data = data[os.write(1, data) :]
-        except OSError:  # findleaks is dead
+        except OSError:  # findleaks has ended
             pass
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):

@@ -1,8 +1,7 @@
-"""The pages of a process that was cloned: those that were its own are its clone's.
-
-Scanning a process takes longer than cloning it, so the pages of the clone are scanned, while the
-process runs on. A clone has all pages that were the process's own, and none of files and of shared
-memory: those are known from a scan before the stop. (Linux mm/memory.c, copy_page_range.)"""
+"""Finds the pages of a cloned process: its private pages are those of the clone.
+|| Scanning a process takes longer than cloning it. Therefore the pages of the clone are scanned
+while the process runs on. A clone has all private pages of the process, and none of files and of
+shared memory: those are known from a scan before the stop (Linux mm/memory.c, copy_page_range)."""
 
 from __future__ import annotations
 
@@ -14,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Region
 from findleaks.target.moment import Moment
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency import presence
 from findleaks.target.residency.presence import FILE, RUN, VECTOR, ZERO, Presence
 from findleaks.target.runs import Runs
 
 
 def pages_of(proc: str, region: Region) -> array[int]:
-    """The pages of a region that are the process's own, or of a shared one all that are there, as
-    start and end of each run in one flat array; none where the system does not report them."""
+    """Return the private pages of a region, or all present pages of a shared region, as a flat
+    array of the start and end of each run; none if the system does not report them."""
     words: array[int] = array("Q")
     fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -39,16 +38,16 @@ def _runs(fd: int, region: Region) -> list[tuple[int, int, int]]:
     vector = ctypes.create_string_buffer(RUN * VECTOR)
     try:
         while at < region.end:
-            runs, at = presence.ask(fd, at, region.end, vector)
+            runs, at = presence.scan_pagemap(fd, at, region.end, vector)
             found += runs
     except OSError:  # a kernel before 6.7
         return list(presence.entries(fd, X86_64.page, region.start, region.end, lambda part: None))
     return found
 
 
-def composed(regions: Sequence[Region], before: Moment, scanned: Mapping[int, array[int]], clone: Moment) -> Moment:
-    """The pages at the stop: of the regions in `scanned` those there; else the clone's, which are
-    the process's own, and those of files and shared memory as they were `before`."""
+def compose_moment(regions: Sequence[Region], before: Moment, scanned: Mapping[int, array[int]], clone: Moment) -> Moment:
+    """Combine the pages at the stop: those in `scanned` for its regions; else the private pages of
+    the clone, and the pages of files and shared memory as they were `before`."""
     own, shared, resident, swapped = array("Q"), array("Q"), array("Q"), array("Q")
     for region in regions:
         low, high = region.start, region.end
@@ -64,7 +63,7 @@ def composed(regions: Sequence[Region], before: Moment, scanned: Mapping[int, ar
             _append(own, clone.own.cut(low, high))
             _append(swapped, clone.presence.swapped.cut(low, high))
         if there and files:
-            both = merged([*Runs(there), *Runs(files)])
+            both = merge_ranges([*Runs(there), *Runs(files)])
             there = array("Q", (at for run in both for at in run))
         _append(resident, there or files)
     known = Runs.of((region.start, region.end) for region in regions if region.end < 1 << 63)
@@ -73,7 +72,7 @@ def composed(regions: Sequence[Region], before: Moment, scanned: Mapping[int, ar
 
 
 def _append(words: array[int], more: array[int]) -> None:
-    """Add runs that lie above all others, joined with the last one where they touch."""
+    """Append runs above all others; join the first with the last one if they touch."""
     if words and more and words[-1] == more[0]:
         words[-1] = more[1]
         more = more[2:]

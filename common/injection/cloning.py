@@ -1,22 +1,21 @@
-"""Clones a process: stopped, forked by one of its own threads, released; the clone stays, stopped.
-
-The clone has the process's private memory, copied on write. It is made by an injected
-clone(CLONE_FILES), a fork with exit signal 0 whose table of files is shared, until the clone leaves
-it by close_range(CLOSE_RANGE_UNSHARE) with no file open: none is held open or flushed by it.
-
-Who its parent is decides what is left behind. The clone is a child of the process itself. It blocks
-all signals, and its registers point at exit_group(0), all that it ever executes: on request, or
-when its tracer dies, which makes the kernel let it run. As the exit signal is 0, the process gets
-no SIGCHLD, and its wait(2) does not see the clone (only __WALL or __WCLONE would). A second,
-shorter stop of one thread reaps it (`reap`), in which that thread makes wait4(__WALL).
-The alternative, a second fork by a child that ends at once, needs no second stop, but makes the
-clone an orphan. The process 1 of a container, or a subreaper, then gets a SIGCHLD and a child that
-it never made: many never reap it, and PostgreSQL's postmaster, for one, restarts all its servers
-when an unknown child was killed. If the process ends first, that is so here, too; therefore the
-clone ends by exit status 0, never by a signal.
-
-Sources: clone(2), close_range(2), namespaces(7), wait(2); Linux kernel/exit.c, kernel/fork.c, 6.18;
-Documentation/filesystems/proc.rst (VmFlags, fdinfo); postgres 16,
+"""Clones a process: stops it, lets one of its threads fork, and lets it run on; the clone stays
+stopped.
+|| The clone has the process's private memory, copied on write. It is created by an injected
+clone(CLONE_FILES): a fork with exit signal 0 and a shared table of files. It leaves that table by
+close_range(CLOSE_RANGE_UNSHARE), with no file open, so it neither keeps files open nor flushes
+them.
+|| The clone is a child of the process itself. It blocks all signals, and its registers point at
+exit_group(0), the only code that it ever executes: on request, or when its tracer dies, which makes
+the kernel let it run. As the exit signal is 0, the process receives no SIGCHLD, and its wait(2)
+does not report the clone (only __WALL or __WCLONE would). A second, shorter stop of one thread
+reaps the clone (`reap`): that thread calls wait4(__WALL).
+|| The alternative is a second fork by a child that ends at once. It needs no second stop, but makes
+the clone an orphan. Process 1 of a container, or a subreaper, then receives a SIGCHLD and an
+unknown child: many never reap it, and PostgreSQL's postmaster restarts all its servers when an
+unknown child was killed. This also happens here if the process ends first; therefore the clone
+exits with status 0, never by a signal.
+|| Sources: clone(2), close_range(2), namespaces(7), wait(2); Linux kernel/exit.c, kernel/fork.c,
+6.18; Documentation/filesystems/proc.rst (VmFlags, fdinfo); postgres 16,
 src/backend/postmaster/postmaster.c (CleanupBackend)."""
 
 from __future__ import annotations
@@ -33,71 +32,71 @@ from typing import NamedTuple, Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
 from findleaks.injection import seized
-from findleaks.injection.clonable import NOT_COPIED, checked, clone_failure, link, mapping_flags, refused, unforkable
-from findleaks.injection.clone_pages import composed, pages_of
+from findleaks.injection.clonable import NOT_COPIED, check_clonable, clone_failure, link, mapping_flags, refused, unforkable
+from findleaks.injection.clone_pages import compose_moment, pages_of
 from findleaks.injection.remote_syscall import entry
 from findleaks.injection.requests import ORIG_RAX, WALL, Requests
 from findleaks.injection.seized import SeizedThread, instruction_at, unsuitable
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region, Thread
-from findleaks.target.copying import KERNELS, Copied, Transfer
+from findleaks.target.copying import KERNELS, CopiedRuns, Transfer
 from findleaks.target.encoded_numbers import signed
-from findleaks.target.files import content, memory_at
+from findleaks.target.files import read_file, read_memory
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import Moment, moment
+from findleaks.target.moment import Moment, read_moment
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import folder_of
-from findleaks.target.ptrace import Tracer, ended, system_call, tasks
+from findleaks.target.ptrace import Tracer, has_ended, system_call, tasks
 from findleaks.target.stop_record import stat_of
 
 SHARED_BYTES = 32 << 20
-"""Most bytes of shared memory copied during the stop, some 10 ms. A clone has no copy of it."""
-_PATIENCE = 0.02  # seconds that a thread in uninterruptible sleep has to stop
+"""Most bytes of shared memory copied during the stop, about 10 ms. A clone has no copy of it."""
+_PATIENCE = 0.02  # seconds to wait for a thread in uninterruptible sleep
 _TRIES, _PAUSE = 50, 0.001  # stops to find a thread that can make system calls, seconds between
 _SLEEP = 0.05  # seconds for threads in uninterruptible sleep to wake, before another stop
-_REAP_SECONDS = 5.0  # after which a clone that cannot be reaped is left
+_REAP_SECONDS = 5.0  # seconds after which a clone that cannot be reaped is abandoned
 _UNSHARE = 2  # CLOSE_RANGE_UNSHARE
 
 
 class Taken(NamedTuple):
-    """What was read of the process during the stop."""
+    """Data read from the process during the stop."""
 
-    clone: int  # process id
-    local: int  # the same in the process's own pid namespace
+    clone: int  # process id of the clone
+    local: int  # process id of the clone in the pid namespace of the process
     proc: str  # folder under /proc of a thread that has memory
-    exe: str  # path; "" where that is not known
+    exe: str  # path; "" if unknown
     maps: bytes  # /proc/PID/maps
-    at: Moment  # the pages of files as shortly before
+    at: Moment  # pages; those of files as shortly before the stop
     threads: Sequence[Thread]
     warnings: Sequence[str]
-    scanned: dict[int, array[int]]  # runs of pages by start of the region, of those below
-    copied: Copied  # pages copied during the stop: address, offset in the shared memory, bytes
-    kept: frozenset[int]  # starts of the regions whose pages are all among these
-    absent: Sequence[Range]  # pages that could not be copied then
-    seconds: float  # that the process was stopped
+    scanned: dict[int, array[int]]  # runs of pages, by start of the region
+    copied: CopiedRuns  # pages copied during the stop: address, offset in the shared memory, bytes
+    kept: frozenset[int]  # starts of the regions whose pages were all copied
+    absent: Sequence[Range]  # pages that could not be copied
+    seconds: float  # duration of the stop
     stat: bytes  # /proc/PID/stat
     taken_at: float  # seconds since 1970
-    registers: Sequence[RegisterNotes] = ()  # of the threads, as a core has them
+    registers: Sequence[RegisterNotes] = ()  # registers of the threads, as in a core
 
 
 class Cloning:
-    """The clone of process `pid`, made by `take` and ended by `end`, both called by one thread.
-    `shared`: a descriptor of memory that gets the pages copied during the stop.
-    `cancelled` is asked before each stop whether it is still wanted."""
+    """The clone of process `pid`, created by `take` and ended by `end`; one thread must call both.
+    `shared`: a descriptor of memory that receives the pages copied during the stop. `cancelled` is
+    called before each stop; true ends the work."""
 
     def __init__(self, pid: int, shared: int, cancelled: Callable[[], bool]) -> None:
         self.pid, self._cancelled = pid, cancelled
         self._shared = shared
         self._clone: Optional[SeizedThread] = None
         self._local = 0
-        self._closes = True  # seccomp lets the clone make close_range(2)
-        self._late: list[Tracer] = []  # with threads that did not stop yet
+        self._closes = True  # seccomp permits close_range(2) in the clone
+        self._late: list[Tracer] = []  # tracers of threads that have not stopped yet
 
     def take(self) -> Taken:
-        """Make the clone. Refused, or TargetError where the process cannot be attached to."""
-        flags = checked(self.pid)
+        """Create the clone. Refused, or TargetError if the process cannot be attached to."""
+        flags = check_clonable(self.pid)
         proc = folder_of(self.pid)
-        before = moment(proc, X86_64.page, _mapped(proc), _ignore)
+        before = read_moment(proc, X86_64.page, _mapped(proc), _ignore)
         if before is None:
             self._check_alive()
             raise refused(self.pid, "the system does not report which of its pages are in memory")
@@ -129,17 +128,18 @@ class Cloning:
         raise refused(self.pid, str(found))
 
     def watch(self) -> bool:
-        """Let threads run on that were in uninterruptible sleep during the stop; false once there
-        are none. To be called every few ms while it is true, else now and then: it also takes note
-        of the clone's death, for which the end of its pid namespace would wait."""
+        """Let threads run on that were in uninterruptible sleep during the stop; return False once
+        there are none.
+        Call every few ms while it returns True, and regularly afterwards: it also detects the death
+        of the clone, for which the end of the clone's pid namespace would wait."""
         self._late = [tracer for tracer in self._late if not tracer.detach_all()]
         if self._clone is not None:
             self._clone.look()
         return bool(self._late)
 
     def end(self) -> float:
-        """End the clone, if there is one, and reap it; the seconds that a thread was stopped for
-        it. TargetError if it could not be reaped. May be called again."""
+        """End the clone, if any, and reap it; return the seconds for which a thread was stopped.
+        Raises TargetError if the clone could not be reaped. May be called again."""
         clone, self._clone = self._clone, None
         if clone is None:
             return 0.0
@@ -147,17 +147,17 @@ class Cloning:
         return reap(self.pid, self._local)
 
     def _check_alive(self) -> None:
-        if ended(self.pid):
+        if has_ended(self.pid):
             raise TargetError(f"pid {self.pid}: the process has ended")
 
     # -- during the stop
 
     def _during(self, tracer: Tracer, flags: dict[int, set[str]], before: Moment) -> Union[Taken, str]:
-        """What is read; or why no thread can make the clone at this stop."""
+        """Return the data read; or the reason why no thread can create the clone at this stop."""
         proc = folder_of(self.pid)
         memory = os.open(f"{proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            maps = content(f"{proc}/maps")
+            maps = read_file(f"{proc}/maps")
             regions = regions_of(maps)
             thread = _injector(self.pid, tracer, memory, regions)
             if isinstance(thread, str):
@@ -195,11 +195,11 @@ class Cloning:
 
     def _copy_uncloned(
         self, proc: str, memory: int, regions: Sequence[Region], flags: dict[int, set[str]], before: Moment
-    ) -> tuple[dict[int, array[int]], Copied, frozenset[int], Sequence[Range]]:
-        """Copy what a clone has no copy of: shared memory, if it is not too much, and memory that
-        the process keeps from its children (MADV_DONTFORK, MADV_WIPEONFORK)."""
+    ) -> tuple[dict[int, array[int]], CopiedRuns, frozenset[int], Sequence[Range]]:
+        """Copy what the clone lacks: shared memory, up to a limit, and memory that the process does
+        not pass to its children (MADV_DONTFORK, MADV_WIPEONFORK)."""
         scanned: dict[int, array[int]] = {}
-        copied, size = Copied.none(), 0
+        copied, size = CopiedRuns.none(), 0
         for region in regions:
             if region.private:
                 uncloned = bool(flags.get(region.start, set()) & NOT_COPIED)
@@ -218,16 +218,16 @@ class Cloning:
             first = c_char.from_buffer(buffer)
             base = addressof(first)
             transfer = Transfer(int(os.path.basename(proc)), memory, X86_64.page, lambda: None)
-            transfer.run(Copied(copied.source, array("Q", (base + at for at in copied.destination)), copied.size))
+            transfer.run(CopiedRuns(copied.source, array("Q", (base + at for at in copied.destination)), copied.size))
             del first
         return scanned, copied, frozenset(scanned), transfer.absent
 
     # -- the clone
 
     def _with_pages(self, taken: Taken, before: Moment) -> Taken:
-        """Complete what was taken with the pages of the clone."""
+        """Complete the data of the stop with the pages of the clone."""
         regions = regions_of(taken.maps)
-        there = moment(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
+        there = read_moment(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
         if there is None:
             raise TargetError(f"pid {self.pid}: its clone was killed")
         own = dict(mapping_flags(taken.clone))
@@ -237,11 +237,11 @@ class Cloning:
             if region.readable and region.private and region.start not in taken.kept and not region.name.startswith(KERNELS)
             if region.start not in own or "wf" in own[region.start]
         ]
-        return taken._replace(at=composed(regions, before, taken.scanned, there), absent=[*taken.absent, *lacking])
+        return taken._replace(at=compose_moment(regions, before, taken.scanned, there), absent=[*taken.absent, *lacking])
 
     def _close_files(self) -> None:
-        """Give the clone a table of files of its own, with none open. Of a clone that has died,
-        failure is ignored."""
+        """Give the clone its own table of files, with none open. Ignores failure if the clone has
+        died."""
         clone = self._clone
         assert clone is not None
         try:
@@ -255,12 +255,13 @@ class Cloning:
 
 
 def reap(pid: int, local: int) -> float:
-    """Have a process reap its clone, which has ended: `local` is its id in the process's own pid
-    namespace. The seconds that a thread was stopped. TargetError if that cannot be done."""
+    """Make a process reap its clone, which has ended; return the seconds for which a thread was
+    stopped. `local` is the clone's id in the pid namespace of the process.
+    Raises TargetError on failure."""
     seconds, limit = 0.0, time.monotonic() + _REAP_SECONDS
     late: list[Tracer] = []
     why = "none of its threads can be stopped"
-    while not ended(pid) and time.monotonic() < limit:
+    while not has_ended(pid) and time.monotonic() < limit:
         for tid in sorted(tasks(pid), key=lambda tid: system_call(pid, tid) in (None, -1)):
             tracer = Tracer(pid, X86_64)
             began = time.monotonic()
@@ -278,7 +279,7 @@ def reap(pid: int, local: int) -> float:
                 seconds += time.monotonic() - began
             late = [tracer for tracer in late if not tracer.detach_all()]
         time.sleep(_PAUSE)
-    if ended(pid):
+    if has_ended(pid):
         return seconds
     raise TargetError(f"pid {pid}: its clone has ended, but stays as a zombie ({local}) until the process ends: {why}")
 
@@ -297,11 +298,12 @@ def _wait4(pid: int, tracer: Tracer, local: int) -> Union[int, str]:
 
 
 def _injector(pid: int, tracer: Tracer, memory: int, regions: Sequence[Region]) -> Union[SeizedThread, str]:
-    """A stopped thread that can make system calls, or why there is none: preferably one that is in
-    a system call. A thread that was about to take a signal is none, as that would get lost."""
+    """Return a stopped thread that can make system calls, or the reason why there is none. Prefers
+    a thread in a system call. Excludes threads that are about to receive a signal, which would be
+    lost."""
 
     def read(address: int, size: int) -> bytes:
-        return memory_at(memory, address, size)
+        return read_memory(memory, address, size)
 
     requests, why = Requests(), "none of its threads can be stopped between two instructions"
     found = [(tid, words) for tid, number in tracer.stops.items() if number == 0 and (words := requests.registers(tid))]
@@ -314,7 +316,7 @@ def _injector(pid: int, tracer: Tracer, memory: int, regions: Sequence[Region]) 
 
 
 def _check_seccomp(thread: SeizedThread) -> bool:
-    """Whether the clone may use close_range(2); TargetError where another call is not permitted."""
+    """Whether the clone may use close_range(2). TargetError if another call is not permitted."""
 
     def check(number: int, *arguments: int) -> None:
         thread.check_seccomp(thread.tid, thread.instruction, number, arguments)
@@ -332,12 +334,12 @@ def _check_seccomp(thread: SeizedThread) -> bool:
 
 
 def _ignore(part: float) -> None:
-    """No progress to report."""
+    """Ignore progress."""
 
 
 def _mapped(proc: str) -> list[Region]:
-    """What the process of this folder under /proc has mapped now; [] if it has ended."""
+    """Return what the process of this /proc folder has mapped now; [] if it has ended."""
     try:
-        return regions_of(content(f"{proc}/maps"))
+        return regions_of(read_file(f"{proc}/maps"))
     except OSError:
         return []

@@ -12,20 +12,22 @@ from findleaks.formatting import size as size_text
 from findleaks.injection.cloning import SHARED_BYTES, Taken
 from findleaks.injection.held_clone import HeldClone
 from findleaks.target.copied import CopiedProcess, NoMemory, Progress
-from findleaks.target.copying import Copied, Layout, Transfer, wanted
-from findleaks.target.files import memory_at
+from findleaks.target.copying import CopiedRuns, CopyPlacement, Transfer, pages_to_copy
+from findleaks.target.files import read_memory
 from findleaks.target.kernel_references import peek_signals, read_kernel_state
 from findleaks.target.maps import regions_of
 from findleaks.target.process import folder_of
 from findleaks.target.ptrace import state, tasks
-from findleaks.target.stopped import Plan, Stop
+from findleaks.target.stopped import CopyPlan, StopData
 
 
 class ForkedProcess(CopiedProcess):
-    """A process by pid. The constructor clones it, copies the clone, ends it and has it reaped.
-    `stops`: seconds that the process was stopped, each time; at the last, only one thread was, to
-    reap the clone. `stopped`: their sum.
-    Refused (a TargetError) where it cannot be cloned; NoMemory where there is none for the copy."""
+    """A process by pid. The constructor clones it, copies the clone, ends the clone and has it
+    reaped.
+    `stops`: seconds of each stop; the last one, which reaps the clone, stops one thread only.
+    `stopped`: their sum.
+    Raises Refused (a TargetError) if it cannot be cloned, NoMemory if memory for the copy is
+    lacking."""
 
     stops: tuple[float, ...] = ()
 
@@ -36,7 +38,7 @@ class ForkedProcess(CopiedProcess):
         except BaseException:
             try:
                 clone.end()
-            except TargetError:  # the first error says more
+            except TargetError:  # the first error is more specific
                 pass
             raise
         try:
@@ -48,17 +50,18 @@ class ForkedProcess(CopiedProcess):
         self.exe_path = clone.taken.exe
         self._adopt(plan, stop, clone.taken.threads, clone.taken.registers, clone.taken.warnings)
 
-    def _copied(self, clone: HeldClone) -> tuple[Plan, Stop]:
-        taken, stop = clone.taken, Stop()
+    def _copied(self, clone: HeldClone) -> tuple[CopyPlan, StopData]:
+        taken, stop = clone.taken, StopData()
         stop.proc, stop.maps, stop.regions, stop.at = taken.proc, taken.maps, regions_of(taken.maps), taken.at
         stop.stat, stop.taken_at = taken.stat, taken.taken_at
-        # Of the process itself: the clone has no descriptors. It may be some milliseconds newer.
+        # Read from the process: the clone has no descriptors. The data may be a few milliseconds
+        # newer.
         stop.kernel = read_kernel_state(folder_of(self._pid), tasks(self._pid), peek_signals)
         plan, stop.placed = self._plan(taken.maps, stop.regions, taken.at)
-        layout = Layout(plan.windows, plan.buffer.address)
+        layout = CopyPlacement(plan.windows, plan.buffer.address)
         self._copy_kept(clone, layout)
-        rest = Copied.none()
-        for region, words in wanted(stop.regions, taken.at):
+        rest = CopiedRuns.none()
+        for region, words in pages_to_copy(stop.regions, taken.at):
             if region.start not in taken.kept:
                 layout.place(words, rest, [])
         try:
@@ -69,7 +72,7 @@ class ForkedProcess(CopiedProcess):
                 stop.absent = [*taken.absent, *transfer.absent]
                 for region in stop.regions:
                     if region.name.startswith("[vdso"):
-                        stop.kernels.append((region.start, memory_at(memory, region.start, region.size)))
+                        stop.kernels.append((region.start, read_memory(memory, region.start, region.size)))
             finally:
                 os.close(memory)
         except (ProcessLookupError, FileNotFoundError):
@@ -82,20 +85,20 @@ class ForkedProcess(CopiedProcess):
     def _killed(self) -> TargetError:
         return TargetError(f"pid {self._pid}: its clone was killed while it was copied")
 
-    def _copy_kept(self, clone: HeldClone, layout: Layout) -> None:
-        """Take what was copied during the stop."""
+    def _copy_kept(self, clone: HeldClone, layout: CopyPlacement) -> None:
+        """Add the pages that were copied during the stop."""
         for source, offset, size in zip(*clone.taken.copied):
-            placed = Copied.none()
+            placed = CopiedRuns.none()
             layout.place(array("Q", (source, source + size)), placed, [])
             for start, destination, count in zip(*placed):
                 part = (ctypes.c_char * count).from_address(destination)
                 os.preadv(clone.shared, [part], offset + start - source)
 
-    def _warn_of_shared(self, stop: Stop, taken: Taken) -> None:
+    def _warn_of_shared(self, stop: StopData, taken: Taken) -> None:
         assert stop.at is not None
         shared = sum(
             sum(words[1::2]) - sum(words[::2])
-            for region, words in wanted(stop.regions, stop.at)
+            for region, words in pages_to_copy(stop.regions, stop.at)
             if not region.private and region.start not in taken.kept
         )
         if shared:
@@ -106,9 +109,9 @@ class ForkedProcess(CopiedProcess):
 
 
 def fork(pid: int, progress: Optional[Progress] = None) -> ForkedProcess:
-    """The process as a target: a copy of a clone of it, while it runs on.
-    Refused (a TargetError) where it cannot be cloned, with the reason; TargetError where it cannot
-    be attached to, or there is no memory for the copy. The process is then unharmed."""
+    """Open a process as a target: a copy of a clone of it, while it runs on.
+    Raises Refused (a TargetError) with the reason if it cannot be cloned; TargetError if it cannot
+    be attached to, or memory for the copy is lacking. The process is then unharmed."""
     try:
         return ForkedProcess(pid, progress)
     except NoMemory as lacking:

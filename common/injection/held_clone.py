@@ -16,19 +16,19 @@ from findleaks.injection.cloning import Taken
 from findleaks.injection.interpreter import interpreter
 
 _LOOK = 0.1  # seconds between two calls of `progress`
-_LEAVE = 0.2  # seconds to wait for a helper to end, as it does by itself
+_LEAVE = 0.2  # seconds to wait for a helper, which ends by itself
 _PART = 1 << 20  # bytes read at once
 
 Progress = Callable[[float], None]
 
 
 class _Helper:
-    """The program, which reports (word, value) pairs."""
+    """The helper program, which reports (word, value) pairs."""
 
     def __init__(self, pid: int, words: Sequence[str], descriptor: int) -> None:
         python = interpreter()
         if python is None:
-            raise refused(pid, "that takes a python3, and there is none")
+            raise refused(pid, "python3 is not installed")
         here = Path(__file__).resolve().parent
         self._process = subprocess.Popen(
             [python, "-I", str(here / "clone_holder.py"), str(here.parent), str(pid), *words],
@@ -42,7 +42,7 @@ class _Helper:
         self._data = bytearray()
 
     def report(self, progress: Progress) -> tuple[str, Any]:
-        """The next pair; ("", None) where the helper was killed. An exception loses nothing."""
+        """Return the next pair; ("", None) if the helper was killed. Exceptions lose no data."""
         output = self._process.stdout
         assert output is not None
         while True:
@@ -59,12 +59,12 @@ class _Helper:
             progress(0.0)
 
     def ask_to_end(self) -> None:
-        """End its standard input."""
+        """Close its standard input, which ends it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def leave(self, seconds: Optional[float]) -> None:
-        """Read no more, and wait for its end, at most this long."""
+        """Stop reading, and wait at most `seconds` for its end."""
         assert self._process.stdout is not None
         self.ask_to_end()
         self._process.stdout.close()
@@ -75,17 +75,18 @@ class _Helper:
 
 
 class HeldClone:
-    """A clone of process `pid`, to be ended by `end`; `taken` is what was read as it was made.
-    Refused where the process cannot be cloned, TargetError where it cannot be attached to.
-    `progress` is called every 0.1 s while the clone is made, and may raise."""
+    """A clone of process `pid`, to be ended by `end`; `taken` is the data read when it was created.
+    `progress` is called every 0.1 s during the creation, and may raise. Raises Refused if the
+    process cannot be cloned, TargetError if it cannot be attached to."""
 
     def __init__(self, pid: int, progress: Progress) -> None:
         self.pid = pid
-        self.stops: list[float] = []  # seconds of each stop of the process; of one thread, at last
+        # Seconds of each stop of the process; the last stops one thread only
+        self.stops: list[float] = []
         self.shared = os.memfd_create("findleaks", os.MFD_CLOEXEC)
         self._helper: Optional[_Helper] = None
         self._taken: Optional[Taken] = None
-        self._reaping = False  # by a second helper, as the first was killed
+        self._reaping = False  # a second helper reaps the clone, as the first was killed
         try:
             self._helper = _Helper(pid, [str(self.shared)], self.shared)
             self._taken = self._value(self._helper.report(progress))
@@ -101,12 +102,12 @@ class HeldClone:
 
     @property
     def holder(self) -> int:
-        """The process id of the helper program; 0 once it has ended."""
+        """Process id of the helper program; 0 once it has ended."""
         return self._helper.pid if self._helper is not None else 0
 
     def end(self) -> None:
         """End the clone, and have the process reap it. May be called more than once.
-        A Ctrl-C that comes meanwhile is raised afterwards. TargetError if the clone stays."""
+        Raises a Ctrl-C that arrives meanwhile afterwards, and TargetError if the clone stays."""
         late: Optional[KeyboardInterrupt] = None
         while self._helper is not None:
             try:
@@ -142,5 +143,5 @@ class HeldClone:
         if word == "failed":
             raise TargetError(value)
         if not word:
-            raise TargetError(f"pid {self.pid}: cannot be cloned: the program that does it was killed")
+            raise TargetError(f"pid {self.pid}: cannot be cloned: the helper program was killed")
         return value

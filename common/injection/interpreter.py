@@ -1,4 +1,4 @@
-"""A Python interpreter for helper programs, which outlive findleaks or are apart from it."""
+"""Finds a Python interpreter for helper programs, which outlive findleaks or run apart from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Optional
 
 
 def interpreter() -> Optional[str]:
-    """The path of a Python 3; None if there is none. Inside a debugger sys.executable may name the
-    debugger."""
+    """Return the path of a Python 3; None if there is none. In a debugger, sys.executable may name
+    the debugger."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for path in (os.path.join(sys.base_prefix, "bin", name), shutil.which(name), shutil.which("python3")):
         if path and os.access(path, os.X_OK):

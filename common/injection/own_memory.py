@@ -1,7 +1,6 @@
-"""Memory that findleaks itself has put into a process: code in front of functions, and its tables.
-
-It begins with a page that names it, in a private mapping of code without a file. What its tables
-say of the program's blocks holds none of them."""
+"""Finds memory that findleaks has mapped into a process: code for patched functions, and tables.
+|| It begins with a page that identifies it, in a private mapping of code without a file. Addresses
+of blocks in its tables do not count as references."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class OwnMemory(NamedTuple):
 
 
 def own_memory(regions: Iterable[Region], read: Read) -> Iterator[OwnMemory]:
-    """Such memory. `read` returns fewer bytes, or b"", where none can be read."""
+    """Yield findleaks' memory. `read` returns fewer bytes, or b"", where memory is unreadable."""
     for region in regions:
         if not (region.executable and region.private and not region.writable and not region.name and region.size >= 2 * PAGE):
             continue

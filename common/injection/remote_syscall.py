@@ -1,8 +1,7 @@
-"""Remote system calls: made by a stopped thread of another process, on x86-64 Linux.
-
-The thread is single-stepped at a `syscall` instruction of the process, then its registers are
-restored, so the ones that GDB has cached stay correct. Only the thread that traces the process may
-use ptrace: in GDB, the one that runs Python's commands. (Linux arch/x86/entry/common.c,
+"""System calls made by a stopped thread of another process, on x86-64 Linux.
+|| The thread is single-stepped at a `syscall` instruction of the process, then its registers are
+restored, so the registers that GDB has cached stay correct. Only the thread that traces the process
+may use ptrace: in GDB, the one that runs Python's commands. (Linux arch/x86/entry/common.c,
 arch/x86/include/asm/user_64.h; ptrace(2).)"""
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _SYSCALL = b"\x0f\x05"
 _STEP_SECONDS = 5.0
 
 
-def mapped(pid: int) -> list[Region]:
-    """What the process has mapped now; [] if it has ended."""
+def read_mappings(pid: int) -> list[Region]:
+    """Return what the process has mapped now; [] if it has ended."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             return regions_of(file.read())
@@ -46,7 +45,7 @@ class Remote(Requests):
         self.pid = pid
 
     def places(self) -> list[ThreadPosition]:
-        """Where each thread is; TargetError if one runs."""
+        """Return the position of each thread. TargetError if one is running."""
         found = []
         for tid in tasks(self.pid):
             words = self.registers(tid)
@@ -57,7 +56,7 @@ class Remote(Requests):
         return found
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """The system call's result, or a negative errno; TargetError if it cannot be made."""
+        """Make a system call; return its result, or a negative errno. TargetError if that fails."""
         for tid in tasks(self.pid):
             words = self.registers(tid)
             if words is None:
@@ -70,7 +69,7 @@ class Remote(Requests):
         mask = self.signal_mask(tid)
         ours = list(words)
         ours[RAX], ours[RIP] = number, instruction
-        ours[ORIG_RAX] = M64  # a system call that it was in is not restarted yet
+        ours[ORIG_RAX] = M64  # prevents the restart of an interrupted system call
         for register, value in zip(ARGUMENTS, arguments):
             ours[register] = value & M64
         stopped = False
@@ -94,7 +93,7 @@ class Remote(Requests):
         return signed(after[RAX], 64)
 
     def _step(self, tid: int) -> int:
-        """Execute one instruction; the signal that stopped the thread."""
+        """Execute one instruction; return the signal that stopped the thread."""
         self.require(" cannot be stepped", _SINGLESTEP, tid)
         limit = time.monotonic() + _STEP_SECONDS
         while time.monotonic() < limit:
@@ -109,22 +108,23 @@ class Remote(Requests):
             if got:
                 break
             time.sleep(0.0001)
-        raise TargetError(f"thread {tid} did not come back from a system call")
+        raise TargetError(f"thread {tid} did not return from a system call")
 
 
 def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
-    """The address of a `syscall` instruction in the process; TargetError if there is none."""
+    """Return the address of a `syscall` instruction in the process. TargetError if there is
+    none."""
     code = [region for region in regions if region.executable and region.name != "[vsyscall]"]
     for region in sorted(code, key=lambda region: (region.name != "[vdso]", "libc" not in region.name)):
         for low in range(region.start, region.end, 1 << 20):
             at = read(low, min(1 << 20, region.end - low)).find(_SYSCALL)
             if at >= 0:
                 return low + at
-    raise TargetError("there is no syscall instruction in the process")
+    raise TargetError("no syscall instruction found in the process")
 
 
-def checked(what: str, result: int) -> int:
-    """The system call's result; TargetError if it failed."""
+def check_result(what: str, result: int) -> int:
+    """Return the result of a system call. TargetError if it failed."""
     if -4096 < result < 0:
-        raise TargetError(f"memory cannot be had in the process: {what}: {errno.errorcode.get(-result, -result)}")
+        raise TargetError(f"cannot allocate memory in the process: {what}: {errno.errorcode.get(-result, -result)}")
     return result

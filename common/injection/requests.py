@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.errors import TargetError
-from findleaks.injection.seccomp import Step, allowed, program
+from findleaks.injection.seccomp import Step, is_allowed, program
 from findleaks.target.ptrace import ptrace_library, status
 
 R10, R9, R8, RAX, RDX, RSI, RDI, ORIG_RAX, RIP, CS, RSP = 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 19
-"""Positions in struct user_regs_struct."""
-ARGUMENTS = (RDI, RSI, RDX, R10, R8, R9)  # of a system call, in their order
+"""Indices in struct user_regs_struct."""
+ARGUMENTS = (RDI, RSI, RDX, R10, R8, R9)  # registers of system call arguments, in order
 M64 = (1 << 64) - 1
 ALL_BUT_TRAP = M64 ^ 1 << signal.SIGTRAP - 1  # signal mask
 WALL = 0x40000000  # __WALL of waitpid(2)
@@ -30,22 +30,23 @@ _FORM = struct.Struct("<27Q")  # struct user_regs_struct
 
 
 class Requests:
-    """The ptrace requests of the calling thread."""
+    """ptrace requests made by the calling thread."""
 
     def __init__(self) -> None:
         self.libc = ptrace_library()
 
     def failed(self, request: int, tid: int, address: int = 0, data: int = 0) -> bool:
-        """Make a ptrace request; True if it failed, with the reason in ctypes' errno."""
+        """Make a ptrace request; return True if it failed, with the reason in ctypes' errno."""
         return bool(self.libc.ptrace(request, tid, address, data) == -1)
 
     def require(self, what: str, request: int, tid: int, address: int = 0, data: int = 0) -> None:
-        """Make a ptrace request; TargetError if it failed."""
+        """Make a ptrace request. TargetError if it failed."""
         if self.failed(request, tid, address, data):
             raise TargetError(f"thread {tid}{what}: {os.strerror(ctypes.get_errno()).lower()}")
 
     def registers(self, tid: int) -> Optional[tuple[int, ...]]:
-        """The 27 words of struct user_regs_struct; None unless the thread is stopped and traced."""
+        """Return the 27 words of struct user_regs_struct; None unless the thread is stopped and
+        traced."""
         buffer = ctypes.create_string_buffer(_FORM.size)
         return None if self.failed(_GETREGS, tid, 0, ctypes.addressof(buffer)) else _FORM.unpack(buffer.raw)
 
@@ -54,28 +55,29 @@ class Requests:
         self.require(": its registers cannot be written", _SETREGS, tid, 0, ctypes.addressof(buffer))
 
     def signal_mask(self, tid: int) -> int:
-        """The signals that the thread blocks, bit 0 for signal 1."""
+        """Return the signals that the thread blocks; bit 0 is signal 1."""
         mask = ctypes.c_uint64()
         self.require("", _GETSIGMASK, tid, 8, ctypes.addressof(mask))
         return mask.value
 
     def set_signal_mask(self, tid: int, mask: int) -> None:
-        """Block these signals. Failure, of a thread that has ended, is ignored."""
+        """Block these signals. Ignores failure: the thread may have ended."""
         word = ctypes.c_uint64(mask)
         self.failed(_SETSIGMASK, tid, 8, ctypes.addressof(word))
 
     def check_seccomp(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
-        """TargetError where seccomp may end the process for the call, or refuse it."""
+        """Check that seccomp neither ends the process for the call nor refuses it.
+        Raises TargetError."""
         if status(tid).get("Seccomp", "0") == "0":
             return
         filters = self._filters(tid)
         if filters is None:
-            raise TargetError("the process is under seccomp, which may end it for a system call, and its filter cannot be read by us")
-        if not allowed(filters, number, instruction, arguments):
-            raise TargetError(f"the process is under seccomp, which does not let it make the system call {number}")
+            raise TargetError("the process is under seccomp, which may end it for a system call, and findleaks cannot read its filter")
+        if not is_allowed(filters, number, instruction, arguments):
+            raise TargetError(f"the process is under seccomp, which does not permit system call {number}")
 
     def _filters(self, tid: int) -> Optional[list[list[Step]]]:
-        """A thread's seccomp filters; None if they cannot be read."""
+        """Return a thread's seccomp filters; None if they cannot be read."""
         found: list[list[Step]] = []
         while len(found) < _MAX_FILTERS:
             count = self.libc.ptrace(_GET_FILTER, tid, len(found), None)

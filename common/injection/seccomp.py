@@ -1,9 +1,8 @@
-"""Evaluates a thread's seccomp filters before a system call: the kernel's own evaluation may end
+"""Evaluates a thread's seccomp filters before a system call, as evaluation by the kernel may end
 the process.
-
-A filter is a classic BPF program over struct seccomp_data (Linux include/uapi/linux/seccomp.h,
-filter.h, bpf_common.h); the strictest of several decides. A tracer with CAP_SYS_ADMIN may read them
-(ptrace(2), PTRACE_SECCOMP_GET_FILTER)."""
+|| A filter is a classic BPF program over struct seccomp_data (Linux include/uapi/linux/seccomp.h,
+filter.h, bpf_common.h); the strictest of several filters decides. A tracer with CAP_SYS_ADMIN can
+read them (ptrace(2), PTRACE_SECCOMP_GET_FILTER)."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def program(data: bytes) -> list[Step]:
     return [Step(*row) for row in struct.iter_unpack("<HBBI", data)]
 
 
-def allowed(filters: Sequence[Sequence[Step]], number: int, instruction: int, arguments: Sequence[int]) -> bool:
+def is_allowed(filters: Sequence[Sequence[Step]], number: int, instruction: int, arguments: Sequence[int]) -> bool:
     """Whether all filters allow the call by the `syscall` instruction at address `instruction`."""
     padded = [*(value & _M64 for value in arguments), 0, 0, 0, 0, 0, 0][:6]
     data = _DATA.pack(number, _X86_64, instruction + 2, *padded)
@@ -40,7 +39,7 @@ def allowed(filters: Sequence[Sequence[Step]], number: int, instruction: int, ar
 
 
 def verdict(steps: Sequence[Step], data: bytes) -> int:
-    """What a filter returns; KILL if it is malformed."""
+    """Execute a filter; return its result, or KILL if it is malformed."""
     a = x = at = 0
     memory = [0] * 16
     for _ in range(len(steps)):  # jumps lead forward only

@@ -1,9 +1,8 @@
-"""System calls of a thread that findleaks itself holds by PTRACE_SEIZE, clone(2) among them.
-
-Unlike remote_syscall.py, which shares the process with a debugger, this runs the thread from one
-system call stop to the next: no signal is raised in the process, and no instruction but the
-`syscall` is executed. The thread is back in a PTRACE_EVENT_STOP when its registers are restored, so
-the kernel restarts the system call that it was in as it does after any such stop.
+"""System calls of a thread that findleaks holds by PTRACE_SEIZE, including clone(2).
+|| Unlike remote_syscall.py, which shares the process with a debugger, this runs the thread from one
+system call stop to the next: no signal is raised in the process, and only the `syscall` instruction
+is executed. The thread is in a PTRACE_EVENT_STOP again when its registers are restored, so the
+kernel restarts an interrupted system call as after any such stop.
 Sources: ptrace(2); Linux arch/x86/kernel/signal.c (arch_do_signal_or_restart), kernel/rseq.c,
 include/uapi/linux/{ptrace,rseq,sched}.h."""
 
@@ -28,9 +27,9 @@ _CONT, _SYSCALL_STOP, _DETACH, _SETOPTIONS, _GETEVENTMSG, _INTERRUPT = 7, 24, 17
 _RSEQ_CONFIGURATION, _DISPATCH_CONFIGURATION = 0x420F, 0x4211  # Linux 5.13, 6.4
 _SYSGOOD, _TRACECLONE, _EXITKILL = 1, 8, 1 << 20  # PTRACE_O_…
 _EVENT_CLONE, _EVENT_STOP = 3, 128
-_AT_SYSCALL = signal.SIGTRAP | 0x80  # by PTRACE_O_TRACESYSGOOD
-_USER_CS = 0x33  # of code of 64 bits
-_RESTARTED = range(-516, -511)  # ERESTART…: a signal came, and nothing was done
+_AT_SYSCALL = signal.SIGTRAP | 0x80  # stop signal with PTRACE_O_TRACESYSGOOD
+_USER_CS = 0x33  # code segment of 64-bit code
+_RESTARTED = range(-516, -511)  # ERESTART…: a signal arrived before the call had an effect
 _MOST_TRIES = 10
 _SYSCALL = b"\x0f\x05"
 _RSEQ_CS = 8  # offset in struct rseq
@@ -49,8 +48,8 @@ class SeizedThread(Requests):
         self._cloned: Optional[int] = None
 
     def call(self, number: int, *arguments: int, kill: bool = False) -> int:
-        """The system call's result, or a negative errno; TargetError if it cannot be made.
-        `kill`: should findleaks die meanwhile, the process is killed."""
+        """Make a system call; return its result, or a negative errno. TargetError if that fails.
+        `kill`: the kernel kills the process if findleaks dies meanwhile."""
         for _ in range(_MOST_TRIES):
             result = self._once(number, arguments, _EXITKILL if kill else 0)
             if result not in _RESTARTED:
@@ -58,23 +57,25 @@ class SeizedThread(Requests):
         raise TargetError("signals interrupt its system calls again and again")
 
     def clone(self, flags: int) -> tuple[int, int]:
-        """The id of a new process, here and in the process's own pid namespace; the first is 0, and
-        the second a negative errno, if it cannot be made. It is traced, stopped, blocks all
-        signals, and sends none when it ends. It never executes the process's code: let go, or
-        once findleaks is dead, it does exit_group(0)."""
+        """Create a process; return its id, here and in the pid namespace of its parent. On failure
+        the first is 0, and the second a negative errno.
+        The process is traced, stopped, blocks all signals, and sends none when it ends. It never
+        executes code of its parent: when released, or once findleaks is dead, it calls
+        exit_group(0)."""
         self._cloned = None
         result = self.call(CLONE, flags, 0, 0, 0, 0)
         return (self._cloned or 0), result
 
     def park(self) -> None:
-        """Point the thread at exit_group(0), which it executes if it is run."""
+        """Point the thread at exit_group(0), which it executes when it runs."""
         words = list(self._registers())
         words[RAX], words[RDI], words[RIP], words[ORIG_RAX] = EXIT_GROUP, 0, self.instruction, M64
         self.set_registers(self.tid, words)
         self.set_signal_mask(self.tid, M64)
 
     def end(self) -> None:
-        """Let a parked process exit, and wait for that. No error if it has ended already."""
+        """Let a parked process exit, and wait for that. Ignores a process that has already
+        ended."""
         if self.failed(_CONT, self.tid):
             self.failed(_DETACH, self.tid)
         try:
@@ -84,7 +85,7 @@ class SeizedThread(Requests):
             pass
 
     def look(self) -> None:
-        """Take note of the death of a stopped process, by SIGKILL, if that came."""
+        """Detect the death of a stopped process by SIGKILL."""
         try:
             os.waitpid(self.tid, WALL | os.WNOHANG)
         except ChildProcessError:
@@ -95,18 +96,18 @@ class SeizedThread(Requests):
         mask, stopped = 0, False
         try:
             before, mask = self._registers(), self.signal_mask(self.tid)
-            self.set_signal_mask(self.tid, M64)  # SIGKILL and SIGSTOP come all the same
+            self.set_signal_mask(self.tid, M64)  # SIGKILL and SIGSTOP cannot be blocked
             self._options(_SYSGOOD | _TRACECLONE | options)
             words = list(before)
             words[RAX], words[RIP] = number, self.instruction
-            words[ORIG_RAX] = M64  # a system call that it was in is not restarted yet
+            words[ORIG_RAX] = M64  # prevents the restart of an interrupted system call
             for register, value in zip(ARGUMENTS, arguments):
                 words[register] = value & M64
             self.set_registers(self.tid, words)
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
             result = signed(self._registers()[RAX], 64)
-            # Only out of this stop the kernel restarts the system call that it was in.
+            # Only from this stop does the kernel restart an interrupted system call.
             self.failed(_INTERRUPT, self.tid)
             stopped |= self._run(_CONT, _EVENT_STOP)
         except ChildProcessError:
@@ -117,16 +118,16 @@ class SeizedThread(Requests):
                 self.set_registers(self.tid, before)
                 self.set_signal_mask(self.tid, mask)
                 self._options(0)
-                if stopped:  # it stops for that when it runs on
+                if stopped:  # it stops when it runs on
                     self.libc.tgkill(self.pid, self.tid, signal.SIGSTOP)
         return result
 
     def _run(self, request: int, until: int) -> bool:
-        """Resume the thread until it stops at `until`; whether it took a SIGSTOP, which is held
-        back. ChildProcessError when it has ended."""
+        """Resume the thread until it stops at `until`; return whether it received a SIGSTOP, which
+        is withheld. ChildProcessError if it has ended."""
         stopped = False
         while True:
-            self.failed(request, self.tid)  # of a thread that is dying, as waiting will show
+            self.failed(request, self.tid)  # fails for a dying thread, which waiting detects
             _, how = os.waitpid(self.tid, WALL)
             if not os.WIFSTOPPED(how):
                 raise ChildProcessError
@@ -139,7 +140,7 @@ class SeizedThread(Requests):
                 stopped |= number == signal.SIGSTOP
 
     def _adopt(self) -> None:
-        """Park the process that the thread has just made."""
+        """Park the process that the thread has just created."""
         message = ctypes.c_ulong()
         self.require(" made no process", _GETEVENTMSG, self.tid, 0, ctypes.addressof(message))
         self._cloned = child = message.value
@@ -149,7 +150,7 @@ class SeizedThread(Requests):
             if os.WIFSTOPPED(how):
                 made._options(0)
                 made.park()
-        except ChildProcessError:  # killed just now, as whoever reads it will see
+        except ChildProcessError:  # killed just now; its reader will notice
             pass
 
     def _options(self, options: int) -> None:
@@ -163,23 +164,23 @@ class SeizedThread(Requests):
 
 
 def instruction_at(words: tuple[int, ...], read: Read) -> int:
-    """The address of the `syscall` that a thread with these registers is in; 0 if it is in none."""
+    """Return the address of the `syscall` that a thread with these registers is in; 0 if none."""
     at = words[RIP] - len(_SYSCALL)
     return at if signed(words[ORIG_RAX], 64) >= 0 and read(at, 2) == _SYSCALL else 0
 
 
 def unsuitable(requests: Requests, tid: int, words: tuple[int, ...], read: Read) -> str:
-    """Why this stopped thread must not make system calls for findleaks; "" if it may. The reasons
-    may pass as it runs on."""
+    """Explain why this stopped thread must not make system calls for findleaks; "" if it may. The
+    reason may no longer apply after it runs on."""
     if words[CS] != _USER_CS:
-        return "it executes code of 32 bits"
+        return "it executes 32-bit code"
     buffer = ctypes.create_string_buffer(32)
     if not requests.failed(_DISPATCH_CONFIGURATION, tid, 32, ctypes.addressof(buffer)) and any(buffer.raw[:8]):
         return "its system calls are dispatched to the process (PR_SET_SYSCALL_USER_DISPATCH)"
     if signed(words[ORIG_RAX], 64) >= 0:  # no restartable sequence has system calls
         return ""
     if requests.failed(_RSEQ_CONFIGURATION, tid, 24, ctypes.addressof(buffer)):
-        return "it is in no system call, and this kernel does not report whether it is in a restartable sequence"
+        return "it is not in a system call, and this kernel does not report whether it is in a restartable sequence"
     (area,) = struct.unpack_from("<Q", buffer.raw)
     described = int.from_bytes(read(area + _RSEQ_CS, 8), "little") if area else 0
     found = read(described, 24) if described else b""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces
 
 _C_LIBRARY = ("libc.", "libc-")
 _MOST_DATA = 1 << 20  # bytes of a module's data that are searched
@@ -27,7 +27,7 @@ def random_states(target: Target) -> list[Range]:
     """The pages with such states, sorted and disjoint."""
     modules = target.modules()
     libraries = [one for one in modules if os.path.basename(one.path).startswith(_C_LIBRARY)]
-    return merged(page for module in libraries or modules[:1] for page in _of_module(target, module))
+    return merge_ranges(page for module in libraries or modules[:1] for page in _of_module(target, module))
 
 
 def _of_module(target: Target, module: Module) -> Iterator[Range]:

@@ -21,7 +21,7 @@ from typing import Optional, TypeVar
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region, Target, Thread
-from findleaks.target.ranges import holding, inside, merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at, region_at
 from findleaks.target.words import word_at, words_at
 from findleaks.value_classes import NamedTuple
 
@@ -148,9 +148,9 @@ def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) 
     votes: Counter[int] = Counter()
     for words in read.values():
         for index in range(len(words)):
-            votes[index] += inside(code, words[index]) is not None
+            votes[index] += range_at(code, words[index]) is not None
     best = max(votes, key=lambda index: (votes[index], -index), default=-1)
-    return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and inside(code, words[best])}
+    return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and range_at(code, words[best])}
 
 
 def _read_u32(target: Target, address: int) -> int:
@@ -241,7 +241,7 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
     def plausible(thread: Thread, stack: Range) -> bool:
         below = bisect_left(starts, stack.end)
         odd = (stack.start | stack.end) % MIN_STACK
-        if odd and holding(target.regions(), stack.end - 1) is None:
+        if odd and region_at(target.regions(), stack.end - 1) is None:
             return False  # struct pthread and the data above it end with the stack
         if stack.start <= thread.sp < stack.end:
             whole = bisect_left(starts, stack.start)
@@ -395,7 +395,7 @@ def _windows(heads: Iterable[int], word: int) -> list[Range]:
     """Return the ranges that may contain further heads. They are around each head, not between the
     first and the last: if a core lacks a struct pthread, a ring may have any address in place of a
     head."""
-    return merged(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
+    return merge_ranges(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -54,6 +54,8 @@ API void fl_totals(struct blocks *b, uint32_t first, uint32_t last, struct block
 
 /* block_columns.c */
 API void fl_block_columns(const struct blocks *b, uint32_t first, uint32_t last, uint64_t *addresses, uint64_t *sizes, uint8_t *states);
+API uint32_t fl_block_indices(const struct blocks *b, uint32_t first, uint32_t last, uint32_t states, const uint8_t *marks, uint32_t wanted,
+                              uint32_t *indices);
 API void fl_block_columns_of(const struct blocks *b, const uint32_t *indices, uint64_t count, uint64_t *addresses, uint64_t *sizes,
                              uint8_t *states);
 

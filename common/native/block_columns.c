@@ -34,3 +34,16 @@ API void fl_block_columns_of(const blocks *b, const uint32_t *indices, uint64_t 
         states[at] = b->states[index];
     }
 }
+
+/* Indices of the blocks in [first, last) with one of these states and one of these marks: a bit of
+ * `states` for each state, and of `wanted` for each mark. Returns how many. Without branches: in a
+ * heap, blocks that pass and others alternate at random. */
+API uint32_t fl_block_indices(const blocks *b, uint32_t first, uint32_t last, uint32_t states, const uint8_t *marks, uint32_t wanted,
+                              uint32_t *indices) {
+    uint32_t count = 0;
+    for (uint32_t index = first; index < last; index++) {
+        indices[count] = index;
+        count += (states >> (b->states[index] & 31) & 1) & (wanted >> (marks[index] & 31) & 1);
+    }
+    return count;
+}

@@ -73,7 +73,7 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
     const piece *here = l->now;
     const uint8_t *end = bytes_at(l, pointer + length, 1);
     int found = !end ? MAYBE : *end ? NO_STRING : own ? STRING : MAYBE;
-    if (end && found == MAYBE && length) {
+    if (found == MAYBE && !own && length) {
         uint64_t look = length < STRING_LOOK ? length : STRING_LOOK;
         const uint8_t *text = bytes_at(l, pointer, look);
         found = text && memchr(text, 0, look) ? NO_STRING : MAYBE;

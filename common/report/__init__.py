@@ -1,1 +1,1 @@
-"""Results to text: sizes, columns, and the words of a line."""
+"""Output: sizes, columns, and pages that render results."""

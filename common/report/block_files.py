@@ -1,4 +1,4 @@
-"""Blocks as CSV and as an SQLite database: a row a block, however many there are."""
+"""Writes blocks as CSV and as an SQLite database: one row per block, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Cell = TypeVar("Cell")
 
 
 class Texts(dict[str, Cell]):
-    """Cells of texts, of which many are alike."""
+    """Cells of texts, cached because many texts are equal."""
 
-    MOST = 1 << 16  # texts remembered from one batch to the next
+    MOST = 1 << 16  # most texts remembered between batches
 
     def __init__(self, cell_of: Callable[[str], Cell]) -> None:
         super().__init__()
@@ -38,20 +38,21 @@ class Texts(dict[str, Cell]):
         return cell
 
     def of(self, column: Iterable[str]) -> Iterator[Cell]:
-        """The cells of a column."""
+        """Yield the cells of a column."""
         if len(self) > self.MOST:
             self.clear()
         return map(self.__getitem__, column)
 
 
 def visible_or_none(text: str) -> Optional[str]:
-    """Text of the core, escaped; None if there is none."""
+    """Return text of the core, escaped; None if it is empty."""
     return visible(text) or None
 
 
 def write_csv(path: str, batches: Iterable[Batch], names: Names) -> None:
-    """With a line of names first (RFC 4180). Addresses are as in JSON ("0x55d0…"); what is not
-    known is empty. Text that a spreadsheet would take for a formula has "'" in front."""
+    """Write blocks as CSV with a header line (RFC 4180).
+    Addresses are as in JSON ("0x55d0…"); unknown values are empty. Text that a spreadsheet would
+    evaluate as a formula is prefixed with "'"."""
     with replacing(path) as part, open(part, "w", encoding="utf-8", newline="") as out:
         out.write(",".join(COLUMNS) + "\r\n")
         for lines in _csv_lines(batches, names):
@@ -59,8 +60,8 @@ def write_csv(path: str, batches: Iterable[Batch], names: Names) -> None:
 
 
 def _csv_lines(batches: Iterable[Batch], names: Names) -> Iterator[Iterable[str]]:
-    """The lines of each batch. What a row has before and behind its site is made once for all rows
-    of equal names."""
+    """Yield the lines of each batch. The cells before and after the site are built once for all
+    rows with equal names."""
     heads: dict[int, str] = {}
     types: dict[int, str] = {}
     cells = Texts(_csv_cell)
@@ -79,7 +80,7 @@ def _csv_site(number: int) -> str:
 
 
 def _csv_cell(text: str) -> str:
-    """Text comes from the core, and spreadsheets run formulas of files that they open."""
+    """Prefix text that a spreadsheet would evaluate as a formula: it comes from the core."""
     text = "'" * text.startswith(_FORMULA) + visible(text)
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
@@ -103,23 +104,24 @@ INSERT INTO blocks SELECT column1, column2, state, kind, allocator, arena, colum
 FROM (VALUES {}) CROSS JOIN names ON number = column3
 """
 _AT_ONCE = 50
-"""Rows a statement. That, and that five of the columns come from a table of the connection, takes a
-third of the time of binding nine columns a row."""
+"""Rows per statement. Together with the five columns that come from a table of the connection, this
+takes a third of the time of binding nine columns per row."""
 
 
 def write_sqlite(
     path: str, batches: Iterable[Batch], names: Names, about: Mapping[str, str], sites: Iterable[tuple[object, ...]] = ()
 ) -> None:
-    """The table `blocks`, with addresses as integers (SQLite's have a sign: those from 2^63 on are
-    negative); `about` and `sites`: its tables of these names, the stacks' innermost frame first.
-    `sites` is read after `batches`."""
+    """Write the table `blocks`, with addresses as signed integers (those from 2^63 on are
+    negative), and the tables `about` and `sites` (frames of stacks, innermost first). `sites` is
+    read after `batches`."""
     with replacing(path) as part, contextlib.closing(sqlite3.connect(part, isolation_level=None)) as base:
         try:
-            base.execute("PRAGMA journal_mode = OFF")  # the file is new, and its name no one's yet
+            # The file is new, and no other process uses it
+            base.execute("PRAGMA journal_mode = OFF")
             base.execute("PRAGMA synchronous = OFF")
             base.executescript(_TABLES)
             base.execute("BEGIN")
-            base.executemany("INSERT INTO about VALUES (?, ?)", (tuple(map(_stored, item)) for item in about.items()))
+            base.executemany("INSERT INTO about VALUES (?, ?)", (tuple(map(_convert_value, item)) for item in about.items()))
             known: dict[int, int] = {}
             texts = Texts(visible_or_none)
             for batch in batches:
@@ -128,7 +130,7 @@ def write_sqlite(
                 rows = ((known[number], *_columns(names[number])) for number in new)
                 base.executemany("INSERT INTO names VALUES (?, ?, ?, ?, ?, ?)", rows)
                 _insert(base, batch, known, texts)
-            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_stored, row)) for row in sites))
+            base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_convert_value, row)) for row in sites))
             base.execute("COMMIT")
         except sqlite3.Error as error:
             raise FindleaksError(f"{path}: cannot be written: {error}") from None
@@ -137,7 +139,7 @@ def write_sqlite(
 def _insert(base: sqlite3.Connection, batch: Batch, known: Mapping[int, int], texts: Texts[Optional[str]]) -> None:
     sites = (number or None for number in batch.sites) if batch.sites else repeat(None)
     hints = texts.of(batch.hints) if batch.hints else repeat(None)
-    rows = zip(_signed(batch.addresses), _clipped(batch.sizes), map(known.__getitem__, batch.names), sites, hints)
+    rows = zip(_signed_addresses(batch.addresses), _clip_sizes(batch.sizes), map(known.__getitem__, batch.names), sites, hints)
     most = len(batch.addresses) // _AT_ONCE
     values = chain.from_iterable(islice(rows, most * _AT_ONCE))
     base.executemany(_INSERT.format(", ".join(["(?, ?, ?, ?, ?)"] * _AT_ONCE)), zip(*[values] * (5 * _AT_ONCE)))
@@ -145,21 +147,21 @@ def _insert(base: sqlite3.Connection, batch: Batch, known: Mapping[int, int], te
 
 
 def _columns(names: BlockNames) -> Iterator[object]:
-    """Names as they are stored: state, allocator and arena are never NULL."""
+    """Return the names as stored: state, allocator and arena are never NULL."""
     for column, name in zip(names._fields, names):
         yield visible(name) or (None if column in ("kind", "type") else "")
 
 
-def _signed(addresses: Sequence[int]) -> Iterable[int]:
+def _signed_addresses(addresses: Sequence[int]) -> Iterable[int]:
     return addresses if max(addresses) < _SIGN else [one - _WORD if one >= _SIGN else one for one in addresses]
 
 
-def _clipped(sizes: Sequence[int]) -> Iterable[int]:
+def _clip_sizes(sizes: Sequence[int]) -> Iterable[int]:
     return sizes if max(sizes) < _SIGN else [min(one, _SIGN - 1) for one in sizes]
 
 
-def _stored(value: object) -> object:
-    """An address as SQLite has it, or text of the core, escaped."""
+def _convert_value(value: object) -> object:
+    """Convert an address to SQLite's signed integer, and escape text of the core."""
     if isinstance(value, str):
         return visible(value)
     return value - _WORD if isinstance(value, int) and value >= _SIGN else value

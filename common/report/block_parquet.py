@@ -1,4 +1,4 @@
-"""Blocks as a Parquet file, by pyarrow: a row a block."""
+"""Writes blocks as a Parquet file by pyarrow: one row per block."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from findleaks.report.block_files import Texts, visible_or_none
 from findleaks.report.files import replacing
 
 ROWS = 1 << 18
-"""Rows of a row group, at least: a reader handles one at a time."""
+"""Least rows of a row group: readers load one group at a time."""
 
 
 def require_pyarrow() -> None:
-    """FindleaksError if pyarrow is not installed."""
+    """Check that pyarrow is installed.
+    Raises FindleaksError."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise FindleaksError(
-            f"-o FILE.parquet needs pyarrow ({error}): pip install 'findleaks[parquet]'; -o FILE.csv needs nothing"
-        ) from None
+        raise FindleaksError(f"-o FILE.parquet needs pyarrow ({error}); pip install 'findleaks[parquet]', or write FILE.csv") from None
 
 
 def write_parquet(path: str, batches: Iterable[Batch], names: Mapping[int, BlockNames], about: Mapping[str, str]) -> None:
-    """Columns as in the JSON of `blocks`, but addresses are integers (uint64). Null is what is not
-    known; names are dictionaries. `about` is in the file's metadata."""
+    """Write columns as in the JSON of `blocks`, with addresses as integers (uint64). Unknown values
+    are null; names are dictionary-encoded. `about` is stored in the metadata of the file."""
     import pyarrow
     import pyarrow.parquet as parquet
 
@@ -43,7 +42,7 @@ def write_parquet(path: str, batches: Iterable[Batch], names: Mapping[int, Block
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
-    """Record batches together that have at least ROWS rows; the last ones may have fewer."""
+    """Yield groups of record batches with at least ROWS rows; the last group may have fewer."""
     group: list[Any] = []
     rows = 0
     for batch in batches:
@@ -57,7 +56,7 @@ def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _record_batch(pyarrow: Any, schema: Any, batch: Batch, names: Mapping[int, BlockNames], texts: Texts[Optional[str]]) -> Any:
-    """The batch as Arrow has it. Names are looked up once for each number, not for each row."""
+    """Convert a batch to Arrow. Names are looked up once per number, not per row."""
     count, text, word = len(batch.addresses), pyarrow.string(), pyarrow.uint64()
 
     def column(values: array[int]) -> Any:

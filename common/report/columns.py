@@ -1,15 +1,16 @@
-"""Width of text output: as wide as the terminal, unlimited for a file or a pipe."""
+"""Width of text output: that of the terminal; unlimited for a file or a pipe."""
 
 from __future__ import annotations
 
 import os
 
 LEAST = 80  # fewest columns of a table, however narrow the terminal
-UNCUT = 1_000_000  # columns where output is no terminal: nothing is cut, a sentence is one line
+UNCUT = 1_000_000  # columns of output to a file or pipe: nothing is cut or wrapped
 
 
 def terminal_columns(wanted: str = "") -> int:
-    """Columns of standard output. `wanted`: the user's setting, as in COLUMNS; "" or "0": none."""
+    """Return the columns of standard output. `wanted`: the user's setting, as in COLUMNS; "" or
+    "0": none."""
     if wanted.isdecimal() and int(wanted[:9]) > 0:
         return max(LEAST, int(wanted[:9]))
     try:

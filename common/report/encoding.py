@@ -1,13 +1,13 @@
-"""Substitutes for characters that the terminal's or file's character set lacks."""
+"""Substitutes for characters that the character set of the terminal or file lacks."""
 
 from __future__ import annotations
 
 import codecs
 
-HANDLER = "findleaks.plain"  # error handler of `str.encode` that `install` registers
+HANDLER = "findleaks.plain"  # name of the error handler of `str.encode` that `install` registers
 
 _PLAIN = {
-    "…": "~",  # one character each, so that columns stay aligned
+    "…": "~",  # one character for one, so that columns stay aligned
     "–": "-",
     "·": ",",
     "→": ">",
@@ -27,8 +27,9 @@ _PLAIN = {
 }
 
 
-def plain(text: str, charset: str) -> str:
-    """`text` in `charset`: substitutes for signs of tables and prose, else escapes (\\u4e2d)."""
+def substitute_text(text: str, charset: str) -> str:
+    """Convert text to `charset`: substitutes for table and punctuation characters, else escapes
+    (\\u4e2d)."""
     install()
     return text.encode(charset, HANDLER).decode(charset)
 

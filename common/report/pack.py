@@ -1,9 +1,8 @@
 """Packs series of integers for a page's script.
-
-A value is its difference from the one before, from 0 at first, in zigzag form (2d, or -2d - 1 where
-d < 0) plus 1, and 0 where there is none; as LEB128: seven bits a byte, the lowest first, bit 7 set
-but in the last. So a figure that does not change takes a byte a moment, which deflate then shrinks.
-"""
+|| A value is stored as its difference from the previous one (initially 0), in zigzag form (2d, or
+-2d - 1 if d < 0) plus 1; 0 means no value. Numbers are LEB128: seven bits per byte, lowest first,
+bit 7 set except in the last byte. Example: 5, 5, none, 4 is stored as 11, 1, 0, 2. An unchanged
+figure takes one byte per sample, which deflate shrinks."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 LARGEST = 1 << 51
-"""Values are clipped to ± this, so that a script's doubles hold each difference exactly."""
+"""Values are clipped to ± this, so that the doubles of a script hold each difference exactly."""
 
 
-def packed(series: Iterable[Sequence[Optional[int]]]) -> str:
-    """All series, one after the other: deflated (zlib), in base 64."""
+def pack_series(series: Iterable[Sequence[Optional[int]]]) -> str:
+    """Pack all series, one after the other: deflated (zlib), in base 64."""
     out = bytearray()
     for values in series:
         _append(out, values)

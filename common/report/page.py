@@ -1,7 +1,6 @@
-"""Web pages of one file: a template with the script, the style and the data put in.
-
-The target's text is data: escaped, in an element that no browser runs. The page loads nothing.
-"""
+"""Builds web pages of one file: a template with the script, the style and the data inserted.
+|| Text of the target is data: escaped, in an element that browsers do not run. The page loads no
+other files."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from collections.abc import Mapping
 from findleaks.escaping import json_line, visible
 
 
-def assembled(folder: str, data: Mapping[str, str]) -> str:
-    """The template `page.html` in `folder`, with each @NAME@ in it replaced by that of `data`, else
-    by the file of that name in `folder`."""
+def fill_template(folder: str, data: Mapping[str, str]) -> str:
+    """Fill the template `page.html` in `folder`: replace each @NAME@ by that of `data`, or else by
+    the file of that name in `folder`."""
     pieces = _file(folder, "page.html").split("@")  # only the template is searched for names
     return "".join((data[piece] if piece in data else _file(folder, piece)) if at % 2 else piece for at, piece in enumerate(pieces))
 
@@ -24,8 +23,8 @@ def _file(folder: str, name: str) -> str:
 
 
 def script_json(value: object) -> str:
-    """The value as JSON inside a script element: text is `visible`, as marks of text direction act
-    in browsers too, and nothing in it ends the element."""
+    """Encode a value as JSON for a script element: text is `visible`, as marks of text direction
+    also act in browsers, and nothing in it can end the element."""
     return json_line(_shown(value)).replace("<", "\\u003c")
 
 

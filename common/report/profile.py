@@ -1,7 +1,7 @@
-"""A profile: stacks with figures, as the files of `-o` have them, whatever they are stacks of.
-
-A stack is a path of frames. Frames are functions at addresses (calls, threads, allocations), or
-steps that are only names: kind, allocator, type and size of lost blocks; a root and its fields."""
+"""A profile: stacks with figures, for the formats of `-o`.
+|| A stack is a path of frames. Frames are functions at addresses (calls, threads, allocations), or
+steps that are only names: kind, allocator, type and size of leaked blocks; a root and its
+fields."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from findleaks.formatting import printable
 from findleaks.target.base import Module, Region
 
 LONGEST = 2000
-"""Characters of a frame's name, at most."""
+"""Most characters of a frame's name."""
 BYTES, COUNT = "bytes", "count"
 """Units of measures."""
 
 
 class Frame(NamedTuple):
-    """`address`: 0 for a step that is only a name; a return address, but in the innermost frame.
-    `module`, `file`: "" where unknown; `line`: 0. `inlined`: into the frame before it, whose
-    address it has."""
+    """A step of a stack. `address`: a return address, except in the innermost frame; 0 for a step
+    that is only a name. `module`, `file`: "" if unknown; `line`: 0 if unknown. `inlined`: the
+    function is inlined into the frame before it, and has its address."""
 
     name: str
     address: int = 0
@@ -32,7 +32,7 @@ class Frame(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What a figure is of: "lost_bytes" in "bytes"; `title`: for a reader."""
+    """Description of a figure: "lost_bytes" in "bytes"; `title` is for readers."""
 
     name: str
     unit: str
@@ -40,8 +40,8 @@ class Measure(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A stack, the outermost frame first, and a value for each measure, none negative. `before`:
-    those of the earlier moment, in a profile that compares two."""
+    """A stack, outermost frame first, and a value for each measure, none negative. `before`: values
+    of the earlier moment, in a profile that compares two."""
 
     stack: tuple[Frame, ...]
     values: tuple[int, ...]
@@ -50,11 +50,14 @@ class Sample(NamedTuple):
 
 @dataclass
 class Profile:
-    """`title`: what it is of. `compared`: the samples have values of two moments. `rate`: mean
-    bytes between two samples of the recorder that values are estimates from; 0: they are exact.
-    `time`: seconds since 1970, None where unknown. `regions`, `modules`: of the process, where
-    frames have addresses; the first module is the program.
-    `notes`: sentences on what the profile leaves out or estimates."""
+    """A set of stacks with figures.
+    || - `title`: describes the profile. `compared`: the samples have values of two moments.
+    - `rate`: mean bytes between two samples of the recorder, from which values are estimated; 0:
+      values are exact.
+    - `time`: seconds since 1970, None if unknown.
+    - `regions`, `modules`: of the process, if frames have addresses; the first module is the
+      program.
+    - `notes`: sentences on what the profile omits or estimates."""
 
     title: str
     measures: Sequence[Measure]
@@ -68,14 +71,14 @@ class Profile:
 
     @property
     def main(self) -> int:
-        """The measure that comes first where a format or a reader takes one: bytes, if any."""
+        """Index of the measure that a format or a reader shows first: bytes, if any."""
         return next((at for at, one in enumerate(self.measures) if one.unit == BYTES), 0)
 
     def totals(self) -> list[int]:
-        """The sum of all samples by measure."""
+        """Return the sum of all samples by measure."""
         return [sum(column) for column in zip(*(one.values for one in self.samples))] or [0] * len(self.measures)
 
 
 def frame_name(text: str) -> str:
-    """Text of the target as a frame's name: one line, safe on a terminal; never empty."""
+    """Convert text of the target to a frame name: one line, safe on a terminal, never empty."""
     return printable(text, LONGEST) or "?"

@@ -1,8 +1,6 @@
-"""A table that is redrawn in place on a terminal, as top does: the alternate screen, keys, resizes.
-
-Control sequences: xterm's "ctlseqs", DEC private modes 7 (wrap), 25 (cursor) and 1049 (alternate
-screen), which tmux, screen and Linux's console know as well.
-"""
+"""Redraws a table in place on a terminal, as top does: alternate screen, keys, resizes.
+|| Control sequences: xterm's "ctlseqs", DEC private modes 7 (wrap), 25 (cursor) and 1049 (alternate
+screen), which tmux, screen and Linux's console also support."""
 
 from __future__ import annotations
 
@@ -19,26 +17,26 @@ ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 NARROW = 40
-"""Columns that are rendered at least."""
+"""Least columns that are rendered."""
 LOOK = 0.05
-"""Seconds between two looks at the keyboard while there is other work."""
+"""Seconds between two polls of the keyboard during other work."""
 
 Render = Callable[[int], Iterable[str]]
-"""Lines for so many columns, safe for a terminal."""
+"""Returns the lines for a number of columns, safe for a terminal."""
 Handler = Union[Callable[[int, Optional[FrameType]], Any], int, None]
 
 
 def has_screen(out: TextIO) -> bool:
-    """Whether a table can be redrawn there: a terminal, and not an editor's (TERM is "dumb")."""
+    """Whether a table can be redrawn on `out`: it is a terminal, and not an editor's (TERM is
+    "dumb")."""
     return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Screen:
-    """The terminal within a `with` block, after which it is as it was before, whatever happened.
-
-    It is a session's Progress, too: progress is not shown, but each call of it looks at the
-    keyboard. `q` raises KeyboardInterrupt, as Ctrl-C does by itself; SIGTERM and SIGHUP raise
-    SystemExit; Ctrl-Z gives the terminal back until `fg`."""
+    """The terminal within a `with` block, which restores its previous state in any case.
+    || It is also a session's Progress: it shows no progress, but each call polls the keyboard. `q`
+    raises KeyboardInterrupt, as Ctrl-C does; SIGTERM and SIGHUP raise SystemExit; Ctrl-Z releases
+    the terminal until `fg`."""
 
     def __init__(self, keys: TextIO, out: TextIO) -> None:
         self._out = out
@@ -61,7 +59,7 @@ class Screen:
             (signal.SIGTERM, _end),
             (signal.SIGHUP, _end),
         ):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has SIGHUP
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does with SIGHUP
                 self._handlers[number] = signal.signal(number, handler)
         try:
             self._take()
@@ -71,7 +69,7 @@ class Screen:
         return self
 
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        # A second Ctrl-C must not end this half-way.
+        # A second Ctrl-C must not interrupt this.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._give_back()
         signal.set_wakeup_fd(self._woken)
@@ -106,11 +104,11 @@ class Screen:
         self._out.write(text)
         self._out.flush()
 
-    # -- what is shown
+    # -- output
 
     def show(self, render: Render) -> None:
         """Show these lines from now on; `render` is called again when the terminal's size changes.
-        Lines that are too long or too many are cut."""
+        Excess lines and columns are cut."""
         self._render = render
         self._draw()
 
@@ -118,7 +116,7 @@ class Screen:
         self._size = self._terminal_size()
         columns, rows = self._size
         lines = [line[:columns] for line in self._render(max(NARROW, columns))][:rows]
-        # No line end after the last one: it would scroll the first away.
+        # The last line has no line end: it would scroll the first line away.
         body = "\r\n".join(line + END_OF_LINE for line in lines)
         self._send(HOME + body + (END_OF_SCREEN if len(lines) < rows else ""))
 
@@ -129,10 +127,10 @@ class Screen:
             columns = rows = 0
         return os.terminal_size((columns or 80, rows or 24))
 
-    # -- what the user does
+    # -- input
 
     def wait(self, seconds: float) -> None:
-        """Wait, while keys are read and resizes followed. KeyboardInterrupt for `q`."""
+        """Wait, and handle keys and resizes. KeyboardInterrupt for `q`."""
         end = time.monotonic() + seconds
         while True:
             left = end - time.monotonic()
@@ -148,10 +146,10 @@ class Screen:
             self._looked = now
 
     def clear(self) -> None:
-        """See Progress: there is nothing to clear."""
+        """See Progress: this has nothing to clear."""
 
     def _look(self, seconds: float) -> None:
-        """React to a key or a signal, for which this waits so long."""
+        """Wait for a key or a signal, at most `seconds`, and handle it."""
         watched = [self._wake[0], *([] if self._keys is None else [self._keys])]
         ready, _, _ = select.select(watched, [], [], seconds)
         if self._wake[0] in ready:
@@ -168,7 +166,7 @@ class Screen:
                 raise KeyboardInterrupt
 
     def _on_suspend(self, number: int, frame: Optional[FrameType]) -> None:
-        # Not at once: the process that is watched may just now be stopped to be copied.
+        # The suspension is deferred: the watched process may be stopped for copying just now.
         self._suspended = True
 
     def _suspend(self) -> None:
@@ -176,7 +174,7 @@ class Screen:
         self._give_back()
         before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, before)  # here again, after SIGCONT
+        signal.signal(signal.SIGTSTP, before)  # continues here after SIGCONT
         self._take()
         self._draw()
 

@@ -198,3 +198,11 @@ class Growth(Record):
     a collector will free)."""
     leaked_bytes: int = field(default=0, metadata=INTERNAL)
     """Growth of the leaked blocks in usable bytes."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Watched(Growth):
+    """The result of `watch`: what grew up to now."""
+
+    ended: Optional[str] = None
+    """Why there are no further moments, in words; None: it goes on."""

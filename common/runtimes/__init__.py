@@ -1,1 +1,1 @@
-"""Managed runtimes in a process, read from their own structures, whose layout their code shows."""
+"""Managed runtimes in a process, read from their own structures; their code shows the layouts."""

@@ -1,4 +1,4 @@
-"""What a comparison of reference counts with references can show of leaked objects."""
+"""Conclusions from comparing the reference counts of leaked objects with references."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class CountVerdict(IntEnum):
-    """What the reference counts of the leaked objects under a leak head say."""
+    """Conclusion from the reference counts of the leaked objects under a leak head."""
 
     NOTHING = 0  # no objects, or only native memory refers to them
     MISSING_DECREF = 1  # an object counts more references than exist

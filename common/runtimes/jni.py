@@ -1,10 +1,9 @@
-"""Functions of the Java Native Interface in a libjvm without symbols, by index in its function
-table.
-
-The order is the interface's (Java Native Interface Specification, chapter 4, "Interface Function
-Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot keeps the table in writable
-data, as agents may replace entries (src/hotspot/share/prims/jni.cpp). Behind it is the table for
--Xcheck:jni, whose functions end up in those of the first."""
+"""Finds functions of the Java Native Interface in a libjvm without symbols, by index in its
+function table.
+|| The order is that of the interface (Java Native Interface Specification, chapter 4, "Interface
+Function Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot keeps the table in
+writable data, as agents may replace entries (src/hotspot/share/prims/jni.cpp). The table after it
+is for -Xcheck:jni; its functions call those of the first."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 PREFIX = "jni_"
-EXPORTED = "JNI_GetCreatedJavaVMs"  # by every libjvm
+EXPORTED = "JNI_GetCreatedJavaVMs"  # exported by every libjvm
 
 MODULE = "libjvm.so"
 
-RESERVED = 4  # words of 0 in front of the functions
+RESERVED = 4  # words of 0 before the functions
 
-MAX_DATA = 16 << 20  # bytes of data searched in each region; libjvm has 1 MiB
+MAX_DATA = 16 << 20  # most bytes searched in each region; libjvm has 1 MiB of data
 
 _KINDS = "Object Boolean Byte Char Short Int Long Float Double"
 
@@ -65,13 +64,14 @@ def _calls(where: str) -> Iterator[str]:
 
 NAMES = tuple(_names())  # functions up to JNI 1.6; later versions append to the table
 
-# Entries that must be different functions within libjvm: HotSpot replaces those that get fields by
-# code generated at run time.
+# Entries that must be different functions in libjvm. Functions that get fields are excluded:
+# HotSpot replaces them by code generated at run time.
 MIN_DISTINCT = len(NAMES) - 40
 
 
 def functions(target: Target) -> Mapping[str, int]:
-    """Addresses by name ("jni_NewLocalRef"); {} without JVM or such a table. Raises Interrupted."""
+    """Return addresses by name ("jni_NewLocalRef"); {} without a JVM or such a table. Raises
+    Interrupted."""
     symbol = target.symbol(EXPORTED)
     module = next((one for one in target.modules() if symbol is not None and one.start <= symbol.address < one.end), None)
     if module is None:

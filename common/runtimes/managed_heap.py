@@ -1,4 +1,4 @@
-"""How a managed runtime's heap is recognised without reading it: by the names of loaded files."""
+"""Recognises a managed runtime's heap without reading it: by the names of loaded files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from findleaks.value_classes import NamedTuple
 
 
 class ManagedHeap(NamedTuple):
-    """How to recognise, by how names of loaded `files` begin, a runtime whose heap belongs to no
-    allocator. `owner`: its name in a sentence. `allocator`: the one that serves as its heap, if it
+    """A runtime whose heap belongs to no allocator, recognised by prefixes of the names of loaded
+    `files`. `owner`: its name in a sentence. `allocator`: the one that serves as its heap, if it
     can be read (CPython's pymalloc)."""
 
     files: tuple[str, ...]

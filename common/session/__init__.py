@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
 
-from findleaks.allocators.directory import Directory, build
-from findleaks.allocators.in_flight import Inside, held, threads_inside
+from findleaks.allocators.directory import Directory, build_directory
+from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight, find_threads_inside
 from findleaks.block_types import Types
 from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
@@ -21,12 +22,14 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
 from findleaks.session.reference_graphs import ReferenceGraphs
+from findleaks.session.uses import Uses
 from findleaks.target.base import BEGINNING, Piece, Range, Target
-from findleaks.target.ranges import blanked, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces, subtract
 from findleaks.target.residency.presence import Presence
-from findleaks.target.tags import untagged
+from findleaks.target.tags import remove_tags
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
@@ -43,6 +46,10 @@ SLICE = 1 << 20  # blocks that a thread of the C engine visits between two check
 PURE_SLICE = 1 << 15  # the same for the engine in Python
 MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
 PAUSE = 0.003  # seconds that the process runs between two reads
+
+
+_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members")
+"""Results that do not depend on which interior pointers count."""
 
 
 class Progress(Protocol):
@@ -65,15 +72,16 @@ class Session:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self._timed_seconds = 0.0  # of all work that was ever timed
-        self.inside: Sequence[Inside] = []  # threads stopped in an allocator; set by `directory`
+        self.inside: Sequence[ThreadInside] = []  # threads in an allocator; set by `directory`
         self.reads = 1
-        self.kept: Optional[dict[str, object]] = None  # snapshots in a debugger, by name
-        self.reopen: Optional[Callable[[], Session]] = None  # reads the same process again
-        self.wait: Callable[[float], None] = lambda seconds: time.sleep(seconds)  # between reads
+        self.host: Host = Host()
         self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
+        self.uses = Uses()
+        self.heuristics = Heuristic.AUTO  # interior pointers that count as references
+        self._origin: Optional[Session] = None  # see with_heuristics
         self.is_closed = False
         self._results: dict[Hashable, object] = {}
-        self.graphs = ReferenceGraphs(self)
+        self.graphs = ReferenceGraphs(self, self.heuristics)
 
     @cached_property
     def directory(self) -> Directory:
@@ -81,17 +89,41 @@ class Session:
         with self.timed("walk"):
             while True:
                 self.report_progress("finding the heaps", 0.0)
-                made = build(self.target, self.engine)
-                self.inside = threads_inside(self.target, made.allocators, made.blocks)
-                made.excuse(self.inside)
+                made = build_directory(self.target, self.engine)
+                self.inside = find_threads_inside(self.target, made.allocators, made.blocks)
+                made.remove_half_changed(self.inside)
                 if not made.problems or not self.read_again():
                     return made
 
+    def begin_command(self) -> None:
+        """A command begins: warnings and times are those of its own work."""
+        self.uses.begin()
+        self.seconds.clear()
+
     def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """What `compute` returns, kept under `key` until the process is read again."""
-        if key not in self._results:
-            self._results[key] = compute()
+        """What `compute` returns, kept under `key` until the process is read again. A string as
+        the key names what a command uses: see uses.py."""
+        if key in self._results:
+            self.uses.repeat(key)
+        else:
+            with self.uses.recorded(key):
+                self._results[key] = compute()
         return cast(Result, self._results[key])
+
+    def with_heuristics(self, heuristics: Heuristic) -> Session:
+        """The same moment, with other interior pointers that count as references: what is computed
+        from references is computed anew, all else is shared."""
+        if heuristics == self.heuristics:
+            return self
+        return self.once(("heuristics", heuristics), lambda: self._copy(heuristics))
+
+    def _copy(self, heuristics: Heuristic) -> Session:
+        _ = self.directory  # computed before the copy, so that both have it
+        made = copy(self)
+        made.heuristics, made._origin, made.uses = heuristics, self, Uses()
+        made._results = {key: self._results[key] for key in _SHARED if key in self._results}
+        made.graphs = ReferenceGraphs(made, heuristics)
+        return made
 
     @contextmanager
     def timed(self, work: str) -> Iterator[None]:
@@ -116,15 +148,17 @@ class Session:
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
         self._results.clear()
-        self.graphs = ReferenceGraphs(self)
+        self.graphs = ReferenceGraphs(self, self.heuristics)
+        if self._origin is not None:
+            self._origin._drop_computed()
 
     @cached_property
-    def in_flight(self) -> dict[int, Inside]:
+    def in_flight(self) -> dict[int, ThreadInside]:
         """Blocks in use that threads inside an allocator work on, each with a thread. The thread
         may hold the address in the allocator's own form."""
         # Before `self.inside`, which `directory` sets.
         blocks = self.directory.blocks
-        return held(self.inside, blocks)
+        return find_blocks_in_flight(self.inside, blocks)
 
     @cached_property
     def kernel_references(self) -> list[tuple[int, KernelReference]]:
@@ -132,10 +166,10 @@ class Session:
         state = self.target.kernel_state()
         return kernel_words(self.target, self.directory.blocks, state.references) if state is not None else []
 
-    @cached_property
+    @property
     def roots(self) -> list[Range]:
         """Root memory, sorted and disjoint. Registers are further roots."""
-        return subtract(self.root_memory, self.unread.ranges())
+        return self.once("roots", lambda: subtract(self.root_memory, self.unread.ranges()))
 
     @cached_property
     def root_memory(self) -> list[Range]:
@@ -168,9 +202,12 @@ class Session:
         owners = [(one.title, one.reserved()) for one in self.directory.allocators]
         return reserved_by_owner(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
 
-    @cached_property
+    @property
     def unread(self) -> Unread:
         """What threads have in registers and below their stack pointers but will not read again."""
+        return self.once("unread", self._find_unread)
+
+    def _find_unread(self) -> Unread:
         with self.timed("unread"):
             suspects = self.doubtful
             self.report_progress("reading what threads do next", 0.0)
@@ -204,9 +241,9 @@ class Session:
 
     @property
     def reference_counts(self) -> Optional[ReferenceCounts]:
-        """The reference counts of leaked objects, beside the references in `latest`; None if no
+        """The reference counts of leaked objects, beside the references in `graph()`; None if no
         runtime counts, or nothing leaked."""
-        graph = self.latest
+        graph = self.graph()
         if not graph.has_kind(Kind.DEFINITE, 1):
             return None
 
@@ -216,9 +253,12 @@ class Session:
 
         return self.once(("reference counts", graph), compare)
 
-    @cached_property
+    @property
     def sites(self) -> Sites:
         """The allocation stacks that were recorded in the process, those of runtimes first."""
+        return self.once("sites", self._read_sites)
+
+    def _read_sites(self) -> Sites:
         from findleaks.allocators.sites import Sites  # few commands need it
 
         with self.timed("sites"):
@@ -229,7 +269,7 @@ class Session:
     @property
     def recorded(self) -> bool:
         """Whether there may be `sites`; known without reading them."""
-        return any(one.recorded for one in self.runtimes) or any(one.recorded for one in self.directory.allocators)
+        return any(one.recorded for one in self.runtimes) or any(one.has_recordings for one in self.directory.allocators)
 
     @cached_property
     def dead(self) -> Sequence[Range]:
@@ -242,7 +282,7 @@ class Session:
     def no_references(self) -> Sequence[Range]:
         """Memory whose words are references in no command, sorted and disjoint: `dead`, and what
         runtimes keep to find their own objects. Words inside blocks: see Runtime.links."""
-        return merged([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
+        return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
     def stale_slots(self) -> Sequence[Range]:
@@ -251,79 +291,80 @@ class Session:
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            blocks, roots, heaps = self.directory.blocks, self.root_memory, merged(self.heap_ranges())
+            blocks, roots, heaps = self.directory.blocks, self.root_memory, merge_ranges(self.heap_ranges())
             return find_stale_slots(self.target, self.engine, blocks, roots, heaps, lambda: self.report_progress("finding containers", 0.0))
 
     @cached_property
     def types(self) -> Types:
         return Types(self.target)
 
-    @cached_property
+    @property
     def debug_files(self) -> DebugFiles:
         """Files with debug information, opened on first use."""
         from findleaks.debuginfo.files import DebugFiles  # few commands need it
 
-        return DebugFiles(self.target, self.report_progress)
+        return self.once("debug_files", lambda: DebugFiles(self.target, self.report_progress))
 
-    @cached_property
+    @property
     def sources(self) -> Sources:
         """The source of code: files, lines and inlined functions, from debug information."""
         from findleaks.debuginfo.sources import Sources
 
-        return Sources(self.target, lambda: self.debug_files, self.report_progress)
+        return self.once("sources", lambda: Sources(self.target, lambda: self.debug_files, self.report_progress))
 
-    @cached_property
+    @property
     def members(self) -> Members:
         """Types of variables and names of their members, from debug information."""
         from findleaks.debuginfo.members import Members
 
-        return Members(self.target, self.debug_files)
+        return self.once("members", lambda: Members(self.target, self.debug_files))
 
-    def graph(self, heuristics: Heuristic = Heuristic.AUTO) -> Graph:
+    def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""
-        return self.graphs.graph(heuristics)
-
-    @property
-    def latest(self) -> Graph:
-        """The graph asked for last, with any heuristics: commands agree with what `find` showed."""
-        return self.graphs.latest
+        return self.once("graph", self.graphs.graph)
 
     @property
     def signal_stacks(self) -> Sequence[int]:
         """Starts of blocks that look like alternate signal stacks: graph/signal_stacks.py."""
-        _ = self.latest
+        _ = self.graph()
         return self.graphs.signal_stacks
 
     @property
     def references(self) -> Graph:
-        """`latest`, but perhaps not marked and classified yet: for references and ownership."""
-        return self.graphs.references
+        """`graph()`, but perhaps not marked and classified yet: for references and ownership."""
+        self.once("references", self.graphs.scan)
+        return self.graphs.references  # marking may have replaced it since
 
     @property
     def ownership(self) -> Graph:
-        """Graph of who retains what, perhaps not marked: see ReferenceGraphs.ownership. `latest`,
+        """Graph of who retains what, perhaps not marked: see ReferenceGraphs.ownership. `graph()`,
         which is complete with disguised pointers, where it is no graph of its own."""
-        return self.graphs.ownership or self.graphs.latest
+        return self.once("ownership", lambda: self.graphs.ownership) or self.graph()
 
     @property
     def learned(self) -> Learned:
-        """The conventions for interior pointers that `latest` learned from the program."""
+        """The conventions for interior pointers that were learned from the program."""
+        _ = self.graph()
         return self.graphs.learned
 
     @property
     def structures(self) -> Structures:
-        """The structures, hash tables for example, that interior pointers of `latest` refer to."""
+        """The structures, hash tables for example, that interior pointers refer to."""
+        _ = self.graph()
         return self.graphs.structures
 
     @property
     def disguised(self) -> Disguised:
-        """The disguised pointers that count as references in `latest`."""
+        """The disguised pointers that count as references in `graph()`."""
+        _ = self.graph()
         return self.graphs.disguised
 
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
         see Graph.path."""
-        return self.graphs.path(index)
+        own = self.once("ownership", lambda: self.graphs.ownership)
+        chain = self.graphs.path(own, index) if own is not None else []
+        return chain or self.graphs.path(self.graph(), index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
         """Memory of these ranges, pointers without tags. `no_references` are zeros unless `dead`.
@@ -333,8 +374,8 @@ class Session:
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
-                piece = untagged(piece) if self.target.tagged else piece
-                yield piece if dead else blanked(piece, self.no_references)
+                piece = remove_tags(piece) if self.target.tagged else piece
+                yield piece if dead else blank_out(piece, self.no_references)
             done += end - start
 
     @property

@@ -13,7 +13,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.interior_structures import ROW, Structure
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
     interiors = graph.interiors()
     places = interiors.places(FEW)
     heaps = session.heap_ranges()
-    ranges = merged([*heaps, *session.root_memory] if places is None else _named(session, places))
-    code = merged(Range(region.start, region.end) for region in session.target.regions() if region.executable)
+    ranges = merge_ranges([*heaps, *session.root_memory] if places is None else _named(session, places))
+    code = merge_ranges(Range(region.start, region.end) for region in session.target.regions() if region.executable)
     pieces: list[Piece] = list(session.pieces(ranges, "reading structures", whole=True))
     credit = CREDIT * sum(end - start for start, end in heaps)
     examination = interiors.examine(pieces, code, credit, _has_php(session))

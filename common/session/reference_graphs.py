@@ -14,7 +14,7 @@ from findleaks.graph.roots import register_words
 from findleaks.graph.signal_stacks import signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.session.interior_structures import Structures, recognise_structures
-from findleaks.target.ranges import around, inside, intersection, subtract
+from findleaks.target.ranges import cut_out, intersection, range_at, subtract
 
 if TYPE_CHECKING:
     from findleaks.runtimes.base import Exclusions
@@ -22,41 +22,38 @@ if TYPE_CHECKING:
 
 
 class ReferenceGraphs:
-    """The graphs that were made of one moment of a process, by the heuristics asked for.
+    """The graphs of one moment of a process, with the interior pointers that `heuristics` count.
 
     Every command uses the same references: what a runtime keeps to find its own objects (the lists
     of CPython's collector, tracemalloc's table) is in none of these graphs."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._graphs: dict[Heuristic, Graph] = {}  # the last key is the one of `latest`
-        self._learned: dict[Heuristic, Learned] = {}
-        self._structures: dict[Heuristic, Structures] = {}
-        self._disguised: dict[Heuristic, Disguised] = {}
-        self._classified: list[Graph] = []  # graphs that are also marked
-        self.signal_stacks: list[int] = []  # starts of alternate signal stacks, of the latest graph
+    def __init__(self, session: Session, heuristics: Heuristic) -> None:
+        self._session, self._heuristics = session, heuristics
+        self._graph: Optional[Graph] = None
+        self._is_classified = False  # whether the graph is also marked
+        self.learned: Learned = NO_CONVENTIONS
+        self.structures = Structures()
+        self.disguised: Disguised = NOT_DISGUISED
+        self.signal_stacks: list[int] = []  # starts of alternate signal stacks
 
-    def __len__(self) -> int:
-        """How many graphs were made."""
-        return len(self._graphs)
+    def graph(self) -> Graph:
+        """The reference graph of all blocks, marked and classified. What marking found is in the
+        attributes then."""
+        if not self._is_classified:
+            self._graph = self._classify(self.references)
+            self._is_classified = True
+        return self.references
 
-    def graph(self, heuristics: Heuristic) -> Graph:
-        """The reference graph of all blocks, marked and classified."""
-        made = self._graphs.pop(heuristics, None) or self._scan(heuristics)
-        self._graphs[heuristics] = made
-        return self._classify(made)
-
-    @property
-    def latest(self) -> Graph:
-        """The graph asked for last, marked and classified."""
-        return self._classify(self.references)
+    def scan(self) -> None:
+        """Make the graph, if it is not made yet."""
+        _ = self.references
 
     @property
     def references(self) -> Graph:
-        """The graph asked for last, perhaps not marked and classified yet."""
-        if not self._graphs:
-            self._graphs[Heuristic.AUTO] = self._scan(Heuristic.AUTO)
-        return next(reversed(self._graphs.values()))
+        """The graph, perhaps not marked and classified yet."""
+        if self._graph is None:
+            self._graph = self._scan(self._heuristics)
+        return self._graph
 
     @cached_property
     def ownership(self) -> Optional[Graph]:
@@ -67,29 +64,10 @@ class ReferenceGraphs:
         excluded = next((one for one in made if one is not None), None)
         return self._scan(Heuristic.NONE, excluded) if excluded is not self._excluded else None
 
-    @property
-    def learned(self) -> Learned:
-        """The conventions for interior pointers that `latest` learned from the program."""
-        _ = self.latest
-        return self._learned.get(next(reversed(self._graphs)), NO_CONVENTIONS)
-
-    @property
-    def structures(self) -> Structures:
-        """The structures that interior pointers of `latest` refer to."""
-        _ = self.latest
-        return self._structures.get(next(reversed(self._graphs)), Structures())
-
-    @property
-    def disguised(self) -> Disguised:
-        """The disguised pointers that count as references in `latest`."""
-        _ = self.latest
-        return self._disguised.get(next(reversed(self._graphs)), NOT_DISGUISED)
-
-    def path(self, index: int) -> list[int]:
+    def path(self, graph: Graph, index: int) -> list[int]:
         """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
         see Graph.path."""
-        chain = self._add_doubtful(self.ownership).path(index) if self.ownership is not None else []
-        return chain or self._add_doubtful(self.latest).path(index)
+        return self._add_doubtful(graph).path(index)
 
     def is_excluded(self, index: int, address: int, value: int) -> bool:
         """Whether the word `value` at `address` in block number `index` is no reference because a
@@ -122,7 +100,7 @@ class ReferenceGraphs:
             if session.object_types is not None:
                 graph.set_labels(session.object_types.types, session.object_types.ranks)
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
-                for part in around(piece, stale):
+                for part in cut_out(piece, stale):
                     graph.scan_blocks(part)
             for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
@@ -165,14 +143,10 @@ class ReferenceGraphs:
     def _classify(self, graph: Graph) -> Graph:
         """The graph, marked and classified; a new one if marking found that it needs other
         heuristics."""
-        session = self._session
-        if graph in self._classified:
-            return graph
-        with session.timed("mark"):
+        with self._session.timed("mark"):
             graph = self._mark_by_conventions(graph)
             self._sort_lost(graph)
         self._add_disguised(graph)
-        self._classified.append(graph)
         return graph
 
     def _sort_lost(self, graph: Graph) -> None:
@@ -183,8 +157,7 @@ class ReferenceGraphs:
         """Add the references by disguised pointers, if the program uses such; mark and classify
         again then."""
         session = self._session
-        asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
-        if not asked & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
+        if not self._heuristics & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
             return
         with session.timed("disguised"):
             # What threads will perhaps not read again holds nothing here: to find out takes time.
@@ -200,26 +173,25 @@ class ReferenceGraphs:
                     session.report_progress("following pointers", 0.0)
                 self._sort_lost(graph)
                 found = with_effect(found, before, graph, session.directory.blocks)
-            self._disguised[asked] = found
+            self.disguised = found
 
     def _mark_by_conventions(self, graph: Graph) -> Graph:
         """The marked graph; if a heuristic explains most interior pointers, a new one with that."""
         self._mark(graph)
-        asked = next((heuristics for heuristics, one in self._graphs.items() if one is graph), Heuristic.NONE)
-        if not asked & Heuristic.AUTO:
+        if not self._heuristics & Heuristic.AUTO:
             return graph
-        self._structures[asked] = recognise_structures(self._session, graph)
+        self.structures = recognise_structures(self._session, graph)
         learned = self._learn_conventions(graph)
         if learned.heuristics:
             before = graph.totals(Kind.POSSIBLE)
-            graph = self._graphs[asked] = self._scan(asked | learned.heuristics)
+            graph = self._graph = self._scan(self._heuristics | learned.heuristics)
             self._mark(graph)
-            self._structures[asked] = recognise_structures(self._session, graph)
+            self.structures = recognise_structures(self._session, graph)
             again = self._learn_conventions(graph)
             after = graph.totals(Kind.POSSIBLE)
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
             learned = again._replace(heuristics=learned.heuristics, held=held)
-        self._learned[asked] = learned
+        self.learned = learned
         return graph
 
     def _mark(self, graph: Graph) -> None:
@@ -270,4 +242,4 @@ class ReferenceGraphs:
         """Tests which of memcheck's heuristics fit a block, by its contents."""
         vtables = self._session.types.vtables()
         word = self._session.target.arch.word
-        return heuristic_matcher(word, self._read_number, lambda value: inside(vtables, value) is not None)
+        return heuristic_matcher(word, self._read_number, lambda value: range_at(vtables, value) is not None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
@@ -20,7 +20,7 @@ from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
 from findleaks.stale_slots.languages import find_languages
 from findleaks.stale_slots.near_blocks import NearBlocks
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
@@ -44,7 +44,7 @@ def find_stale_slots(
     memory = HeapMemory(target, engine, blocks, poll)
     found = [*rust_channels.stale_slots(memory), *_Search(memory, roots, heaps).run()]
     size = memory.size
-    return merged(Range(start + -start % size, end) for start, end in found)
+    return merge_ranges(Range(start + -start % size, end) for start, end in found)
 
 
 class _Search:
@@ -118,7 +118,7 @@ class _Search:
             for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
                 memory.poll()
                 left -= len(piece.data)
-                words = Words(piece, *pointing(memory.engine, piece, memory.low, memory.high))
+                words = Words(piece, *find_pointers(memory.engine, piece, memory.low, memory.high))
                 pointers -= len(words.addresses)
                 if pointers < 0:
                     self._left_out = True

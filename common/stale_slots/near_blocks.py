@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.stale_slots.heap_memory import HeapMemory, Words
 from findleaks.target.base import Piece
 
@@ -59,6 +59,6 @@ class NearBlocks:
         memory = self._memory
         low, high, size = memory.low, memory.high, memory.size
         if len(piece.data) > FEW_WORDS * size:
-            return Words(piece, *pointing(memory.engine, piece, low, high))
+            return Words(piece, *find_pointers(memory.engine, piece, low, high))
         found = [(at, value) for at, value in enumerate(memory.arch.unpack(bytes(piece.data))) if low <= value < high]
         return Words(piece, array("Q", [piece.address + at * size for at, _ in found]), [value for _, value in found])

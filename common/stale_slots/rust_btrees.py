@@ -17,7 +17,7 @@ from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, Words
 from findleaks.target.base import Range
-from findleaks.target.ranges import intersection, merged
+from findleaks.target.ranges import intersection, merge_ranges
 from findleaks.value_classes import NamedTuple
 
 CAPACITY = 11  # entries of a node
@@ -143,7 +143,7 @@ def _stale_words(entries: int, entry: int, split: int) -> list[Range]:
     """Stale words of a node if `split` words of an entry are in the first of the two arrays."""
     second = 1 + CAPACITY * split
     first = Range(1 + entries * split, second)
-    return merged([first, Range(second + entries * (entry - split), 1 + CAPACITY * entry)])
+    return merge_ranges([first, Range(second + entries * (entry - split), 1 + CAPACITY * entry)])
 
 
 def _likely_splits(levels: Sequence[Sequence[_Node]], shape: _Shape) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, request_sizes
 from findleaks.target.base import Range
-from findleaks.target.ranges import intersection, merged
+from findleaks.target.ranges import intersection, merge_ranges
 from findleaks.value_classes import NamedTuple
 
 LINE = 128  # bytes of a cache line that head and tail are padded to
@@ -52,7 +52,7 @@ class _Layout(NamedTuple):
 
 def _messages(layouts: Sequence[_Layout], slots: Sequence[tuple[HeapBlock, int]], word: int) -> Iterator[Range]:
     """Bytes that are messages of these slots by every one of the layouts."""
-    found = [merged(layout.message(block, slot, word) for block, slot in slots) for layout in layouts]
+    found = [merge_ranges(layout.message(block, slot, word) for block, slot in slots) for layout in layouts]
     for other in found[1:]:
         found[0] = intersection(found[0], other)
     yield from found[0] if found else ()

@@ -10,11 +10,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.terms import State
 from findleaks.stale_slots.heap_memory import HeapMemory, Storage, Words
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 MOST_REFERRERS = 4  # words that refer to one block that are noted: a head has at most three
 
@@ -33,10 +33,10 @@ class Pointers:
         """Add words that point to heads outside of the heaps, in variables."""
         outside = [head for head in heads if not memory.low <= head.start < memory.high or memory.blocks.lookup(head.start) is None]
         low, high = (min(head.start for head in outside), max(head.end for head in outside)) if outside else (0, 0)
-        for part in merged(everywhere) if outside else ():
+        for part in merge_ranges(everywhere) if outside else ():
             for piece in memory.target.pieces(*part):
                 memory.poll()
-                self.add(Words(piece, *pointing(memory.engine, piece, low, high)))
+                self.add(Words(piece, *find_pointers(memory.engine, piece, low, high)))
 
     def into(self, where: Range) -> Iterator[tuple[int, int]]:
         """(value, address) of words that point into `where`."""
@@ -73,7 +73,7 @@ def with_single_owners(memory: HeapMemory, heaps: Sequence[Range], everywhere: S
     searched, except blocks that are not in use. `heaps`: where blocks are, sorted and disjoint."""
     starts = array("Q", sorted({one.blocks[0].start for one in found}))
     referrers: dict[int, list[int]] = {start: [] for start in starts}
-    for part in merged(everywhere) if starts else ():
+    for part in merge_ranges(everywhere) if starts else ():
         for piece in memory.target.pieces(*part):
             memory.poll()
             for address in memory.engine.search_any(piece, starts):
@@ -85,7 +85,7 @@ def with_single_owners(memory: HeapMemory, heaps: Sequence[Range], everywhere: S
 
 def _is_used(memory: HeapMemory, heaps: Sequence[Range], address: int) -> bool:
     """Whether a word is in root memory, or in a block in use."""
-    if inside(heaps, address) is None:
+    if range_at(heaps, address) is None:
         return True
     found = memory.blocks.lookup(address)
     return found is not None and found[3] == State.IN_USE

@@ -1,9 +1,9 @@
-"""Architectures: the one table of what differs between them. No other file may assume x86-64.
+"""Table of architectures: all differences between them. No other file may assume x86-64.
 
-Register positions are the kernel's in elf_gregset_t, as in an NT_PRSTATUS note (Linux 6.1:
+Register positions are those of elf_gregset_t, as in an NT_PRSTATUS note (Linux 6.1:
 arch/x86/include/asm/user_64.h and user_32.h, struct user_regs_struct; arch/arm64, riscv, powerpc,
 include/uapi/asm/ptrace.h, struct user_pt_regs, user_regs_struct, pt_regs; arch/arm and s390,
-include/asm/elf.h, elf_gregset_t, and ptrace.h). Signals' frames: struct rt_sigframe in
+include/asm/elf.h, elf_gregset_t, and ptrace.h). Signal frames: struct rt_sigframe in
 arch/*/kernel/signal.c. Thread pointers: glibc 2.36, sysdeps/*/nptl/tls.h."""
 
 from __future__ import annotations
@@ -35,63 +35,64 @@ def _structure(word: str, long_alignment: int, members: str) -> struct.Struct:
 class Arch(NamedTuple):
     name: str
     machine: int  # e_machine
-    word: int  # bytes of a pointer
+    word: int  # bytes of a word (a pointer)
     byteorder: Literal["little", "big"]
-    address_bits: int  # of addresses that the kernel gives without being asked for higher ones
+    address_bits: int  # bits of the addresses that mmap returns by default
     red_zone: int  # bytes below the stack pointer that may be in use
-    registers: tuple[str, ...]  # "": the kernel's own, of which programs know nothing
+    registers: tuple[str, ...]  # in order of elf_gregset_t; "": not a register of programs
     sp: str
     pc: str
     frame_pointer: str
-    # Of the caller's frame pointer and the return address, from the frame pointer; None: no chain.
+    # Offsets from the frame pointer: the caller's frame pointer, the return address; None: none.
     frame_record: Optional[int]
-    link_register: str  # that a call puts the return address into; "": calls put it on the stack
-    # By DWARF number, "" where a number is none of these. The program counter is among them only
-    # where it has a number; its value in a caller is that of the rule for the return address.
+    link_register: str  # register that receives the return address; "": calls push it
+    # Names by DWARF number; "" for numbers of other registers. If the program counter has a number,
+    # its value in the caller's frame is the return address.
     dwarf_registers: tuple[str, ...]
-    thread_pointer: str  # the register that holds it, a name of findleaks' own where a note does
-    thread_pointer_note: int  # type of the note that has the thread pointer; 0: a register
-    extra_register_notes: tuple[int, ...]  # types; of vector registers, which may hold pointers
-    xsave_notes: tuple[int, ...]  # of them, those with an XSAVE image or its beginning
-    # Of the names of the 128-bit registers that begin NT_PRFPREG; x86's are in register_words.py.
+    thread_pointer: str  # name of its register; a name of findleaks if a note has it
+    thread_pointer_note: int  # type of the note that has the thread pointer; 0: it is a register
+    extra_register_notes: tuple[int, ...]  # note types of vector registers, which may hold pointers
+    xsave_notes: tuple[int, ...]  # those of them that contain an XSAVE image or its beginning
+    # Prefix of the 128-bit registers that begin NT_PRFPREG; register_words.py has those of x86.
     vector_prefix: str
-    dtv_offset: int  # of glibc's DTV from the thread pointer (sysdeps/ARCH/nptl/tls.h, tcbhead_t)
-    # Above the thread pointer (variant I of ELF Handling For Thread-Local Storage), or below it.
+    # Offset of the DTV pointer from the thread pointer, glibc (sysdeps/ARCH/nptl/tls.h, tcbhead_t)
+    dtv_offset: int
+    # Whether thread-local variables are above the thread pointer (variant I of ELF Handling For
+    # Thread-Local Storage) or below it.
     variables_above: bool
-    system_call: bytes  # the instruction, as a regular expression
-    system_call_number: str  # the register that keeps the number during the call; "": none does
-    mapping_calls: tuple[int, ...]  # mmap, munmap, brk, mremap, madvise
-    # (the name that both GDB and LLDB have for a register, ours) where they differ.
+    system_call: bytes  # regular expression of the instruction
+    system_call_number: str  # register that keeps the call number during the call; "": none
+    mapping_calls: tuple[int, ...]  # numbers of mmap, munmap, brk, mremap, madvise
+    # (name in GDB and LLDB, name in this table), for names that differ.
     aliases: tuple[tuple[str, str], ...] = ()
-    breakpoint: bytes = b""  # the instruction that debuggers write; b"": unknown
-    tag_note: int = 0  # type of the note that says whether pointers may have tags; see tags.py
+    breakpoint: bytes = b""  # instruction that debuggers insert; b"": unknown
+    tag_note: int = 0  # type of the note that records whether pointers may have tags; see tags.py
     page: int = 4096
-    pages: tuple[int, ...] = (4096,)  # all sizes that a kernel may have been built with
-    # A signal handler returns to such code, with the stack pointer so many bytes below what was
-    # interrupted: registers in the order of `dwarf_registers`, or of `signal_order`. (): call frame
-    # information has it.
+    pages: tuple[int, ...] = (4096,)  # all page sizes that a kernel may be built with
+    # (code a signal handler returns to, bytes from its stack pointer up to the saved registers, in
+    # the order of `dwarf_registers` or `signal_order`); (): call frame information describes them.
     signal_returns: tuple[tuple[bytes, int], ...] = ()
     signal_order: tuple[str, ...] = ()
-    thread_pointer_word: int = 0  # of the note
-    thread_pointer_bias: int = 0  # bytes that the register is above what it points to
+    thread_pointer_word: int = 0  # index in the note
+    thread_pointer_bias: int = 0  # bytes from the thread control block up to the register's value
     variables_distance: int = 0  # bytes from the thread pointer up to the variables (variant I)
-    frame_distance: int = 0  # bytes from a caller's stack pointer up to a canonical frame address
-    # The word at the stack pointer is the caller's stack pointer, 0 in the outermost frame; above
-    # that by this is the caller's return address. 0: there is no such chain.
+    frame_distance: int = 0  # bytes from the caller's stack pointer to its canonical frame address
+    # If not 0: the word at the stack pointer is the caller's stack pointer (0 in the outermost
+    # frame), and the return address is this many bytes above that. 0: no such chain.
     back_chain: int = 0
-    code_bits: int = -1  # of an address of code; the others select an instruction set
-    own_unwind_tables: bool = False  # code has tables of a form of its own; see unwind/ehabi.py
-    kept_registers: tuple[str, ...] = ()  # always roots, as functions preserve them; (): all are
-    long_alignment: int = 8  # of 64-bit numbers in structures
+    code_bits: int = -1  # mask of code addresses; the other bits select an instruction set
+    own_unwind_tables: bool = False  # ARM's format of unwind tables; see unwind/ehabi.py
+    kept_registers: tuple[str, ...] = ()  # roots, as functions preserve them; (): all are roots
+    long_alignment: int = 8  # alignment of 64-bit numbers in structures
 
     @property
     def prstatus_tid(self) -> int:
-        """Offset of pr_pid in NT_PRSTATUS (struct elf_prstatus of linux/elfcore.h)."""
+        """Offset of pr_pid in NT_PRSTATUS (struct elf_prstatus, linux/elfcore.h)."""
         return {4: 24, 8: 32}[self.word]
 
     @property
     def prstatus_registers(self) -> int:
-        """Offset of pr_reg there."""
+        """Offset of pr_reg in NT_PRSTATUS."""
         return {4: 72, 8: 112}[self.word]
 
     @property
@@ -100,21 +101,21 @@ class Arch(NamedTuple):
         return ("<" if self.byteorder == "little" else ">") + {4: "I", 8: "Q"}[self.word]
 
     def structure(self, members: str) -> struct.Struct:
-        """A C structure of such members: "H", "I", "Q" have 16, 32, 64 bits, "P" is a word."""
+        """Build a C structure: members "H", "I" and "Q" have 16, 32 and 64 bits, "P" is a word."""
         return _structure(self.word_format, self.long_alignment, members)
 
     @property
     def all_registers(self) -> tuple[str, ...]:
-        """With the thread pointer, where that is none of `registers`."""
+        """All register names, with `thread_pointer` appended if it is not among `registers`."""
         return self.registers if self.thread_pointer in ("", *self.registers) else (*self.registers, self.thread_pointer)
 
     def debugger_name(self, register: str) -> str:
-        """What debuggers call a register."""
+        """Return the name that GDB and LLDB use for a register."""
         return next((theirs for theirs, ours in self.aliases if ours == register), register)
 
     @property
     def top(self) -> int:
-        """The end of the memory that processes usually have."""
+        """End of the address range of user memory."""
         return 1 << self.address_bits
 
     @property
@@ -123,35 +124,35 @@ class Arch(NamedTuple):
 
     @property
     def register_notes(self) -> tuple[int, ...]:
-        """Types of the notes that have more registers than NT_PRSTATUS."""
+        """Types of the notes with registers beyond NT_PRSTATUS."""
         return (*self.extra_register_notes, self.thread_pointer_note) if self.thread_pointer_note else self.extra_register_notes
 
     def pointed_to(self, thread_pointer: int) -> int:
-        """Where the register named `thread_pointer` points to, by its value."""
+        """Return the address of the thread control block, given the value of the thread pointer."""
         return thread_pointer - self.thread_pointer_bias & self.mask if thread_pointer else 0
 
     def leading(self, word: int, size: int) -> int:
-        """The number in the first `size` bytes of a word in memory."""
+        """Return the number in the first `size` bytes in memory of a word."""
         return word & (1 << 8 * size) - 1 if self.byteorder == "little" else word >> 8 * (self.word - size)
 
     def with_page(self, size: int) -> Arch:
-        """The same with pages of this size, if there are such."""
+        """Return this architecture with another page size; unchanged if it has no such size."""
         return self._replace(page=size) if size != self.page and size in self.pages else self
 
     def pack(self, words: Sequence[int]) -> bytes:
-        """Words as they are in memory."""
+        """Encode words in the target's byte order."""
         return struct.pack(f"{self.word_format[0]}{len(words)}{self.word_format[1]}", *words)
 
     def words(self, data: Union[bytes, bytearray, memoryview]) -> Words:
-        """All whole words of `data`; no copy if their byte order is this machine's."""
+        """View all whole words of `data`; no copy if the byte order is this machine's."""
         return numbers(data, self.word, self.byteorder)
 
     def words32(self, data: Union[bytes, bytearray, memoryview]) -> Words:
-        """All whole numbers of four bytes in `data`, as `words`."""
+        """View all whole 32-bit numbers of `data`; see `words`."""
         return numbers(data, 4, self.byteorder)
 
     def unpack(self, data: bytes) -> tuple[int, ...]:
-        """All whole words of `data`."""
+        """Decode all whole words of `data`."""
         n = len(data) // self.word
         return struct.unpack(self.word_format[0] + str(n) + self.word_format[1], data[: n * self.word])
 

@@ -1,4 +1,4 @@
-"""Memory that findleaks may use, by the system, its control groups and its own limits.
+"""Computes how much memory findleaks may use: limits of the system, control groups and rlimits.
 Sources: Linux Documentation/filesystems/proc.rst (MemAvailable), admin-guide/cgroup-v2.rst
 (memory.max, memory.high, memory.current, memory.stat), admin-guide/cgroup-v1/memory.rst,
 getrlimit(2) (RLIMIT_AS, RLIMIT_DATA)."""
@@ -10,13 +10,14 @@ import resource
 from collections.abc import Iterator
 from typing import Optional
 
-_UNLIMITED = 1 << 60  # bytes; as much is no limit: cgroup v1 then gives a little below 1 << 63
+# bytes; higher values mean no limit: cgroup v1 reports slightly less than 1 << 63
+_UNLIMITED = 1 << 60
 _V2 = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
 _V1 = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
 
 
-def available(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
-    """The available memory in bytes. Limits that the system does not report do not count."""
+def available_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
+    """Return the available memory in bytes. Limits that the system does not report are ignored."""
     found = [_UNLIMITED]
     fields = _fields(f"{proc}/meminfo")
     if "MemAvailable" in fields:
@@ -31,8 +32,8 @@ def available(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
 
 
 def _groups(proc: str, root: str) -> Iterator[int]:
-    """The bytes left in findleaks' control group and in those that contain it. Pages of files that
-    the kernel can drop count as free."""
+    """Yield the bytes left in findleaks' control group and in each of its parents. Page cache that
+    the kernel can drop counts as free."""
     for line in (_text(f"{proc}/self/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -58,13 +59,13 @@ def _text(path: str) -> Optional[str]:
 
 
 def _number(path: str) -> Optional[int]:
-    """The number in a file; None where there is none, such as "max"."""
+    """Return the number in a file; None if it has none (such as "max")."""
     text = (_text(path) or "").strip()
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _fields(path: str, separator: str = ":") -> dict[str, int]:
-    """The numbers in lines of a name and a number."""
+    """Return the numbers of "name: number" lines."""
     found = {}
     for line in (_text(path) or "").splitlines():
         name, _, value = line.partition(separator)

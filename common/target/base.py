@@ -1,5 +1,6 @@
-"""The Target protocol, of cores, live processes, GDB's and LLDB's, and a test's fakes.
-Addresses are integers in the target's address space, sizes bytes, ranges half open [start, end)."""
+"""The Target protocol, implemented by cores, live processes, GDB, LLDB and test fakes.
+Addresses are integers in the target's address space, sizes are bytes, ranges half open [start,
+end)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Buffer = Union[bytes, bytearray, memoryview]
 
 PIECE = 64 << 20
-"""Bytes of the longest piece of `Target.pieces`: one kernel call on it takes well under 200 ms."""
+"""Longest piece of `Target.pieces`, in bytes: one system call on it takes well under 200 ms."""
 
 
 class Range(NamedTuple):
@@ -31,7 +32,8 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Region:
-    """A mapped range. `name`: a file's path, a label like "[stack]", or "" (anonymous memory)."""
+    """A mapped range. `name`: path of the file, a label such as "[stack]", or "" (anonymous
+    memory)."""
 
     start: int
     end: int
@@ -48,13 +50,14 @@ class Region:
 
     @property
     def anonymous(self) -> bool:
-        """Whether it is private memory of no file: pages that are not present read as zeros."""
+        """Whether this is private memory without a file: pages that are not present read as
+        zeros."""
         return self.private and not self.name.startswith("/")
 
     @property
     def may_hold_data(self) -> bool:
-        """Whether the process may have written to this memory although it cannot access it now: it
-        is anonymous, or shared memory of no file on a disk."""
+        """Whether the process may have written to this memory although it cannot access it now: the
+        memory is anonymous, or shared memory that is not in a file on disk."""
         return not (self.readable or self.executable) and (self.anonymous or is_shared_memory(self.name))
 
     def __contains__(self, address: int) -> bool:
@@ -65,12 +68,13 @@ _SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/run/shm/", "/a
 
 
 def is_shared_memory(name: str) -> bool:
-    """Whether a mapping of this name is shared memory, which is in no file on a disk."""
+    """Whether a mapping of this name is shared memory that is not in a file on disk."""
     return name.startswith(_SHARED_MEMORY)
 
 
 class Module(NamedTuple):
-    """A loaded ELF file. Its own addresses (p_vaddr, st_value) plus `bias` are the target's."""
+    """A loaded ELF file. Its addresses (p_vaddr, st_value) plus `bias` are addresses of the
+    target."""
 
     path: str
     bias: int
@@ -80,7 +84,7 @@ class Module(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A named address. `size` is 0 where the symbol table gives none."""
+    """A named address. `size` is 0 if the symbol table gives no size."""
 
     name: str
     address: int
@@ -89,10 +93,10 @@ class Symbol(NamedTuple):
 
 
 class SourcePlace(NamedTuple):
-    """A function at an address, and where in its source that is. `function`: "" where it is not
-    known. `file`: an absolute path of the machine that compiled it, "" where it is not known;
-    `line`: 0 where it is not known. `start`: of the function whose code this is, where that begins
-    or, if it is in several parts, this one; 0 of an inlined function, or where it is not known."""
+    """A function at an address, and its source line.
+    `function`: "" if unknown. `file`: absolute path on the machine that compiled it; "" if unknown.
+    `line`: 0 if unknown. `start`: start address of the function, or of the part of it that holds
+    the address; 0 for inlined functions, or if unknown."""
 
     function: str
     file: str
@@ -100,92 +104,96 @@ class SourcePlace(NamedTuple):
     start: int = 0
 
     def short(self) -> str:
-        """The last parts of the path, and the line: "io/parser.c:42"; "" if it is not known."""
+        """Return the last parts of the path with the line, as "io/parser.c:42"; "" if unknown."""
         return f"{'/'.join(self.file.rsplit('/', 2)[-2:])}:{self.line}" if self.file and self.line else ""
 
 
 class SourceLookup(Protocol):
-    """What knows the source of code by its debug information: a debugger."""
+    """A debugger that finds source lines by its debug information."""
 
     def places(self, address: int, build_id: str) -> Sequence[SourcePlace]:
-        """The functions at an address, inlined ones first, the innermost first of all; () where
-        nothing is known, or the debugger has loaded another file than that of the build-id."""
+        """Return the functions at an address: inlined ones first, innermost first. () if nothing is
+        known, or if the debugger loaded a file with another build-id."""
         ...
 
 
 class Thread(NamedTuple):
-    """A thread at the stop. Its registers' words that it may read again are roots. Vector registers
-    are named by part: "xmm3" is the low 128 bits, "ymm3" the next 128, "zmm3" the upper 256."""
+    """A thread at the stop. The registers that it may read again are roots.
+    Vector registers are named by part: "xmm3" is the low 128 bits, "ymm3" the next 128, "zmm3" the
+    upper 256."""
 
     tid: int
-    registers: dict[str, int]  # the general ones, under the architecture's own names
+    registers: dict[str, int]  # general registers, by the architecture's names
     sp: int
     pc: int
     thread_pointer: int  # 0: unknown
-    # Every aligned word of the general and the vector registers: also `sp`, `pc`, `thread_pointer`.
+    # Every aligned word of the general and vector registers, including `sp`, `pc`,
+    # `thread_pointer`.
     words: Sequence[int] = ()
-    names: Sequence[str] = ()  # of the words; "" or no entry: not known
+    names: Sequence[str] = ()  # register of each word; "" or no entry: unknown
 
 
 MARGIN = 64 << 10  # bytes
-BEGINNING = 4096  # bytes of zeros kept around data: after a header at the end of a page
+BEGINNING = 4096  # bytes of zeros kept after data: a header may end a page
 
 
 class Piece(NamedTuple):
-    """Bytes of the target in findleaks' own memory: a contiguous memoryview of format 'B'.
-    Writable only so that ctypes takes its address without a copy: a write would not reach the
-    target, and must not be made."""
+    """Bytes of the target in findleaks' memory: a contiguous memoryview of format 'B'.
+    It is writable only so that ctypes can take its address without a copy. Never write to it: a
+    write does not reach the target."""
 
     address: int
     data: memoryview
 
 
 def excluded_warning(ranges: Iterable[Range]) -> str:
-    """What a core lacks, though it was in memory (`Target.excluded`)."""
+    """Format the warning about memory that was excluded from the core (`Target.excluded`)."""
     parts = list(ranges)
     where = formatting.some([f"{start:#x}-{end:#x}" for start, end in parts], 2)
     why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
     return f"{formatting.size(sum(end - start for start, end in parts))} of memory is not in the core ({where}), {why}."
 
 
-class Mapped(Protocol):
-    """The memory and the modules of a process: what unwinding a stack needs of a target."""
+class MappedMemory(Protocol):
+    """The memory and modules of a process: the part of Target that stack unwinding needs."""
 
     arch: Arch
 
     def regions(self) -> Sequence[Region]:
-        """Sorted by address, disjoint."""
+        """Return the regions, sorted by address and disjoint."""
         ...
 
     def modules(self) -> Sequence[Module]: ...
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        """Return exactly `size` bytes, never fewer.
+        Raises UnreadableMemory."""
         ...
 
     def word(self, address: int) -> int:
-        """The pointer-sized unsigned word at `address`, or UnreadableMemory. It is cached."""
+        """Return the unsigned, pointer-sized word at `address` (cached).
+        Raises UnreadableMemory."""
         ...
 
 
-class Target(Mapped, Protocol):
+class Target(MappedMemory, Protocol):
     """A process image, read only.
-    Optional parts have default answers: not known, or no debugger holds the process."""
+    Optional members default to "not known", or "no debugger holds the process"."""
 
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
     live: bool
-    trackable: bool = False  # code can be put into it, from where this target is: `track`
+    trackable: bool = False  # `track` can inject code into the process
     path: str = ""  # of the core file; "" for a live process
     unread: list[Range]  # writable memory that was mapped and cannot be read
-    # Of `unread`: what had pages, and the process excluded from dumps (MADV_DONTDUMP).
+    # Part of `unread`: memory that had pages, but was excluded from dumps (MADV_DONTDUMP).
     excluded: Sequence[Range] = ()
-    # Of a core: ranges that may have held data that it lacks, ascending and disjoint.
+    # Cores only: ranges that may have held data which the core lacks, ascending and disjoint.
     uncertain: Sequence[Uncertain] = ()
-    truncated: bool = False  # the core file ends before its headers say
-    unknown_registers: str = ""  # "the vector registers", where the words of threads lack them
-    lacks: str = ""  # why nothing can be said of the heap, and what has it; "": it is there
-    warnings: list[str]  # of unread memory, a truncated core, files that do not match
+    truncated: bool = False  # the core file is shorter than its headers state
+    unknown_registers: str = ""  # "the vector registers", if `Thread.words` lack them
+    lacks: str = ""  # why the heap cannot be analysed, and what to use instead; "": it can
+    warnings: list[str]  # about unread memory, a truncated core, files that do not match
     tagged: bool = False  # pointers may have tags in their top byte; see tags.py
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     fault_address: Optional[int] = None  # that `crashed` accessed; None: none, or not known
@@ -195,112 +203,114 @@ class Target(Mapped, Protocol):
     # When the process was stopped and read, in seconds since 1970; None: not known. Of a core: only
     # where its own notes say so.
     taken_at: Optional[float] = None
-    # When the process started, in clock ticks after the system's boot (field 22 of /proc/PID/stat),
-    # which distinguishes processes that had one id; None: not known.
+    # Start time of the process in clock ticks after boot (field 22 of /proc/PID/stat). It
+    # distinguishes processes that reused a pid. None: unknown.
     start_time: Optional[int] = None
-    # The debugger that has loaded the process: it may know sources that no file here has.
+    # The debugger that loaded the process: it may find sources that this machine's files lack.
     debugger: Optional[SourceLookup] = None
 
     def read_code(self, address: int, size: int) -> bytes:
-        """Like `read`, but without the breakpoints that a debugger has inserted."""
+        """Like `read`, but with the original bytes in place of the debugger's breakpoints."""
         return self.read(address, size)
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The parts of [start, end) that can be read, ascending, each at most PIECE long."""
+        """Yield the readable parts of [start, end), ascending, each at most PIECE bytes."""
         ...
 
     def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
-        """The parts of [start, end) that may hold anything but zeros, ascending, for searches.
-        Leaves out what a core lacks, and long holes of its file (zeros), without reading bytes.
-        `margin` bytes of zeros around data are kept: structures start or end so."""
+        """Yield the parts of [start, end) that may be nonzero, ascending, for searches.
+        Omits memory that a core lacks, and long holes of its file (zeros), without reading them.
+        Keeps `margin` bytes of zeros around data, as structures may start or end with zeros."""
         return iter((Range(start, end),))
 
     def resident(self, start: int, end: int) -> Optional[int]:
-        """Bytes of [start, end) that were in memory or in swap at the stop; None: not known.
-        Of a live process: of private anonymous memory only. Of a core: by findleaks' own note, or
-        by the holes that the kernel leaves for pages never touched, or given back, which copied and
-        compressed cores lack."""
+        """Return how many bytes of [start, end) were in memory or in swap; None: unknown.
+        Live processes: private anonymous memory only. Cores: from findleaks' note, or from the
+        holes that the kernel leaves for pages that were never touched or were given back. Copied
+        and compressed cores lack these holes."""
         return None
 
     @property
     def protected(self) -> Sequence[Range]:
-        """Parts of `Region.may_hold_data` that have data, ascending and disjoint: memory that the
-        process protected (PROT_NONE) after it had written to it."""
+        """Return the parts of `Region.may_hold_data` that have data, ascending and disjoint: memory
+        that the process protected (PROT_NONE) after writing to it."""
         return ()
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
-        """Residency page by page, for every mapping, at one moment; None where it is not known.
-        Of a live process: from pagemap and smaps; of a core: from findleaks' own note, or from its
-        holes. `progress` is called at least every 200 ms with the part that is done (0: unknown),
-        and may raise."""
+        """Return the residency of each page of all mappings at one moment; None if unknown.
+        Live processes: from pagemap and smaps. Cores: from findleaks' note or the file's holes.
+        `progress` is called at least every 200 ms with the completed part (0: unknown), and may
+        raise."""
         return None
 
     @property
     def auxv(self) -> Mapping[int, int]:
-        """The auxiliary vector by AT_ type; {} where it is not known."""
+        """Return the auxiliary vector by AT_ type; {} if unknown."""
         return {}
 
     def symbol_tables(self, module: Module) -> Sequence[Table]:
-        """The symbol tables of a module; [] where there are none."""
+        """Return the symbol tables of a module; [] if it has none."""
         return []
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
-        """The symbol of exactly this (mangled) name, from .symtab or .dynsym of any module, or only
-        of those whose basename starts with `module`."""
+        """Return the symbol with exactly this (mangled) name, from .symtab or .dynsym of any
+        module, or of those whose base name starts with `module`."""
         ...
 
     def symbols_starting(self, prefix: str) -> Sequence[Symbol]:
-        """All symbols whose (mangled) name starts with `prefix`: families, such as v8dbg_…"""
+        """Return all symbols whose (mangled) name starts with `prefix`, such as v8dbg_…"""
         ...
 
     def symbolize(self, address: int) -> Optional[Symbol]:
-        """The symbol that covers `address` (demangled name), or None."""
+        """Return the symbol that covers `address` (demangled name), or None."""
         ...
 
     def thread_locals(self, module: Module) -> Sequence[Symbol]:
-        """A module's thread-local variables, by offset into its block of a thread's storage."""
+        """Return a module's thread-local variables, by offset in its block of a thread's
+        storage."""
         return []
 
     def debug_data(self, module: Module) -> Sequence[Buffer]:
-        """The files that may have a module's debug information: its own, where proven to be the one
-        that was loaded, and the separate debug file of its build-id."""
+        """Return the files that may hold a module's debug information: its own file, if proven to
+        be the loaded one, and the separate debug file of its build-id."""
         return []
 
     def alternate_data(self, module: Module, wanted: Alternate) -> Optional[Buffer]:
-        """The supplementary file (made by dwz) that a debug file of this module names."""
+        """Return the supplementary file (made by dwz) that a debug file of this module names."""
         return None
 
     def add_debug_file(self, module: Module, path: str) -> bool:
-        """Use a file of this machine as a module's debug file; False if it is another's."""
+        """Use a file of this machine as a module's debug file; return False if it does not
+        match."""
         return False
 
     def threads(self) -> Sequence[Thread]: ...
 
     def thread_names(self) -> Mapping[int, str]:
-        """Names by tid (prctl PR_SET_NAME), of this machine's processes, and of cores that
-        findleaks wrote: others have none."""
+        """Return thread names (prctl PR_SET_NAME) by tid: for processes of this machine, and for
+        cores that findleaks wrote. Other targets have none."""
         return {}
 
     def kernel_state(self) -> Optional[KernelState]:
-        """Pointers that only the kernel keeps: of this machine's processes, and of cores that
-        findleaks wrote. None where nothing is known of them."""
+        """Return pointers that only the kernel keeps: for processes of this machine, and for cores
+        that findleaks wrote. None if nothing is known about them."""
         return None
 
     def run_on(self, seconds: float) -> bool:
-        """Let the process run for so many seconds, and stop it: what was read before is invalid.
-        False, and nothing is done, for a core, or where findleaks may not let the process run."""
+        """Let the process run for `seconds`, then stop it: data read before becomes invalid.
+        Returns False without any effect for cores, and if findleaks may not let the process run."""
         return False
 
     def breakpoint_host(self) -> Optional[BreakpointHost]:
-        """The process, which a debugger here can run to breakpoints; None where none holds it."""
+        """Return the process, if a debugger here can run it to breakpoints; else None."""
         return None
 
     def injection_host(self) -> Optional[InjectionHost]:
-        """The process, which a debugger can change and run; None where no such one holds it."""
+        """Return the process, if a debugger can change and run it; else None."""
         return None
 
     def interrupted(self) -> bool:
-        """True once the user asked to stop. Polled at least every 200 ms of work."""
+        """Return True once the user asked to stop. Polled at least every 200 ms of work."""
         return False
 
     def close(self) -> None: ...

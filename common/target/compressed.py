@@ -1,7 +1,7 @@
-"""Compressed cores, unpacked into an unnamed temporary file, which disappears when it is closed.
-A small file may unpack to a very large one, by mistake or to do harm. So each step is of bounded
-size, runs of zeros take no space on disk, and a part of the disk's free space stays free. What was
-unpacked before damage is used, like a truncated core."""
+"""Unpacks compressed cores into an unnamed temporary file, which disappears when it is closed.
+A small file may unpack to a very large one, by mistake or on purpose. Therefore each step has a
+bounded size, runs of zeros take no disk space, and part of the disk stays free. If the compressed
+file is damaged, the part before the damage is used, like a truncated core."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from typing import Protocol
 from findleaks.errors import TargetError
 from findleaks.formatting import size as human
 from findleaks.target.files import FORMATS
-from findleaks.target.zstd import Damaged, Frames, Trailing
+from findleaks.target.zstd import Damaged, Frames, TrailingData
 
 _STEP = 1 << 16
-"""Most bytes unpacked in one step (zstd: a block, 128 KiB). As much may be lost before damage, and
-Ctrl-C is noticed this often."""
-_BLOCK = 1 << 16  # bytes of a block that becomes a hole where all of them are zero
+"""Most bytes unpacked in one step (zstd: one block, 128 KiB). At most this much is lost before
+damage, and Ctrl-C is checked once per step."""
+_BLOCK = 1 << 16  # bytes of a block that becomes a hole if it is all zeros
 _ZERO = bytes(_BLOCK)
-_KEPT_FREE = 10  # one part in so many of the disk's free space is left free
+_KEPT_FREE = 10  # a tenth of the free disk space stays free
 
 
 class _Stream(Protocol):
     """A file that unpacks what it reads: Python's GzipFile, LZMAFile, BZ2File, ZstdFile; Frames."""
 
     def read1(self, size: int) -> bytes:
-        """Up to `size` bytes; b"" at the end. EOFError where the compressed data are cut off."""
+        """Return up to `size` bytes; b"" at the end. EOFError if the compressed data are cut
+        off."""
         ...
 
 
-def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> tuple[int, str, bool]:
-    """Unpack a core. `fd` is taken over and closed; `start` are the file's first bytes.
-    Returns a descriptor of the unpacked core; what is wrong with the compressed file ("": nothing);
-    and whether a part of the core is missing or may be wrong. `progress` is called at each step
-    with the part that is done, and may raise. TargetError if the format is not known, the content
-    is no core, or nothing can be unpacked."""
+def unpack_core(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> tuple[int, str, bool]:
+    """Unpack a core. Takes over and closes `fd`; `start` is the first bytes of the file.
+    Returns a descriptor of the unpacked core; the defect of the compressed file ("": none); and
+    whether part of the core is missing or may be wrong. `progress` is called at each step with the
+    completed part, and may raise.
+    Raises TargetError if the format is unknown, the content is not a core, or nothing can be
+    unpacked."""
     with io.FileIO(fd) as file:
         stream, errors = _stream(file, name, start)
         try:
@@ -55,7 +57,7 @@ def unpacked(fd: int, name: str, start: bytes, progress: Callable[[float], None]
 
 
 _Errors = tuple[type[Exception], ...]
-"""What a stream raises for bad data, beside OSError; EOFError is for data that are cut off."""
+"""Exceptions that a stream raises for bad data, besides OSError; EOFError means cut-off data."""
 
 
 def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]:
@@ -74,16 +76,14 @@ def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]
 
             return bz2.BZ2File(file), (ValueError,)
     except ImportError as error:
-        raise TargetError(f"{name}: this Python cannot unpack it ({error}): unpack it first") from None
+        raise TargetError(f"{name}: this Python cannot unpack it ({error}); unpack it first") from None
     if start[:4] == b"\x28\xb5\x2f\xfd" or (start[1:4] == b"\x2a\x4d\x18" and 0x50 <= start[0] <= 0x5F):
         return _zstd(file, name)
     if start[:4] == b"\x04\x22\x4d\x18":
-        raise TargetError(f"{name}: packed with lz4: unpack it first (unlz4 {name})")
+        raise TargetError(f"{name}: compressed with lz4; unpack it first (unlz4 {name})")
     if start.startswith(b"SQLite format"[: max(4, len(start))]):
-        raise TargetError(
-            f"{name}: an SQLite database, as findleaks' snapshots are, which `findleaks diff` compares: a core file is needed"
-        )
-    raise TargetError(f"{name}: not an ELF file, nor one packed with gzip, zstd, xz or bzip2: a core file is needed")
+        raise TargetError(f"{name}: expected a core file, got an SQLite database; compare findleaks snapshots with `findleaks diff`")
+    raise TargetError(f"{name}: expected a core file: not an ELF file, nor one compressed with gzip, zstd, xz or bzip2")
 
 
 def _zstd(file: io.FileIO, name: str) -> tuple[_Stream, _Errors]:
@@ -101,17 +101,17 @@ def _zstd(file: io.FileIO, name: str) -> tuple[_Stream, _Errors]:
 
 
 class _Program:
-    """The zstd program, unpacking the file that is its standard input."""
+    """Runs the zstd program, with the compressed file as its standard input."""
 
     def __init__(self, file: io.FileIO, name: str) -> None:
-        # imported here: gzip, and zstd with the library, need no other program
+        # Imported here: other formats, and zstd with a Python module, start no program
         import shutil
         import subprocess
 
         program = shutil.which("zstd")
         if program is None:
             raise TargetError(
-                f"{name}: a core packed with zstd needs the zstd program (apt install zstd) or Python's zstandard module; "
+                f"{name}: compressed with zstd; install the zstd program (apt install zstd) or Python's zstandard module, "
                 "or unpack it first"
             )
         pipe, environment = subprocess.PIPE, {**os.environ, "LC_ALL": "C"}
@@ -136,11 +136,11 @@ class _Program:
 
 
 class _DiskFull(Exception):
-    """No more may be written to the disk; the text says why."""
+    """The disk is too full to write more; the text states the limit."""
 
 
 class _Output:
-    """The unpacked file: unnamed, with holes for zeros. `at` bytes were added, zeros included."""
+    """The unpacked file: unnamed, with holes for zeros. `at`: bytes added so far, with zeros."""
 
     def __init__(self, name: str) -> None:
         self.name, self.at = name, 0
@@ -151,18 +151,19 @@ class _Output:
         self._start = b""
 
     def add(self, data: bytes) -> None:
-        """Append data. _DiskFull when the disk is too full, TargetError when this is no core."""
+        """Append data. Raises _DiskFull if the disk is too full, TargetError if this is not a
+        core."""
         if len(self._start) < 4:
             self._start += data[:4]
             if not any(self._start.startswith(magic[: len(self._start)]) for magic in FORMATS):
-                raise TargetError(f"{self.name}: what is packed in it is not an ELF file: a core file is needed")
+                raise TargetError(f"{self.name}: expected a core file: the unpacked content is not an ELF file")
         low = 0
         while low < len(data):
             part = data[low : low + _BLOCK - self.at % _BLOCK]
             if not _ZERO.startswith(part):
                 self._left -= len(part)
                 if self._left < 0:
-                    raise _DiskFull(f"of {human(self.free)} that were free a tenth is kept free")
+                    raise _DiskFull(f"a tenth of the {human(self.free)} of free space is reserved")
                 self._write(part)
             self.at += len(part)
             low += len(part)
@@ -176,17 +177,18 @@ class _Output:
             raise _DiskFull(error.strerror or str(error)) from None
 
     def end(self, warning: str) -> None:
-        """Give the file its final size; TargetError with the warning when nothing was unpacked."""
+        """Set the final size of the file; TargetError with the warning if nothing was unpacked."""
         if not self.at:
-            raise TargetError(warning or f"{self.name}: there is nothing in the compressed file")
+            raise TargetError(warning or f"{self.name}: the compressed file is empty")
         try:
             os.ftruncate(self.fd, self.at)
         except OSError as error:
-            raise TargetError(f"{self.name}: {self.at:,} bytes are more than {self.folder} takes: {error.strerror}") from None
+            raise TargetError(f"{self.name}: {self.at:,} bytes do not fit into {self.folder}: {error.strerror}") from None
 
 
 def _unnamed(name: str) -> tuple[int, str]:
-    """An unlinked file, and its folder: $TMPDIR, or /var/tmp, since /tmp is often in memory."""
+    """Create an unlinked file in $TMPDIR, or in /var/tmp, since /tmp is often in memory.
+    Returns its descriptor and its folder."""
     first = os.environ.get("TMPDIR") or "/var/tmp"
     with suppress(OSError):
         return os.open(first, os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600), first
@@ -199,30 +201,30 @@ def _unnamed(name: str) -> tuple[int, str]:
             continue
         os.unlink(path)
         return fd, folder
-    raise TargetError(f"{name}: no folder to unpack it in: set TMPDIR")
+    raise TargetError(f"{name}: no folder to unpack it in; set TMPDIR")
 
 
 def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, progress: Callable[[float], None]) -> tuple[str, bool]:
-    """Unpack to the end, or until an error: the last two results of `unpacked`."""
+    """Unpack to the end, or to the first error; return the last two results of `unpack_core`."""
     size = os.fstat(file.fileno()).st_size
-    bad: _Errors = (OSError, Trailing, *errors)
+    bad: _Errors = (OSError, TrailingData, *errors)
     while True:
         progress(min(file.tell() / max(size, 1), 1.0))
         try:
             data = stream.read1(_STEP)
         except EOFError:
-            return f"{out.name}: the compressed file is cut off after {human(out.at)} of the core: the rest is missing.", True
+            return f"{out.name}: the compressed file is cut off after {human(out.at)} of the core; the rest is missing.", True
         except bad as error:
             why = " ".join(str(error).split())
             # "Not a gzipped file": gzip.BadGzipFile of a further member
-            if isinstance(error, Trailing) or (out.at and why.startswith("Not a gzipped file")):
-                return f"{out.name}: the compressed core is followed by other data, which are left out.", False
+            if isinstance(error, TrailingData) or (out.at and why.startswith("Not a gzipped file")):
+                return f"{out.name}: the compressed core is followed by other data, which are ignored.", False
             where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"
-            return f"{out.name}: {where}: {human(out.at)} of the core are there, some of it maybe wrong, the rest is missing.", True
+            return f"{out.name}: {where}: {human(out.at)} of the core were read, the end of them may be wrong; the rest is missing.", True
         if not data:
             return "", False
         try:
             out.add(data)
         except _DiskFull as error:
-            there = f"{human(out.at)} of the core are unpacked in {out.folder}, and there is no space for more ({error})"
-            return f"{out.name}: {there}: the rest is missing. Set TMPDIR to a folder on a disk with more space.", True
+            there = f"{human(out.at)} of the core were unpacked in {out.folder}, then disk space ran out ({error})"
+            return f"{out.name}: {there}; the rest is missing. Set TMPDIR to a folder on a larger disk.", True

@@ -1,5 +1,6 @@
-"""What a debugger can do with a process besides reading it: run it, set breakpoints, change it.
-Front ends implement these; `count` gets them by `Target.breakpoint_host`, `injection_host`."""
+"""Interfaces of debuggers that can run a process, set breakpoints in it, and change it.
+The front ends implement them; `count` gets them from `Target.breakpoint_host` and
+`Target.injection_host`."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Why the process stopped: "asked" (by the callback), "time", "interrupt" (the user's Ctrl-C),
-    "stop" (by something else) or "ended". `text` says more about the last two."""
+    """Why the process stopped: "asked" (by the callback), "time", "interrupt" (Ctrl-C), "stop"
+    (something else) or "ended". `text` explains the last two."""
 
     why: str
     text: str = ""
@@ -27,50 +28,50 @@ class ThreadPosition(NamedTuple):
 
 
 class ProcessHost(Protocol):
-    """A process of this machine that is held stopped."""
+    """A stopped process of this machine."""
 
     pid: int
 
     def opened(self) -> Target:
-        """The process as it is now, as a read-only target that the caller closes."""
+        """Return the process as it is now, as a read-only target that the caller closes."""
         ...
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run, for at most this many seconds."""
+        """Let the process run, for at most `seconds`."""
         ...
 
 
 class BreakpointHost(ProcessHost, Protocol):
-    """A process that a debugger holds stopped. Between `arm` and `disarm`, which may be called at
-    any time, and again, it has findleaks' breakpoints."""
+    """A process that a debugger holds stopped. It has findleaks' breakpoints between `arm` and
+    `disarm`, which can be called repeatedly."""
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set a breakpoint at each address. `hit` is called with that of a breakpoint that a thread
-        has reached; true asks to stop."""
+        """Set a breakpoint at each address. `hit` is called with the address of a breakpoint that a
+        thread reached; it returns true to stop the process."""
         ...
 
     def disarm(self) -> None:
-        """Remove what `arm` set; the code has its original bytes again."""
+        """Remove the breakpoints of `arm`, which restores the original code."""
         ...
 
     def close(self) -> None:
-        """Called when everything is printed: the user has the debugger again."""
+        """End the use of the process. Called when everything is printed."""
         ...
 
-    # The rest is about the thread at a breakpoint, and is valid within `hit` only.
+    # The following members describe the thread at a breakpoint; they are valid within `hit` only.
 
     def thread(self) -> int:
-        """The thread's id."""
+        """Return the thread's id."""
         ...
 
     def register(self, name: str) -> int: ...
 
     def read(self, address: int, size: int) -> bytes:
-        """The bytes there now, nothing cached; may be short, or b"" where nothing is mapped."""
+        """Return the bytes there now (not cached): fewer, or b"", where nothing is mapped."""
         ...
 
     def holds(self, expression: str) -> bool:
-        """Whether the debugger's expression is not 0; UsageError when it cannot be evaluated."""
+        """Whether the debugger's expression is nonzero. UsageError if it cannot be evaluated."""
         ...
 
 
@@ -78,29 +79,32 @@ class PatchHost(ProcessHost, Protocol):
     """A process whose code can be changed."""
 
     def write(self, address: int, data: bytes) -> None:
-        """Change code; TargetError when that is not permitted."""
+        """Change code. TargetError if that is not permitted."""
         ...
 
     def places(self) -> list[ThreadPosition]: ...
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """The result of a system call, by a thread pointed at the `syscall` at `instruction`."""
+        """Run a system call in a thread, whose program counter is set to the `syscall` at
+        `instruction`; return the result."""
         ...
 
 
 class InjectionHost(PatchHost, Protocol):
-    """What `count --inject` needs beyond patching. After `close`, `begin` may be called again."""
+    """The operations of `count --inject` beyond patching. `begin` may be called again after
+    `close`."""
 
     def begin(self) -> None:
-        """Called before the process is run."""
+        """Prepare to run the process."""
         ...
 
     def hold(self) -> None:
-        """Called before the process is changed: a Ctrl-C waits until it runs, or all is printed."""
+        """Prepare to change the process: Ctrl-C is deferred until it runs, or until all is
+        printed."""
         ...
 
     def close(self) -> None:
-        """Called when everything is printed: the user has the debugger again."""
+        """End the use of the process. Called when everything is printed."""
         ...
 
     def stop(self) -> None:
@@ -108,5 +112,5 @@ class InjectionHost(PatchHost, Protocol):
         ...
 
     def terminated(self) -> bool:
-        """Whether a signal asked the debugger to end. Called by another thread."""
+        """Whether a signal asked the debugger to exit. Called by another thread."""
         ...

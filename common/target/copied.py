@@ -10,42 +10,43 @@ from typing import Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
 from findleaks.formatting import size as size_text
-from findleaks.target.available_memory import available
+from findleaks.target.available_memory import available_memory
 from findleaks.target.base import Piece, Range, Region, Thread
-from findleaks.target.copying import Copied, CopyBuffer, Layout, Transfer, wanted, windows
-from findleaks.target.files import content, memory_at
+from findleaks.target.copying import CopiedRuns, CopyBuffer, CopyPlacement, Transfer, pages_to_copy, windows
+from findleaks.target.files import read_file, read_memory
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.kernel_references import KernelState, decode, peek_signals, read_kernel_state
+from findleaks.target.kernel_references import KernelState, decode_raw_state, peek_signals, read_kernel_state
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import Moment, moment, protected_parts
+from findleaks.target.moment import Moment, protected_parts, read_moment
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import LocalProcess, folder_of
-from findleaks.target.ptrace import Tracer, ended, refusal, tasks
-from findleaks.target.ranges import overlapping
+from findleaks.target.ptrace import Tracer, explain_refusal, has_ended, tasks
+from findleaks.target.ranges import find_overlaps
 from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
 from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
-from findleaks.target.stopped import Plan, Stop, extents_of, joined
+from findleaks.target.stopped import CopyPlan, StopData, extents_of, join_pages
 
-PIECE = 4 << 20  # bytes of a mapped file that are read at once
-_LONGEST = 8 << 20  # bytes of a piece of `stored`
+PIECE = 4 << 20  # most bytes of a mapped file read at once
+_LONGEST = 8 << 20  # most bytes of a piece of `stored`
 _SPARE = 64 << 20
-"""Bytes to leave free beside the copy and a quarter of it: the analysis needs memory, too."""
-_SMALL = 16 << 20  # bytes added since the plan, up to which available memory is not checked again
+"""Bytes to leave free, in addition to the copy and a quarter of it: the analysis needs memory."""
+# bytes: available memory is checked again if the copy grew by more since the plan
+_SMALL = 16 << 20
 
 Progress = Callable[[float], None]
-"""Progress callback: takes the part of the work that is done (0: unknown), and may raise."""
+"""Progress callback: takes the completed part of the work (0: unknown), and may raise."""
 
 
 class NoMemory(Exception):
-    """There is no memory for a copy. The text is a warning's."""
+    """Too little memory for a copy. The text is that of a warning."""
 
 
 class CopiedProcess(ExtentReader, LocalProcess):
-    """A process by pid, stopped, copied and released in the constructor.
-    NoMemory where there is no memory for the copy."""
+    """A process by pid. The constructor stops it, copies it and lets it run on.
+    Raises NoMemory if memory for a copy is lacking."""
 
     def __init__(self, pid: int, progress: Optional[Progress] = None) -> None:
         LocalProcess.__init__(self, pid, stopped=False)
@@ -59,7 +60,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._record: Optional[StopRecord] = None
         self._protected: Sequence[Range] = ()
         self._kernel_state: Optional[KernelState] = None
-        self.stopped = 0.0  # seconds that the process was stopped
+        self.stopped = 0.0  # seconds for which the process was stopped
         try:
             self._copy()
         except BaseException:
@@ -70,7 +71,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
     def _copy(self) -> None:
         plan = self._planned()
-        stop = Stop()
+        stop = StopData()
         tracer = Tracer(self._pid, self.arch)
         try:
             tracer.stop(lambda: self._during(plan, stop, tracer))
@@ -80,9 +81,9 @@ class CopiedProcess(ExtentReader, LocalProcess):
         self._adopt(plan, stop, tracer.threads, tracer.register_notes(), tracer.warnings)
 
     def _adopt(
-        self, plan: Plan, stop: Stop, threads: Sequence[Thread], registers: Sequence[RegisterNotes], warnings: Sequence[str]
+        self, plan: CopyPlan, stop: StopData, threads: Sequence[Thread], registers: Sequence[RegisterNotes], warnings: Sequence[str]
     ) -> None:
-        """Make this the process that was copied."""
+        """Adopt the plan and the data of the stop as the state of this target."""
         self._threads = threads
         self.warnings += warnings
         self._proc = stop.proc
@@ -92,7 +93,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         assert stop.at is not None
         self._presence = stop.at.presence
         self._protected = protected_parts(stop.at, stop.regions)
-        self._kernel_state = decode(stop.kernel, self.arch) if stop.kernel is not None else None
+        self._kernel_state = decode_raw_state(stop.kernel, self.arch) if stop.kernel is not None else None
         self._record = StopRecord(stop.proc, stop.stat, stop.maps, stop.at, registers)
         self.taken_at, self.start_time = stop.taken_at, start_time_of(stop.stat)
         self.set_extents(extents_of(plan, stop, self._files))
@@ -100,30 +101,31 @@ class CopiedProcess(ExtentReader, LocalProcess):
             self._add_unread(*gap)
         self._describe(len(self._threads))
 
-    def _planned(self) -> Plan:
+    def _planned(self) -> CopyPlan:
         try:
-            maps = content(f"{self._proc}/maps")
+            maps = read_file(f"{self._proc}/maps")
         except OSError as error:
-            raise TargetError(refusal(self._pid, error.errno)) from None
+            raise TargetError(explain_refusal(self._pid, error.errno)) from None
         regions = regions_of(maps)
-        at = moment(self._proc, self._page, regions, self._progress)
-        if at is None and ended(self._pid):
+        at = read_moment(self._proc, self._page, regions, self._progress)
+        if at is None and has_ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended")
         if at is None:
-            raise NoMemory("The system does not report which pages of the process are in memory: it is stopped while it is read.")
+            raise NoMemory("The system does not report which pages of the process are in memory: it stays stopped while it is read.")
         return self._plan(maps, regions, at)[0]
 
-    def _plan(self, maps: bytes, regions: Sequence[Region], at: Moment) -> tuple[Plan, Copied]:
-        """A populated buffer for these pages, and their places in it; NoMemory if that is none."""
+    def _plan(self, maps: bytes, regions: Sequence[Region], at: Moment) -> tuple[CopyPlan, CopiedRuns]:
+        """Create a populated buffer for these pages, and assign them places; NoMemory if it is
+        refused."""
         made, pages = windows(regions, at)
         _check_memory(self._pid, pages)
         size = made[-1].offset + made[-1].end - made[-1].start if made else 0
         try:
             buffer = CopyBuffer(size)
         except (OSError, OverflowError, ValueError):
-            raise _no_memory(self._pid, size, available()) from None
-        layout, placed = Layout(made, buffer.address), Copied.none()
-        for _, words in wanted(regions, at):
+            raise _no_memory(self._pid, size, available_memory()) from None
+        layout, placed = CopyPlacement(made, buffer.address), CopiedRuns.none()
+        for _, words in pages_to_copy(regions, at):
             layout.place(words, placed, [])
         done = 0
 
@@ -132,12 +134,13 @@ class CopiedProcess(ExtentReader, LocalProcess):
             done += count
             self._progress(done / (pages or 1))
 
-        for start, count in joined(placed):
+        for start, count in join_pages(placed):
             buffer.ready(start - buffer.address, count, progress)
-        return Plan(maps, regions, made, buffer), placed
+        return CopyPlan(maps, regions, made, buffer), placed
 
-    def _during(self, plan: Plan, stop: Stop, tracer: Tracer) -> bool:
-        """Copy the process during the stop. Runs in the tracing thread, which gets no Ctrl-C."""
+    def _during(self, plan: CopyPlan, stop: StopData, tracer: Tracer) -> bool:
+        """Copy the process during the stop. Runs in the tracing thread, which receives no
+        Ctrl-C."""
 
         def look() -> None:
             if tracer.cancelled:
@@ -150,28 +153,29 @@ class CopiedProcess(ExtentReader, LocalProcess):
         try:
             memory = os.open(f"{stop.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             stop.taken_at = time.time()
-            stop.maps = content(f"{stop.proc}/maps")
+            stop.maps = read_file(f"{stop.proc}/maps")
             stop.stat = stat_of(f"/proc/{self._pid}")
             stop.kernel = read_kernel_state(stop.proc, tasks(self._pid), peek_signals)
             self.exe_path = _link(f"{stop.proc}/exe")
             stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
-            stop.at = moment(stop.proc, self._page, stop.regions, lambda part: look())
+            stop.at = read_moment(stop.proc, self._page, stop.regions, lambda part: look())
             if stop.at is None:
                 raise ProcessLookupError
             self._place(plan, stop)
-            # The id of a thread that has memory: a main thread that ended first has none.
+            # A main thread that ended before the others has no memory: use the id of another
+            # thread.
             transfer = Transfer(int(os.path.basename(stop.proc)), memory, self._page, look)
             transfer.run(stop.placed)
             stop.absent = transfer.absent
             for region in stop.regions:
                 if region.name.startswith("[vdso"):
-                    stop.kernels.append((region.start, memory_at(memory, region.start, region.size)))
-            if ended(self._pid):
+                    stop.kernels.append((region.start, read_memory(memory, region.start, region.size)))
+            if has_ended(self._pid):
                 raise ProcessLookupError
         except OSError as error:
-            if isinstance(error, (ProcessLookupError, FileNotFoundError)) or ended(self._pid):
+            if isinstance(error, (ProcessLookupError, FileNotFoundError)) or has_ended(self._pid):
                 raise TargetError(f"pid {self._pid}: the process has ended while it was copied") from None
-            raise TargetError(refusal(self._pid, error.errno)) from None
+            raise TargetError(explain_refusal(self._pid, error.errno)) from None
         finally:
             if memory >= 0:
                 os.close(memory)
@@ -179,11 +183,11 @@ class CopiedProcess(ExtentReader, LocalProcess):
                 gc.enable()
         return True
 
-    def _place(self, plan: Plan, stop: Stop) -> None:
-        """Give each page its place, in the plan's buffer or in one made during the stop."""
+    def _place(self, plan: CopyPlan, stop: StopData) -> None:
+        """Assign each page a place in the plan's buffer, or in one created during the stop."""
         assert stop.at is not None
-        layout = Layout(plan.windows, plan.buffer.address)
-        for _, words in wanted(stop.regions, stop.at):
+        layout = CopyPlacement(plan.windows, plan.buffer.address)
+        for _, words in pages_to_copy(stop.regions, stop.at):
             layout.place(words, stop.placed, stop.rest)
         count = sum(end - start for start, end in stop.rest)
         if count > _SMALL:
@@ -210,22 +214,22 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return None if found is None else found.resident.bytes(start, end) + found.swapped.bytes(start, end)
 
     def presence(self, progress: Progress) -> Optional[Presence]:
-        """See Target. The answer is that of the stop."""
+        """See Target. The answer describes the stop."""
         return self._presence
 
     @property
     def protected(self) -> Sequence[Range]:
-        """See Target. The answer is that of the stop."""
+        """See Target. The answer describes the stop."""
         return self._protected
 
     def record(self, progress: Progress) -> Optional[StopRecord]:
-        """What a core says of the process besides its memory."""
+        """Return what a core records about the process besides its memory."""
         return self._record
 
     def stored(self, start: int, end: int) -> Iterator[Piece]:
-        """What may be other than zeros in [start, end), ascending, at most 8 MiB at once: the
-        copied pages, and of mapped files what they have there."""
-        for extent, low, high in overlapping(self._extents, self._starts, start, end):
+        """Yield the parts of [start, end) that may be nonzero, ascending, at most 8 MiB each: the
+        copied pages, and the contents of mapped files."""
+        for extent, low, high in find_overlaps(self._extents, self._starts, start, end):
             move = extent.start - extent.offset
             source = extent.source
             if isinstance(source, MappedFile):
@@ -245,19 +249,19 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return self._names
 
     def kernel_state(self) -> Optional[KernelState]:
-        """See Target. The answer is that of the stop."""
+        """See Target. The answer describes the stop."""
         return self._kernel_state
 
     @property
     def auxv(self) -> dict[int, int]:
-        """See Target. The answer is that of the stop."""
+        """See Target. The answer describes the stop."""
         return self._auxv
 
     def run_on(self, seconds: float) -> bool:
-        """See Target. The process is running already, and is copied once more.
-        False where it has ended, or memory has become scarce."""
+        """See Target. The process is already running, so it is copied once more.
+        Returns False if it has ended, or if memory has become scarce."""
         before = sum(source_size(extent) for extent in self._extents)
-        if ended(self._pid) or available() + before < before + before // 4 + _SPARE:
+        if has_ended(self._pid) or available_memory() + before < before + before // 4 + _SPARE:
             return False
         self.close()
         time.sleep(seconds)
@@ -269,7 +273,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return True
 
     def close(self) -> None:
-        """Free the copy's memory. May be called more than once."""
+        """Free the memory of the copy. May be called more than once."""
         super().close()
         files, self._files = self._files, None
         if files is not None:
@@ -277,7 +281,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
 
 def source_size(extent: Extent) -> int:
-    """Most bytes of findleaks' memory that an extent takes."""
+    """Return the most bytes of findleaks' memory that an extent takes."""
     return extent.end - extent.start if extent.source.direct else 0
 
 
@@ -289,21 +293,22 @@ def _link(path: str) -> str:
 
 
 def _check_memory(pid: int, size: int) -> None:
-    found = available()
+    found = available_memory()
     if size + size // 4 + _SPARE > found:
         raise _no_memory(pid, size, found)
 
 
 def _no_memory(pid: int, size: int, found: int) -> NoMemory:
     return NoMemory(
-        f"pid {pid}: there is no memory for a copy of {size_text(size)} ({size_text(found)} can be used): "
+        f"pid {pid}: not enough memory for a copy of {size_text(size)} ({size_text(found)} available): "
         "the process was stopped while it was read."
     )
 
 
 def attach(pid: int, progress: Optional[Progress] = None) -> Union[CopiedProcess, LiveTarget]:
-    """A process as a target: a copy of it, while it runs on.
-    Without memory for a copy, the process itself, stopped until `close()` or the end of `with`."""
+    """Open a process as a target: a copy of it, while it runs on.
+    If memory for a copy is lacking, the process itself, stopped until `close()` or the end of
+    `with`."""
     try:
         return CopiedProcess(pid, progress)
     except NoMemory as lacking:

@@ -1,8 +1,7 @@
 """Copies the pages of a stopped process into a buffer that was prepared before the stop.
-
-The buffer has a window for each part of the process's memory that has pages, each page at the same
-offset as in that part. Where the process has no page, the buffer's stays untouched, too: it reads
-as zeros, as in the process, and takes no memory.
+|| The buffer has a window for each part of the process's memory that has pages. A page has the same
+offset in the window as in that part. Pages that the process lacks stay untouched in the buffer,
+too: they read as zeros, as in the process, and take no memory.
 Sources: process_vm_readv(2), madvise(2), proc(5) (/proc/PID/mem)."""
 
 from __future__ import annotations
@@ -21,30 +20,31 @@ from findleaks.target.base import Range, Region
 from findleaks.target.moment import Moment
 from findleaks.target.reader import MAP_NORESERVE
 
-KERNELS = ("[vdso", "[vvar", "[vsyscall")  # prefixes of names of the kernel's mappings
+# Prefixes of the names of mappings that the kernel provides
+KERNELS = ("[vdso", "[vvar", "[vsyscall")
 _HOLES = (16 << 20, 1 << 20, 64 << 10, 0)
-"""Candidates for the longest gap without pages, in bytes, that a window spans. `windows` takes the
-first with which all windows are at most `_SPREAD` times as large as the pages."""
+"""Candidates for the longest gap without pages, in bytes, that a window may span. `windows` uses
+the first for which all windows together are at most `_SPREAD` times as large as the pages."""
 _SPREAD = 16
-_LEAST = 64 << 20  # bytes: windows of this size in all are never too large
+_LEAST = 64 << 20  # bytes: windows of this total size are never too large
 _POPULATE_WRITE, _HUGE, _NO_HUGE = 23, 14, 15  # MADV_…; the first since Linux 5.14
 _HUGE_PAGE = 2 << 20  # bytes
 _STEP = 64 << 20  # bytes copied or populated between two checks for Ctrl-C: some 30 ms
-_LONGEST = 16 << 20  # bytes of a run that process_vm_readv is given as one element
+_LONGEST = 16 << 20  # most bytes of a run that is one element for process_vm_readv
 _VECTOR = 1024  # UIO_MAXIOV
-_MOST_BAD = 1024  # pages in a row that cannot be read, after which the rest of a run is given up
+_MOST_BAD = 1024  # unreadable pages in a row after which the rest of a run is skipped
 
 
 class Window(NamedTuple):
-    """[start, end) of the process's memory, and its copy's offset in the buffer."""
+    """A range [start, end) of the process's memory, and the offset of its copy in the buffer."""
 
     start: int
     end: int
     offset: int
 
 
-class Copied(NamedTuple):
-    """Runs of pages by columns: address in the process, address of the copy, bytes."""
+class CopiedRuns(NamedTuple):
+    """Runs of pages, as columns: address in the process, address of the copy, size in bytes."""
 
     source: array[int]
     destination: array[int]
@@ -56,13 +56,13 @@ class Copied(NamedTuple):
         self.size.append(size)
 
     @classmethod
-    def none(cls) -> Copied:
+    def none(cls) -> CopiedRuns:
         return cls(array("Q"), array("Q"), array("Q"))
 
 
-def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
-    """The pages to copy, region by region, as start and end of each run in one flat array: the
-    process's own, and shared ones, unless they are read only. The rest is read later, from the
+def pages_to_copy(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
+    """Yield the pages to copy of each region, as a flat array of the start and end of each run:
+    private pages, and shared pages unless they are read only. The rest is read later from the
     mapped files."""
     for region in regions:
         if not region.name.startswith(KERNELS) and (region.private or region.writable or region.may_hold_data):
@@ -70,8 +70,8 @@ def wanted(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, arra
 
 
 def windows(regions: Sequence[Region], at: Moment) -> tuple[list[Window], int]:
-    """The windows, ascending, and the bytes of all pages in them."""
-    rows = [(region, words) for region, words in wanted(regions, at) if words]
+    """Return the windows, ascending, and the total bytes of the pages in them."""
+    rows = [(region, words) for region, words in pages_to_copy(regions, at) if words]
     pages = sum(sum(words[1::2]) - sum(words[::2]) for _, words in rows)
     made: list[Window] = []
     for hole in _HOLES:
@@ -102,23 +102,23 @@ def _windows(rows: Sequence[tuple[Region, array[int]]], hole: int) -> list[Windo
 
 
 class CopyBuffer:
-    """A buffer that takes no memory until it is populated by `ready`, or written to.
-    OSError where the system refuses it."""
+    """A buffer that takes no memory until `ready` populates it, or until it is written to.
+    Raises OSError if the system refuses it."""
 
     def __init__(self, size: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=flags)
         self.size = size
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self._advise(_NO_HUGE, 0, size)  # else one page of a sparse window takes 2 MiB
+        self._advise(_NO_HUGE, 0, size)  # otherwise one page of a sparse window takes 2 MiB
 
     def view(self) -> memoryview:
-        """The whole buffer. It is freed when the last view is released."""
+        """Return the whole buffer. It is freed when the last view is released."""
         return memoryview(self._memory)
 
     def ready(self, offset: int, size: int, progress: Callable[[int], None]) -> None:
         """Populate a part of the buffer before it is written to.
-        `progress` is called after each step with the bytes populated in it, and may raise."""
+        `progress` is called after each step with the bytes populated by it, and may raise."""
         low, high = -(-offset // _HUGE_PAGE) * _HUGE_PAGE, (offset + size) // _HUGE_PAGE * _HUGE_PAGE
         if high - low >= 2 * _HUGE_PAGE:
             self._advise(_HUGE, low, high - low)
@@ -140,16 +140,17 @@ class CopyBuffer:
         return True
 
 
-class Layout:
-    """The place of each page in the buffer."""
+class CopyPlacement:
+    """Assigns each page its place in the buffer."""
 
     def __init__(self, made: Sequence[Window], address: int) -> None:
         self._starts = [window.start for window in made]
         self._ends = [window.end for window in made]
         self._moves = [address + window.offset - window.start for window in made]
 
-    def place(self, words: array[int], placed: Copied, rest: list[Range]) -> None:
-        """Add runs of pages (start and end, flat) to `placed`, or to `rest` if in no window."""
+    def place(self, words: array[int], placed: CopiedRuns, rest: list[Range]) -> None:
+        """Add runs of pages (start and end, flat) to `placed`, or to `rest` if no window holds
+        them."""
         if not words:
             return
         at = bisect_right(self._starts, words[0]) - 1
@@ -175,8 +176,8 @@ class Layout:
 
 
 class Transfer:
-    """Copies memory out of a process, which `pid`, the id of one of its threads, names.
-    `memory` is a descriptor of /proc/PID/mem. `look` is called now and then, and may raise."""
+    """Copies memory out of a process. `pid` is the id of one of its threads.
+    `memory` is a descriptor of /proc/PID/mem. `look` is called regularly, and may raise."""
 
     def __init__(self, pid: int, memory: int, page: int, look: Callable[[], None]) -> None:
         self._pid, self._memory, self._page, self._look = pid, memory, page, look
@@ -185,12 +186,12 @@ class Transfer:
         self._readv = libc.process_vm_readv
         self._readv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
         self._readv.restype = ctypes.c_ssize_t
-        self._refused = False  # process_vm_readv is not permitted, or not there
+        self._refused = False  # process_vm_readv is missing or not permitted
 
-    def run(self, wanted: Copied) -> None:
-        """Copy these runs, adding parts that cannot be read to `absent`.
-        ProcessLookupError when the process is gone."""
-        source, destination, size = _split_long(wanted)
+    def run(self, runs: CopiedRuns) -> None:
+        """Copy these runs, and add unreadable parts to `absent`.
+        Raises ProcessLookupError if the process is gone."""
+        source, destination, size = _split_long(runs)
         at, count = 0, len(source)
         bad = 0
         while at < count:
@@ -214,7 +215,8 @@ class Transfer:
                 at += not size[at]
 
     def _vector(self, source: array[int], destination: array[int], size: array[int]) -> int:
-        """Copy runs with one call of process_vm_readv; the bytes copied, in the runs' order."""
+        """Copy runs with one call of process_vm_readv; return the bytes copied, in order of the
+        runs."""
         count = len(source)
         if self._refused:
             return self._read_page(source[0], destination[0], size[0])
@@ -231,8 +233,8 @@ class Transfer:
         return 0
 
     def _read_page(self, source: int, destination: int, size: int) -> int:
-        """Copy from /proc/PID/mem, which also reads what the process may not; the bytes copied.
-        One page, or the whole run where process_vm_readv is refused."""
+        """Copy from /proc/PID/mem, which ignores page protection; return the bytes copied.
+        Copies one page, or the whole run if process_vm_readv is refused."""
         if not self._refused:
             size = min(size, self._page - source % self._page)
         try:
@@ -241,14 +243,14 @@ class Transfer:
             return 0
 
 
-def _split_long(wanted: Copied) -> Copied:
-    """The columns copied, for the caller to change, with runs longer than _LONGEST split."""
-    made = Copied.none()
-    if not wanted.size or max(wanted.size) <= _LONGEST:
-        for column, given in zip(made, wanted):
+def _split_long(runs: CopiedRuns) -> CopiedRuns:
+    """Return a copy of the columns in which runs longer than _LONGEST are split."""
+    made = CopiedRuns.none()
+    if not runs.size or max(runs.size) <= _LONGEST:
+        for column, given in zip(made, runs):
             column.extend(given)
         return made
-    for source, destination, size in zip(*wanted):
+    for source, destination, size in zip(*runs):
         for at in range(0, size, _LONGEST):
             made.add(source + at, destination + at, min(_LONGEST, size - at))
     return made

@@ -1,4 +1,4 @@
-"""A core file as a target, without a debugger. Other files are used only if proven the same."""
+"""A core file as a target, without a debugger. Other files are used only if proven to match."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from findleaks.target.files import FORMATS, MINIDUMP
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import VDSO, Load, expected_size, loads_of, regions_of, top_of
 from findleaks.target.module_files import ModuleFiles
-from findleaks.target.modules import FileSource, Image, Places, bare, images, supported_arch, unnamed
+from findleaks.target.modules import FileSource, Image, ModuleIndex, find_bare_modules, find_unnamed_files, images, supported_arch
 from findleaks.target.notes import Mapping as MappedFile
-from findleaks.target.ranges import gaps, holding, merged, overlapping
+from findleaks.target.ranges import find_overlaps, gaps, merge_ranges, region_at
 from findleaks.target.reader import Extent, ExtentReader, Source, Zeros, disjoint, map_file
 from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
-from findleaks.target.thread_pointers import completed
+from findleaks.target.thread_pointers import add_thread_pointers
 
 if TYPE_CHECKING:
     from findleaks.target.kernel_references import KernelState
@@ -46,13 +46,14 @@ class CoreTarget(ExtentReader, ImageTarget):
         parts: Optional[Sequence[Range]] = None,
         remedy: str = GIVE_SYSROOT,
     ) -> None:
-        """`parts` of the file are no holes (None: unknown). `remedy` ends warnings about files."""
+        """`parts` of the file are not holes (None: unknown). `remedy` ends warnings about files."""
         ImageTarget.__init__(self)
         self.path = path
         self._name = os.path.basename(path) or path
         self._core = Source(view, holes.without_long_holes(parts) if parts is not None else None)
-        self._data = Runs.of(())  # not holes; empty if the holes cannot be trusted
-        self._trusted: Optional[bool] = None  # whether the holes can be; None: not checked yet
+        self._data = Runs.of(())  # parts that are not holes; empty if the holes cannot be trusted
+        # Whether the holes can be trusted; None: not checked yet
+        self._trusted: Optional[bool] = None
         self._remedy = remedy
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
@@ -64,12 +65,12 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.truncated = self._expected > len(view)
         self._check_loads(len(view))
         if any(s.type == elf.PT_LOAD and s.vaddr + s.memsz > top_of(arch.word) for s in headers):
-            self.warnings.append(f"{self._name}: memory at the very end of the address space, where no process has any: left out")
+            self.warnings.append(f"{self._name}: ignored memory at the end of the address space, which processes lack")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = self._notes(view, head, headers)
         self.arch = arch = arch.with_page(self._process.auxv.get(notes.AT_PAGESZ, 0))
         self._snapshot = self._own_note()
-        self._of_kernel = holes.by_kernel(head, loads, self._process.unit, arch.page)
+        self._of_kernel = holes.is_kernel_core(head, loads, self._process.unit, arch.page)
         self.pid: Optional[int] = self._process.pid
         self.crashed, self.signal, self.tagged = self._process.crashed, self._process.signal, self._process.tagged
         self.fault_address = self._process.fault_address
@@ -77,7 +78,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
             self._add_bare()
-        self._places = Places(self._images, arch.page)
+        self._places = ModuleIndex(self._images, arch.page)
         self._main = self._main_image()
         self._modules = [self._named(image) for image in self._images]
         self._checked = self._fill()
@@ -95,47 +96,47 @@ class CoreTarget(ExtentReader, ImageTarget):
         try:
             head = elf.header(view)
         except elf.ElfError as error:
-            raise TargetError(f"{self._name}: {error}: a core file is needed") from None
+            raise TargetError(f"{self._name}: expected a core file: {error}") from None
         if head.type != elf.ET_CORE:
-            kind = {elf.ET_REL: "an object file", elf.ET_EXEC: "a program", elf.ET_DYN: "a program or library"}.get(head.type, "no core")
-            raise TargetError(f"{self._name}: this is {kind}, not a core file")
+            kinds = {elf.ET_REL: "an object file", elf.ET_EXEC: "a program", elf.ET_DYN: "a program or library"}
+            raise TargetError(f"{self._name}: expected a core file, got {kinds.get(head.type, 'another ELF file')}")
         return head
 
     def _check_loads(self, size: int) -> None:
         if any(load.there for load in self._loads):
             return
         if self.truncated or size < 1 << 12:
-            wanted = f"of {formatting.size(self._expected)} only {formatting.size(size)} are there"
-            raise TargetError(f"{self._name}: truncated: {wanted}, and no memory among them: make the core again")
-        raise TargetError(f"{self._name}: the core holds no memory of the process")
+            wanted = f"only {formatting.size(size)} of {formatting.size(self._expected)} are left"
+            raise TargetError(f"{self._name}: truncated: {wanted}, without any memory; make the core again")
+        raise TargetError(f"{self._name}: the core has no memory of the process")
 
     def _notes(self, view: memoryview, head: elf.Header, headers: Sequence[elf.Segment]) -> notes.Process:
         mine = [s for s in headers if s.type == elf.PT_NOTE]
         cut = any(s.offset + s.filesz > len(view) for s in mine)
-        process = notes.parse(self.arch, elf.notes_of_core(view, head, mine))
+        process = notes.parse_notes(self.arch, elf.notes_of_core(view, head, mine))
         self.warnings += [f"{self._name}: {problem}" for problem in process.problems]
         if not process.threads:
             why = "the notes are cut off" if cut else "there are no notes of threads"
-            self.warnings.append(f"{self._name}: {why}: registers and stacks are unknown, so that what only they refer to looks lost")
+            self.warnings.append(f"{self._name}: {why}: registers and stacks are unknown, so what only they refer to is reported as leaked")
         return process
 
     def _own_note(self) -> Optional[SnapshotNote]:
-        """findleaks' own note; None where there is none, or it is damaged."""
+        """Return findleaks' note; None if it is missing or damaged."""
         desc, self._process = self._process.snapshot, self._process._replace(snapshot=None)
         if desc is None:
             return None
         from findleaks.target import snapshot_note  # only cores that findleaks wrote have the note
 
         try:
-            found = snapshot_note.decoded(desc, self.arch.page)
+            found = snapshot_note.decode_note(desc, self.arch.page)
         except snapshot_note.Damaged as why:
-            self.warnings.append(snapshot_note.warning(self._name, str(why)))
+            self.warnings.append(snapshot_note.damage_warning(self._name, str(why)))
             return None
         self.taken_at, self.start_time = found.taken_at or None, found.start_time or None
         return found
 
     def _mapped(self) -> Optional[Sequence[Region]]:
-        """The regions, and what could not be read of them, by findleaks' own note."""
+        """Return the regions by findleaks' note, and record what it reports as unreadable."""
         note = self._snapshot
         if note is None:
             return None
@@ -144,7 +145,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         found = snapshot_note.regions(note, self._loads, top_of(self.arch.word))
         if found is None:
             self._snapshot = None
-            self.warnings.append(snapshot_note.warning(self._name, "its mappings are not the core's"))
+            self.warnings.append(snapshot_note.damage_warning(self._name, "its mappings are not the core's"))
             return None
         starts = [gap.start for gap in note.unread]
         left = (extent.part(*part) for extent in self._extents for part in gaps(extent.start, extent.end, note.unread, starts))
@@ -152,27 +153,27 @@ class CoreTarget(ExtentReader, ImageTarget):
         return found
 
     def _mappings(self, loads: Sequence[Load]) -> list[MappedFile]:
-        """The mapped files, or the segments with an ELF header where the core names no files."""
+        """Return the mapped files, or the segments with an ELF header if it names no files."""
         if self._process.files:
             top = top_of(self.arch.word)
             known = [mapping._replace(end=min(mapping.end, top)) for mapping in self._process.files if mapping.start < top]
             vdso = self._process.auxv.get(notes.AT_SYSINFO_EHDR, 0)
             known += [MappedFile(d.start, d.end, 0, VDSO) for d in loads if d.start == vdso]
             return sorted(known)
-        return unnamed(self.read, ((d.start, d.end, d.there >= 64) for d in loads))
+        return find_unnamed_files(self.read, ((d.start, d.end, d.there >= 64) for d in loads))
 
     # -- modules and their files
 
     def _add_bare(self) -> None:
-        """Add disjoint modules whose headers are cut off, or left out (coredump_filter, bit 4)."""
+        """Add modules whose headers are cut off, or were not dumped (coredump_filter, bit 4)."""
         code = {d.start for d in self._loads if d.flags & elf.PF_X}
         files = [m for m in self._files if self._at(m.start) < 0 or m.offset]
         known = [image.module for image in self._images]
         starts = [module.start for module in known]
         added: list[Image] = []
-        for found in sorted(bare(files, self._images, lambda mapping: mapping.start in code), key=_start):
+        for found in sorted(find_bare_modules(files, self._images, lambda mapping: mapping.start in code), key=_start):
             start, end = found.module.start, found.module.end
-            if not any(overlapping(known, starts, start, end)) and not any(one.module.end > start for one in added[-1:]):
+            if not any(find_overlaps(known, starts, start, end)) and not any(one.module.end > start for one in added[-1:]):
                 added.append(found)
         self._images = sorted([*self._images, *added], key=_start)
 
@@ -181,7 +182,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         return self._places.at(at) or next(iter(self._images), None)
 
     def _named(self, found: Image) -> Module:
-        """The module, with a path: where no note has one, DT_SONAME, or the program's own name."""
+        """Return the module with a path: if no note has one, DT_SONAME or the program's name."""
         module = found.module
         if module.path or found.head is None:
             return module
@@ -201,8 +202,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             return ""
 
     def _fill(self) -> dict[int, Optional[FileSource]]:
-        """Take what the core lacks (text, constants, data never written to) from modules' files
-        proven the same, and zeros for a .bss never written to; the files by modules' starts."""
+        """Add unmodified memory that the core lacks from matching files; return these by module."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
         search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core", self.path)
@@ -218,7 +218,7 @@ class CoreTarget(ExtentReader, ImageTarget):
 
     def _backing(self, found: Image, file: Optional[FileSource]) -> Iterator[Extent]:
         page, bias = self.arch.page, found.module.bias
-        reached = 0  # a sound file's segments do not overlap
+        reached = 0  # segments of an intact file do not overlap
         for s in sorted((s for s in found.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr):
             low = s.vaddr // page * page
             if low < reached:
@@ -232,14 +232,14 @@ class CoreTarget(ExtentReader, ImageTarget):
                     yield Extent(gap.start, gap.end, offset + gap.start - low - bias, file)
             bss_end = -(-(s.vaddr + s.memsz) // page) * page + bias
             if s.flags & elf.PF_W and not self.truncated:
-                for d, start, end in overlapping(self._loads, self._load_starts, file_end + bias, bss_end):
+                for d, start, end in find_overlaps(self._loads, self._load_starts, file_end + bias, bss_end):
                     if d.flags & elf.PF_W and not d.filesz:
                         yield Extent(start, end, 0, Zeros(end - start))
 
     # -- what is missing
 
     def _find_unread(self) -> list[Range]:
-        """Writable memory that the core lacks for sure; see `uncertain` for the rest."""
+        """Return writable memory that the core certainly lacks; see `uncertain` for the rest."""
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
         found = list(missing.missing_loads(self._loads, self._file_name, self._is_module, self._lacking, anonymous))
         found += missing.missing_files(self._process.files, self._loads, self._modules)
@@ -250,13 +250,13 @@ class CoreTarget(ExtentReader, ImageTarget):
         elif not anonymous:
             self.warnings.append(f"{self._name}: the core has no anonymous memory (coredump_filter): heaps and most roots are missing")
         self.warnings += missing.file_warning(found)
-        return merged([*(part for part, _ in found), *self._unread_when_written()])
+        return merge_ranges([*(part for part, _ in found), *self._unread_when_written()])
 
     def _is_module(self, address: int) -> bool:
         return self._places.at(address) is not None
 
     def _find_uncertain(self) -> Iterator[missing.Uncertain]:
-        """See Target.uncertain. findleaks' own cores list what they lack."""
+        """See Target.uncertain. Cores that findleaks wrote list what they lack."""
         if self._snapshot is None:
             yield from missing.uncertain_loads(self._loads, self._file_name, self._lacking)
             if not self._of_kernel:
@@ -264,13 +264,13 @@ class CoreTarget(ExtentReader, ImageTarget):
                 yield from missing.uncertain_gaps(self._regions, Range(main.start, main.end), self.arch.word)
 
     def _lacking(self, start: int, end: int) -> Iterator[Range]:
-        """The parts of [start, end) that cannot be read."""
+        """Yield the parts of [start, end) that cannot be read."""
         return gaps(start, end, self._extents, self._starts)
 
     def _unread_when_written(self) -> Sequence[Range]:
-        """Memory with pages that findleaks did not write into the core, by its own note."""
+        """Return memory with pages that findleaks did not write into the core, by its note."""
         found = self._snapshot.unread if self._snapshot is not None else ()
-        self.excluded = [part for part in found for d in [holding(self._loads, part.start)] if d is not None and not d.filesz]
+        self.excluded = [part for part in found for d in [region_at(self._loads, part.start)] if d is not None and not d.filesz]
         if self.excluded:
             self.warnings.append(excluded_warning(self.excluded))
         return found
@@ -283,11 +283,11 @@ class CoreTarget(ExtentReader, ImageTarget):
     def _file_name(self, address: int) -> str:
         if not self._process.files:
             return ""
-        file = holding(self._files, address)
+        file = region_at(self._files, address)
         return file.path if file is not None else ""
 
     def _stack(self) -> int:
-        """An address in the main thread's stack, 0 if unknown. AT_RANDOM lies at its far end."""
+        """Return an address in the main thread's stack, 0 if unknown. AT_RANDOM is near its end."""
         known = self._process.auxv.get(notes.AT_RANDOM, 0)
         return known or (self._process.threads[0].sp if self._process.threads else 0)
 
@@ -305,7 +305,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         if not self._holes_valid():
             return None
         found = 0
-        for extent, low, high in overlapping(self._extents, self._starts, start, end):
+        for extent, low, high in find_overlaps(self._extents, self._starts, start, end):
             if extent.source is self._core:
                 move = extent.offset - extent.start
                 found += self._data.bytes(low + move, high + move)
@@ -314,13 +314,13 @@ class CoreTarget(ExtentReader, ImageTarget):
     def keep_holes(self, data: list[Range]) -> None:
         """Record the holes, for `resident` and `presence`; `data` are the parts between them."""
         first = min((load.offset for load in self._loads if load.there), default=0)
-        if self._of_kernel and holes.by_pages(data, first, len(self._core.view()), self.arch.page):
+        if self._of_kernel and holes.has_page_holes(data, first, len(self._core.view()), self.arch.page):
             self._data = Runs.of(data)
 
     def _holes_valid(self, progress: Callable[[float], None] = lambda part: None) -> bool:
-        """Whether the holes show which pages were present. On demand: may read the whole file."""
+        """Whether the holes show which pages were present. May read the whole file."""
         if self._trusted is None:
-            self._trusted = bool(self._data) and holes.page_of_zeros(self._core.view(), self._data, self.arch.page, progress) >= 0
+            self._trusted = bool(self._data) and holes.find_zero_page(self._core.view(), self._data, self.arch.page, progress) >= 0
         return self._trusted
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
@@ -329,7 +329,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         if not self._holes_valid(progress):
             return None
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
-        return holes.presence(self._data, self._loads, self._regions, anonymous)
+        return holes.presence_of_holes(self._data, self._loads, self._regions, anonymous)
 
     def threads(self) -> Sequence[Thread]:
         return self._threads
@@ -337,8 +337,8 @@ class CoreTarget(ExtentReader, ImageTarget):
     @cached_property
     def _threads(self) -> Sequence[Thread]:
         found = self._process.threads
-        # ARM's kernel writes no such note, nor does GDB of i386.
-        return completed(self, found) if self.arch.thread_pointer_note else found
+        # 32-bit ARM kernels do not write such a note, nor does GDB for i386.
+        return add_thread_pointers(self, found) if self.arch.thread_pointer_note else found
 
     def thread_names(self) -> Mapping[int, str]:
         return self._snapshot.names if self._snapshot is not None else {}
@@ -348,7 +348,7 @@ class CoreTarget(ExtentReader, ImageTarget):
 
     @property
     def auxv(self) -> dict[int, int]:
-        """The auxiliary vector by AT_ type; {} if the core has none."""
+        """Return the auxiliary vector by AT_ type; {} if the core has none."""
         return self._process.auxv
 
     def _file(self, image: Image) -> Optional[FileSource]:
@@ -366,35 +366,35 @@ def open_core(
     progress: Callable[[str, float], None] = lambda phase, part: None,
     remedy: str = GIVE_SYSROOT,
 ) -> ImageTarget:
-    """The target of a core file or a minidump, compressed (gzip, zstd, xz, bzip2) or not.
-    `exe`, the program's file, and `sysroot`, a folder to use as "/", are for files that are not
-    where the core says; `remedy` says how the user names them. `progress` gets the part that is
-    unpacked. TargetError says in one line why a file cannot be used."""
+    """Open a core file or a minidump, compressed (gzip, zstd, xz, bzip2) or not, as a target.
+    `exe` (the program's file) and `sysroot` (a folder to use as "/") locate files that are not
+    where the core names them; `remedy` explains how to pass them; `progress` gets the part done.
+    Raises TargetError with a one-line reason if the file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise TargetError(f"{path}: {error.strerror.lower() if error.strerror else error}") from None
     except ValueError:
-        raise TargetError(f"{path!r} is no file name") from None
+        raise TargetError(f"{path!r}: not a valid file name") from None
     name = os.path.basename(path) or path
     try:
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
-            raise TargetError(f"{path}: this is a folder, not a core file")
+            raise TargetError(f"{path}: expected a core file, got a folder")
         if not stat.S_ISREG(info.st_mode):
-            raise TargetError(f"{path}: not a regular file: save the core to a file first")
+            raise TargetError(f"{path}: not a regular file; save the core to a file first")
         if not info.st_size:
             raise TargetError(f"{path}: the file is empty (ulimit -c 0, or no space left when it was written?)")
         start = os.pread(fd, 8, 0)
         cut, partial = "", False
         if start[:4] not in FORMATS:
-            from findleaks.target.compressed import unpacked  # slow to import, and seldom needed
+            from findleaks.target.compressed import unpack_core  # slow to import, and seldom needed
 
             packed, fd = fd, -1
-            fd, cut, partial = unpacked(packed, name, start, lambda part: progress("unpacking the core", part))
+            fd, cut, partial = unpack_core(packed, name, start, lambda part: progress("unpacking the core", part))
         size = os.fstat(fd).st_size
         try:
-            target = _made(fd, size, path, exe, sysroot, remedy, packed=start[:4] not in FORMATS)
+            target = make_target(fd, size, path, exe, sysroot, remedy, packed=start[:4] not in FORMATS)
         except OSError as error:
             raise TargetError(f"{path}: cannot be mapped: {error.strerror}") from None
     finally:
@@ -406,14 +406,14 @@ def open_core(
     return target
 
 
-def _made(fd: int, size: int, path: str, exe: str, sysroot: str, remedy: str, packed: bool) -> ImageTarget:
-    """The target of an open file, by its magic. Holes of what was `packed` say nothing of pages."""
+def make_target(fd: int, size: int, path: str, exe: str, sysroot: str, remedy: str, packed: bool) -> ImageTarget:
+    """Create the target of an open file by its magic number. `packed`: its holes show no pages."""
     if os.pread(fd, 4, 0) == MINIDUMP:
         from findleaks.target.minidump.target import MinidumpTarget  # seldom needed
 
         return MinidumpTarget(map_file(fd, size), path, exe, sysroot, remedy)
     parts = holes.data_parts(fd, size)
-    view = map_file(fd, size, parts is not None and holes.scattered(parts, size))
+    view = map_file(fd, size, parts is not None and holes.is_scattered(parts, size))
     target = CoreTarget(view, path, exe, sysroot, parts, remedy)
     if not packed and parts is not None:
         target.keep_holes(parts)

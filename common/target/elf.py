@@ -1,13 +1,13 @@
-"""Reader of ELF files and of ELF images in memory: headers, notes, build-ids, symbol tables.
-
-Not pyelftools, which reads debug information (debuginfo) and is test_elf.py's oracle:
-- Every command reads ELF, and must need neither a library nor its import of 45 ms.
-- pyelftools finds symbols and build-ids by section headers, which images in memory lack (7 ms for
-  those of a process, against 126), and is slow with a core's many segments (60,000 in 0.1 s,
-  against 1.8).
-- Hostile input raises one kind of error here, and nine there.
-Layouts: System V gABI chapters 4 and 5; both classes and byte orders. All input may be hostile:
-sizes are clipped to what is there, and no loop exceeds what the data hold."""
+"""Reads ELF files and ELF images in memory: headers, notes, build-ids, symbol tables.
+|| pyelftools is not used here; it reads debug information (debuginfo) and checks this module in
+tests:
+|| - Every command reads ELF, and must not need a library nor its import time of 45 ms.
+- pyelftools finds symbols and build-ids by section headers, which images in memory lack (126 ms for
+  those of a process, against 7). It is slow with a core's many segments (60,000 in 1.8 s, against
+  0.1).
+- Hostile input raises one exception class here, and nine there.
+|| Layouts: System V gABI chapters 4 and 5; both classes and byte orders. All input may be hostile:
+sizes are clipped to the data, and no loop runs longer than the data."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ PN_XNUM = 0xFFFF
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 NT_GNU_BUILD_ID = 3
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SONAME, DT_GNU_HASH = 4, 5, 6, 10, 14, 0x6FFFFEF5
-MAX_SYMBOLS = 1 << 22  # dynamic symbols: no image has so many, a corrupt hash table may claim more
-MAX_SEGMENTS = 1 << 21  # program headers; Linux limits mappings to 2^16, some distributions to 2^20
-MAX_NOTES = 1 << 22  # a process has at most 2^22 threads
-MAX_STRINGS = 1 << 28  # bytes of an image's string table: a corrupt DT_STRSZ may claim gigabytes
+MAX_SYMBOLS = 1 << 22  # most dynamic symbols: a corrupt hash table may claim more
+# Most program headers; Linux limits mappings to 2^16, some distributions to 2^20
+MAX_SEGMENTS = 1 << 21
+MAX_NOTES = 1 << 22  # most notes; a process has at most 2^22 threads
+# Most bytes of an image's string table: a corrupt DT_STRSZ may claim gigabytes
+MAX_STRINGS = 1 << 28
 
 _MACHINES = {3: "i386", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64", 243: "RISC-V"}
 _MACHINES.update({2: "SPARC", 15: "PA-RISC", 42: "SuperH", 43: "SPARC64", 50: "IA-64", 94: "Xtensa", 243: "RISC-V", 258: "LoongArch"})
 
 
 class ElfError(TargetError):
-    """Not an ELF image, or one whose headers make no sense."""
+    """Not an ELF image, or an image with invalid headers."""
 
 
 class Header(NamedTuple):
@@ -50,14 +52,14 @@ class Header(NamedTuple):
     phoff: int
     shoff: int
     phentsize: int
-    phnum: int  # as in the file; PN_XNUM means: see section 0
+    phnum: int  # as in the file; PN_XNUM: the count is in section 0
     shentsize: int
     shnum: int
     shstrndx: int
 
     @property
     def prefix(self) -> str:
-        """The struct prefix of this byte order."""
+        """Prefix of struct formats for this byte order."""
         return "<" if self.byteorder == "little" else ">"
 
     @property
@@ -94,7 +96,8 @@ class Note(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A symbol table: whole Elf_Sym entries of `form` in `symbols`, and its string table."""
+    """A symbol table: complete Elf_Sym entries of format `form` in `symbols`, and the string
+    table."""
 
     symbols: bytes
     strings: bytes
@@ -102,7 +105,7 @@ class Table(NamedTuple):
     wide: bool  # 64-bit
 
     def fields(self, entry: tuple[int, ...]) -> tuple[int, int, int, int, int]:
-        """st_name, st_info, st_shndx, st_value and st_size of an unpacked entry."""
+        """Return st_name, st_info, st_shndx, st_value and st_size of an unpacked entry."""
         if self.wide:
             name, info, _, section, value, size = entry
         else:
@@ -111,7 +114,8 @@ class Table(NamedTuple):
 
 
 def header(data: Buffer) -> Header:
-    """The ELF header at the start of `data`; ElfError if there is none."""
+    """Decode the ELF header at the start of `data`.
+    Raises ElfError."""
     if len(data) < 16 or bytes(data[:4]) != b"\x7fELF":
         raise ElfError("not an ELF file")
     bits = {1: 32, 2: 64}.get(data[4])
@@ -126,7 +130,7 @@ def header(data: Buffer) -> Header:
 
 
 def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Iterator[tuple[int, ...]]:
-    """Structures of `form`, one every `entsize` bytes from `offset`: `count`, or all whole ones."""
+    """Unpack structures of `form`, one every `entsize` bytes from `offset`: at most `count`."""
     size = struct.calcsize(form)
     if entsize < size or offset >= len(data):
         return iter(())
@@ -137,9 +141,10 @@ def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Ite
 
 
 def segments(data: Buffer, head: Header, nonzero: Optional[Callable[[int, int], Iterable[tuple[int, int]]]] = None) -> list[Segment]:
-    """The program headers in the data, without PT_NULL, also more than 65,534 (PN_XNUM: the count
-    is section 0's sh_info). `nonzero` gives the parts of a range of the file outside holes: a count
-    may claim gigabytes of headers in one."""
+    """Return the program headers in the data, without PT_NULL. If they are more than 65,534
+    (PN_XNUM), the count is sh_info of section 0.
+    `nonzero` gives the parts of a file range outside holes: a count may claim gigabytes of headers
+    in a hole."""
     count = head.phnum
     if count == PN_XNUM:
         first = next(_rows(data, head.shoff, 1, max(head.shentsize, 1), head.prefix + _section_form(head)), None)
@@ -170,7 +175,7 @@ def _section_form(head: Header) -> str:
 
 
 def sections(data: Buffer, head: Header) -> list[Section]:
-    """The section headers in the data; [] for a stripped or memory-only image."""
+    """Return the section headers in the data; [] for a stripped or memory-only image."""
     if not head.shoff or not head.shentsize:
         return []
     form = head.prefix + _section_form(head)
@@ -190,7 +195,7 @@ def sections(data: Buffer, head: Header) -> list[Section]:
 
 
 def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
-    """The NUL-terminated string at `offset` of a string table; "" outside of it."""
+    """Return the NUL-terminated string at `offset` of a string table; "" outside of it."""
     if offset >= len(strings):
         return ""
     raw = bytes(strings[offset : offset + 256])
@@ -200,7 +205,7 @@ def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
 
 
 def occurrences(data: bytes, wanted: bytes) -> Iterator[int]:
-    """The offsets of `wanted` in `data`, ascending; they may overlap."""
+    """Yield the offsets of `wanted` in `data`, ascending; occurrences may overlap."""
     at = data.find(wanted)
     while at >= 0:
         yield at
@@ -208,8 +213,8 @@ def occurrences(data: bytes, wanted: bytes) -> Iterator[int]:
 
 
 def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
-    """The notes in the bytes of a PT_NOTE segment, up to the first whose sizes do not fit, or whose
-    header is all zeros (padding, or a hole)."""
+    """Yield the notes in the bytes of a PT_NOTE segment. Stops at a note whose sizes do not fit, or
+    whose header is all zeros (padding, or a hole)."""
     view = memoryview(data)
     step = 8 if align == 8 else 4
     form = struct.Struct(head.prefix + "III")
@@ -228,8 +233,8 @@ def notes(data: Buffer, head: Header, align: int = 4) -> Iterator[Note]:
 
 
 def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Iterator[Note]:
-    """The notes of a file's PT_NOTE segments, MAX_NOTES at most; none of a segment that overlaps
-    one before it in the file."""
+    """Yield the notes of a file's PT_NOTE segments, at most MAX_NOTES; skips a segment that
+    overlaps an earlier one in the file."""
     left, reached = MAX_NOTES, 0
     for segment in sorted(headers, key=lambda s: s.offset):
         if segment.offset >= reached and segment.filesz:
@@ -242,9 +247,9 @@ def notes_of_core(data: Buffer, head: Header, headers: Sequence[Segment]) -> Ite
 
 
 def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: Optional[int]) -> str:
-    """The GNU build-id of an image as hex, "" if there is none.
+    """Return the GNU build-id of an image as hex, "" if it has none.
     `read(at, size)` reads the image by file offset (`bias` None), or by address (p_vaddr + bias).
-    What cannot be read counts as absent."""
+    Unreadable notes count as missing."""
 
     def found() -> Iterator[Note]:
         for seg in loads:
@@ -259,8 +264,9 @@ def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[S
 
 
 def build_id_of_file(data: Buffer) -> str:
-    """The GNU build-id of a file by its section headers, "" if there is none; ElfError if not ELF.
-    Not by segments: those of a separate debug file are not its own."""
+    """Return the GNU build-id of a file by its section headers, "" if it has none. Segments are not
+    used: those of a separate debug file describe another file.
+    Raises ElfError if this is not an ELF file."""
     head, view = header(data), memoryview(data)
     parts = (view[section.offset : section.offset + section.size] for section in sections(data, head) if section.type == SHT_NOTE)
     return _build_id_among(note for part in parts for note in notes(part, head))
@@ -272,13 +278,13 @@ def _build_id_among(found: Iterable[Note]) -> str:
 
 
 def symbol_form(head: Header) -> str:
-    """The struct format of Elf_Sym: name, info, other, shndx, value, size (64-bit), or name, value,
-    size, info, other, shndx (32-bit)."""
+    """Return the struct format of Elf_Sym: name, info, other, shndx, value, size (64-bit), or name,
+    value, size, info, other, shndx (32-bit)."""
     return head.prefix + ("IBBHQQ" if head.bits == 64 else "IIIBBH")
 
 
 def tables_of_file(data: Buffer, head: Header) -> list[Table]:
-    """.symtab and .dynsym with their string tables, from the section headers."""
+    """Return .symtab and .dynsym with their string tables, by the section headers."""
     found = []
     rows = sections(data, head)
     form = symbol_form(head)
@@ -295,7 +301,7 @@ def tables_of_file(data: Buffer, head: Header) -> list[Table]:
 
 
 def dynamic(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: int) -> dict[int, int]:
-    """The dynamic section of an image in memory: each tag's first value; {} if unreadable."""
+    """Return the first value of each tag in the dynamic section of an image; {} if unreadable."""
     form = head.prefix + ("QQ" if head.bits == 64 else "II")
     for seg in loads:
         if seg.type == PT_DYNAMIC:
@@ -314,9 +320,9 @@ def dynamic(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Se
 
 
 def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[Segment], bias: int) -> list[Table]:
-    """The dynamic symbol table of an image in memory; [] when it cannot be read.
-    As there are no section headers, its length comes from DT_HASH (nchain), or from walking
-    DT_GNU_HASH to the end of its last chain."""
+    """Return the dynamic symbol table of an image in memory; [] if unreadable.
+    Images have no section headers. The length comes from DT_HASH (nchain), or from the end of the
+    last chain of DT_GNU_HASH."""
     tags = dynamic(read, head, loads, bias)
     if DT_SYMTAB not in tags or DT_STRTAB not in tags or DT_STRSZ not in tags:
         return []
@@ -324,7 +330,8 @@ def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Seq
     size = struct.calcsize(form)
 
     def address(tag: int) -> int:
-        # ld.so relocates these tags in place in most images: not the vDSO's, nor everywhere.
+        # ld.so relocates these tags in place in most images, but not in the vDSO and not on every
+        # platform.
         low = min((s.vaddr for s in loads if s.type == PT_LOAD), default=0) + bias
         return tags[tag] if tags[tag] >= low else tags[tag] + bias
 
@@ -337,7 +344,7 @@ def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Seq
             return []
         if count > MAX_SYMBOLS:
             return []
-        # Not beyond the image: many images may name the same gigabytes.
+        # Limit the size to the image: many images may claim the same gigabytes.
         end = max((s.vaddr + s.memsz for s in loads if s.type == PT_LOAD), default=0) + bias
         strings = min(tags[DT_STRSZ], MAX_STRINGS, end - address(DT_STRTAB))
         if strings < 0 or address(DT_SYMTAB) + count * size > end:
@@ -348,7 +355,7 @@ def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Seq
 
 
 def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -> int:
-    """The number of dynamic symbols: the end of the last chain, which an odd hash value marks."""
+    """Count the dynamic symbols of a GNU hash table: the last chain ends at an odd hash value."""
     buckets, offset, bloom, _ = struct.unpack(head.prefix + "IIII", read(at, 16))
     if buckets > MAX_SYMBOLS or bloom > MAX_SYMBOLS:
         return 0
@@ -357,7 +364,7 @@ def _gnu_hash_count(read: Callable[[int, int], Buffer], head: Header, at: int) -
     if last < offset:
         return int(offset)
     at += 4 * buckets
-    step = 16  # words read at once: chains are short, but one may go on through gigabytes of zeros
+    step = 16  # words read at once: chains are short, but a corrupt one may span gigabytes of zeros
     while last - offset < MAX_SYMBOLS:
         try:
             values = struct.unpack(f"{head.prefix}{step}I", read(at + 4 * (last - offset), 4 * step))

@@ -1,4 +1,4 @@
-"""Decoders of DWARF's and processors' encodings: LEB128, two's complement, byte order."""
+"""Decodes numbers of DWARF and of instructions: LEB128, two's complement, byte order."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ import sys
 from array import array
 from typing import Union
 
-LONGEST = 10  # most bytes of a LEB128 number of 64 bits (DWARF 5, section 7.6)
+LONGEST = 10  # most bytes of a 64-bit LEB128 number (DWARF 5, section 7.6)
 
 
 def signed(value: int, bits: int) -> int:
-    """The value of a word of `bits` bits read as two's complement."""
+    """Interpret a word of `bits` bits as two's complement."""
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def uleb128(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number at `data[at]`, and its end; ValueError unless within LONGEST bytes."""
+    """Decode the unsigned number at `data[at]`; return it and its end.
+    Raises ValueError if it is cut off or longer than LONGEST bytes."""
     value = shift = 0
     for end, byte in enumerate(data[at : at + LONGEST], at + 1):
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, end
         shift += 7
-    raise ValueError("no LEB128 number")
+    raise ValueError("not a LEB128 number")
 
 
 def sleb128(data: bytes, at: int) -> tuple[int, int]:
-    """The signed number at `data[at]`, and where it ends; ValueError as `uleb128`."""
+    """Decode the signed number at `data[at]`; return it and its end. ValueError as `uleb128`."""
     value, end = uleb128(data, at)
     return signed(value, 7 * (end - at)), end
 
 
 def sleb128_bytes(value: int) -> bytes:
-    """The number, encoded."""
+    """Encode a signed number as LEB128."""
     made = bytearray()
     while not -64 <= value < 64:
         made.append(value & 0x7F | 0x80)
@@ -41,7 +42,7 @@ def sleb128_bytes(value: int) -> bytes:
 
 
 def numbers(data: Union[bytes, bytearray, memoryview], size: int, byteorder: str) -> Union[memoryview, array[int]]:
-    """All whole numbers of `size` bytes, 4 or 8; no copy in this machine's byte order."""
+    """View all whole numbers of `size` bytes, 4 or 8; no copy in this machine's byte order."""
     whole = memoryview(data)[: len(data) // size * size]
     if byteorder == sys.byteorder:
         return whole.cast("Q") if size == 8 else whole.cast("I")

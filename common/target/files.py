@@ -1,12 +1,10 @@
-"""Opens files that a target names; reads files of /proc.
-
-A core, or a process in a container, may name any path. Only regular files are opened: opening a
-FIFO, a terminal or a device may block, or have effects. So may reading the kernel's own files
-(/proc/kmsg, trace_pipe), and those of another machine, which may not answer, or are only mounted by
-asking for them (/net/HOST of autofs): what a core names there is not touched.
-
-A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does not
-leave it, and absolute symbolic links are resolved below it (path_resolution(7))."""
+"""Opens files that a target names, and reads files of /proc.
+|| A core, or a process in a container, may name any path. Only regular files are opened: opening a
+FIFO, a terminal or a device may block or have side effects. So may reading files of kernel file
+systems (/proc/kmsg, trace_pipe) and of remote file systems, which may not answer, or are mounted on
+access (/net/HOST of autofs). Paths that a core names on such file systems are not touched.
+|| A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does
+not leave it, and absolute symbolic links are resolved below it (path_resolution(7))."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from findleaks.value_classes import NamedTuple
 
 ELF, MINIDUMP = b"\x7fELF", b"MDMP"
 FORMATS = (ELF, MINIDUMP)
-"""The magic numbers of the images that are read: cores and minidumps."""
+"""Magic numbers of the supported images: cores and minidumps."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_MOST_LINKS = 40  # symbolic links followed in one path, as many as Linux follows
+_MOST_LINKS = 40  # most symbolic links followed in one path, as in Linux
 
 
 _KERNELS = {
@@ -34,12 +32,12 @@ _REMOTE = {
     *("fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.davfs", "fuse.curlftpfs", "fuse.ceph"),
 }
 _FOREIGN = frozenset(_KERNELS | _REMOTE)
-"""Types of file systems, of the kernel's own and of other machines."""
+"""Types of kernel file systems and of remote file systems."""
 
 
-class Place(NamedTuple):
-    """Where a file may be: at `path`, below the folder `root` if that is not "". `shunned`: folders
-    that are not entered, with whatever is below them; without `root` only."""
+class FilePlace(NamedTuple):
+    """A possible location of a file: `path`, below the folder `root` if that is not "".
+    `shunned`: folders that are not entered, nor anything below them; only without `root`."""
 
     path: str
     root: str = ""
@@ -51,38 +49,39 @@ class Place(NamedTuple):
         return f"{self.root.rstrip('/')}/{self.path.lstrip('/')}" if self.root else self.path
 
     def open(self) -> int:
-        """A descriptor of the regular file; OSError if there is none, ValueError if malformed."""
+        """Open the regular file, and return a descriptor.
+        Raises OSError if it is missing or not regular, ValueError if the path is malformed."""
         if self.root:
             return _within(self.root, self.path)
         return _within("/", self.path, self.shunned) if self.shunned else open_regular(self.path)
 
 
 def foreign_mounts(near: str) -> frozenset[str]:
-    """Where file systems of the kernel's own and of other machines are mounted, but for those that
-    hold the file `near`, which answer."""
+    """Return the mount points of kernel file systems and of remote ones, except those that contain
+    the file `near`: findleaks already reads from them."""
     try:
-        table = content("/proc/self/mountinfo")
+        table = read_file("/proc/self/mountinfo")
     except OSError:
         return frozenset()
     near = os.path.realpath(near)
-    kinds: dict[str, str] = {}  # of several at one place the last is seen
+    kinds: dict[str, str] = {}  # by mount point: the last mount hides the others
     for line in table.splitlines():
         before, _, after = line.partition(b" - ")
         fields = before.split()
         if len(fields) > 4 and after:
             point = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), fields[4])
             kinds[os.fsdecode(point)] = os.fsdecode(after.split()[0])
-    return frozenset(at for at, kind in kinds.items() if kind in _FOREIGN and not below(near, at))
+    return frozenset(at for at, kind in kinds.items() if kind in _FOREIGN and not is_below(near, at))
 
 
-def below(path: str, folder: str) -> bool:
-    """Whether the path leads through the folder, by its words."""
+def is_below(path: str, folder: str) -> bool:
+    """Whether `folder` is a prefix of `path`, by components."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def open_regular(path: str, folder: Optional[int] = None, follow: bool = True) -> int:
-    """A descriptor of a regular file for reading; OSError where it is something else.
-    Checked before opening, and again on the open file, which may have been replaced meanwhile."""
+    """Open a regular file for reading; return its descriptor. OSError if it is not regular.
+    The type is checked before and after opening, as the file may be replaced meanwhile."""
     _require_regular(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
     fd = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
     try:
@@ -102,7 +101,7 @@ def _within(root: str, path: str, shunned: frozenset[str] = frozenset()) -> int:
     """Open the file at `path` as a process would whose root folder is `root`."""
     folders = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     parts, links = path.split("/")[::-1], 0
-    names: list[str] = []  # of `folders`, but the first
+    names: list[str] = []  # names of `folders` without the first
     try:
         while parts:
             name = parts.pop()
@@ -113,7 +112,7 @@ def _within(root: str, path: str, shunned: frozenset[str] = frozenset()) -> int:
                 del names[len(folders) - 1 :]
                 continue
             if f"/{'/'.join([*names, name])}" in shunned:
-                raise OSError(errno.EREMOTE, "not a file system of this machine's", path)
+                raise OSError(errno.EREMOTE, "not on a local disk", path)
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folders[-1])
             mode = os.fstat(found).st_mode
             if stat.S_ISDIR(mode):
@@ -145,21 +144,21 @@ def _close_below(folders: list[int], depth: int) -> None:
         os.close(folders.pop())
 
 
-def state(fd: int) -> tuple[int, ...]:
-    """Identity of an open file's content: changes when the file is replaced or written to."""
+def file_state(fd: int) -> tuple[int, ...]:
+    """Return the identity of a file's content: it changes if the file is replaced or written to."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def content(path: str) -> bytes:
-    """All bytes of a file, also of one that has no size, as those of /proc."""
+def read_file(path: str) -> bytes:
+    """Read all bytes of a file, including files without a size, such as those of /proc."""
     with open(path, "rb") as file:
         return file.read()
 
 
-def memory_at(memory: int, address: int, size: int) -> bytes:
-    """What can be read at an address, by a descriptor of /proc/PID/mem; b"" if there is nothing."""
+def read_memory(memory: int, address: int, size: int) -> bytes:
+    """Read what is readable at an address, by a descriptor of /proc/PID/mem; b"" if nothing is."""
     try:
         return os.pread(memory, size, address)
-    except (OSError, OverflowError):  # vsyscall's offset does not fit in an off_t
+    except (OSError, OverflowError):  # the address of vsyscall does not fit in an off_t
         return b""

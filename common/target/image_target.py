@@ -1,4 +1,4 @@
-"""What the targets of core files and of processes share: modules with their files and symbols."""
+"""Base class of core and process targets: modules with their files and symbols."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Optional, TypeVar
 
 from findleaks.target import elf
 from findleaks.target.base import Module, Piece, Range, Region, Symbol, Target
-from findleaks.target.modules import Image, tables
-from findleaks.target.ranges import holding, region_index
+from findleaks.target.modules import Image, find_symbol_tables
+from findleaks.target.ranges import region_at, region_index
 from findleaks.target.reader import Source
 from findleaks.target.separate import Alternate, SeparateFiles
 from findleaks.target.symbols import ModuleSymbols
 
-_MOST_BAD_PAGES = 1024  # unreadable ones in a row, after which the rest of a mapping is given up
+_MOST_BAD_PAGES = 1024  # unreadable pages in a row after which the rest of a mapping is skipped
 
 _Self = TypeVar("_Self")
 
 
 class ImageTarget(Target):
     """A target with regions, and with modules whose ELF images and files are known.
-    `with` calls `close`. Symbol tables are loaded when first asked for."""
+    `with` calls `close` at its end. Symbol tables are loaded on first use."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.unread: list[Range] = []  # ascending
-        self._sysroot = ""  # the folder below which files of the modules are looked for
+        self._sysroot = ""  # folder below which module files are searched
         self._images: Sequence[Image] = []
-        self._modules: Sequence[Module] = []  # those of the images, one for one
+        self._modules: Sequence[Module] = []  # modules of the images, in the same order
         self._symbols: dict[int, ModuleSymbols] = {}
         self.separate = SeparateFiles()
         self._set_regions([])
@@ -53,8 +53,8 @@ class ImageTarget(Target):
         return self._regions[index] if index >= 0 and address < self._regions[index].end else None
 
     def _add_unread(self, start: int, end: int) -> None:
-        """Record that [start, end) cannot be read, if it is writable and not recorded yet. Beyond
-        the end of a mapped file is nothing that the process could read, either."""
+        """Record that [start, end) cannot be read, if it is writable and not recorded yet. Excludes
+        what lies beyond the end of a mapped file, where the process could not read either."""
         region = self._region_at(start)
         if region is None or not region.writable:
             return
@@ -69,13 +69,13 @@ class ImageTarget(Target):
             self.unread.insert(at, Range(start, end))
 
     def _file_end(self, region: Region) -> int:
-        """The address in a region where the mapped file ends, or the region's end."""
+        """Return the address in a region where the mapped file ends, or the end of the region."""
         return region.end
 
     def _readable_pieces(self, low: int, high: int, longest: int, read: Callable[[int, int], memoryview]) -> Iterator[Piece]:
-        """What `read` can read of [low, high), at most `longest` bytes at once, without pages that
-        it cannot read (device memory, what lies beyond a file's end)."""
-        bad = 0  # pages in a row
+        """Yield what `read` can read of [low, high), at most `longest` bytes each. Skips unreadable
+        pages (device memory, pages beyond the end of a file)."""
+        bad = 0  # unreadable pages in a row
         while low < high:
             data = read(low, min(longest, high - low))
             if data:
@@ -102,21 +102,21 @@ class ImageTarget(Target):
         return self._images[index] if index >= 0 else None
 
     def _file(self, image: Image) -> Optional[Source]:
-        """The file that a module was loaded from, if it is proven to be the same."""
+        """Return the file that a module was loaded from, if it is proven to match."""
         raise NotImplementedError
 
     def _separate(self, module: Module, source: Optional[Source]) -> Optional[elf.Buffer]:
-        """The separate debug file of a module, whose own file is `source`."""
+        """Return the separate debug file of a module, whose own file is `source`."""
         place = getattr(source, "place", None)
         return self.separate.of(module, source.view() if source is not None else None, place, self._sysroot)
 
     def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
-        """See Target. They are those of files, or else that of the module in memory."""
+        """See Target. Uses the tables of files, or else of the module in memory."""
         image = self._image_of(module)
         if image is None:
             return []
         source = self._file(image)
-        found = tables(source.view() if source is not None else None, lambda: self._separate(module, source))
+        found = find_symbol_tables(source.view() if source is not None else None, lambda: self._separate(module, source))
         if not found and image.head is not None:
             found = elf.tables_of_image(self.read, image.head, image.segments, module.bias)
         return found
@@ -161,13 +161,13 @@ class ImageTarget(Target):
         return self.symbols_of(module).thread_locals()
 
     def symbolize(self, address: int) -> Optional[Symbol]:
-        """See Target. A symbol without a size covers code only, not what begins at `_end`, or in
-        data after the last function."""
-        module = holding(self.modules(), address)
+        """See Target. A symbol without a size covers code only: it covers neither data after the
+        last function nor anything after `_end`."""
+        module = region_at(self.modules(), address)
         found = self.symbols_of(module).by_address(address) if module is not None else None
         if module is not None and found is not None and not found.size and found.address != address:
             region, first = self._region_at(address), self._region_at(module.start)
-            # Where a file's segments leave gaps, the kernel may have mapped something else.
+            # The kernel may have mapped something else into gaps between a file's segments.
             its = region is None or (region.executable and (first is None or region.name == first.name))
             return found if its else None
         return found

@@ -1,4 +1,4 @@
-"""Long loops that end when the user presses Ctrl-C."""
+"""Iteration that ends when the user presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _Item = TypeVar("_Item")
 
 
 def interruptible(target: Target, items: Iterable[_Item], every: int = 1) -> Iterator[_Item]:
-    """The items. Raises Interrupted when the user asked to stop, which is polled before the first
-    item and then before each `every`th."""
+    """Yield the items.
+    Raises Interrupted when the user asked to stop. Polls before the first item and before each
+    `every`th."""
     for number, item in enumerate(items):
         if number % every == 0 and target.interrupted():
             raise Interrupted

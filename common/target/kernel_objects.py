@@ -1,5 +1,5 @@
-"""Names of kernel objects whose pointers cannot be read, or not all of them."""
+"""Names of kernel objects whose pointers to user memory cannot be read, or only in part."""
 
-URING = "anon_inode:[io_uring]"  # of an io_uring's descriptor, and of its mappings
-AIO_RING = "/[aio]"  # how the name of the mapping of a context of io_setup(2) begins
-URING_NAME, AIO_CONTEXT = "io_uring descriptor", "io_setup context"  # in `KernelState.hidden`
+URING = "anon_inode:[io_uring]"  # name of an io_uring's descriptor and mappings
+AIO_RING = "/[aio]"  # prefix of the name of the mapping of an io_setup(2) context
+URING_NAME, AIO_CONTEXT = "io_uring descriptor", "io_setup context"  # keys of `KernelState.hidden`

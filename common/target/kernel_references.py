@@ -1,15 +1,13 @@
-"""Pointers of a process that only the kernel keeps, where it reports them.
-
-- /proc/PID/fdinfo/FD of an epoll descriptor: the `data` of each registration (Linux 3.8,
-  fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
-- /proc/PID/fdinfo/FD of an io_uring: its registered buffers, and the entries of its queues that the
-  kernel prints (io_uring/fdinfo.c, 6.x). User data of requests in flight is not printed.
+"""Reads pointers of a process that only the kernel keeps, where the kernel reports them.
+|| - /proc/PID/fdinfo/FD of an epoll descriptor: `data` of each registration (Linux 3.8,
+fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
+- /proc/PID/fdinfo/FD of an io_uring: registered buffers, and the queue entries that the kernel
+  prints (io_uring/fdinfo.c, 6.x). User data of requests in flight is not printed.
 - /proc/PID/timers: `sigev_value` of POSIX timers (Linux 3.10, fs/proc/base.c, show_timer; only with
   CONFIG_CHECKPOINT_RESTORE).
 - PTRACE_PEEKSIGINFO: `si_value` of queued signals (Linux 3.10; ptrace(2)).
-
-`read_kernel_state` reads these while the process is stopped. The text form is what findleaks' own
-cores keep."""
+|| `read_kernel_state` reads these while the process is stopped. Cores that findleaks writes contain
+the text form."""
 
 from __future__ import annotations
 
@@ -21,16 +19,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional, Protocol
 
 from findleaks.target.arch import Arch
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 from findleaks.target.kernel_objects import URING, URING_NAME
 
 PEEKSIGINFO = 0x4209  # PTRACE_PEEKSIGINFO
-_SHARED = 1  # PTRACE_PEEKSIGINFO_SHARED: the queue of the process instead of the thread's
+_SHARED = 1  # PTRACE_PEEKSIGINFO_SHARED: the queue of the process, not of the thread
 _SIGINFO = 128  # bytes of siginfo_t
-_AT_ONCE = 512  # signals that one request reads
-_MOST = 1 << 20  # references that are kept of a process
-_VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO have an si_value
-_LONGEST_LINE = 80  # characters of a line of the text form
+_AT_ONCE = 512  # most signals read by one request
+_MOST = 1 << 20  # most references recorded of a process
+_VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO: codes with an si_value
+_LONGEST_LINE = 80  # most characters of a line of the text form
 
 _EPOLL, _BPF = "anon_inode:[eventpoll]", "anon_inode:bpf-map"
 
@@ -41,12 +39,12 @@ _SUBMITTED = re.compile(rb"^\s*\d+: opcode:.*?addr:0x([0-9a-f]+).*?user_data:(\d
 _COMPLETED = re.compile(rb"^\s*\d*:?\s*user_data[:=](\d+),? *res", re.MULTILINE)
 
 
-TIMERS, SIGNALS = "POSIX timers", "queued signals"  # holders whose parts have a name of their own
+TIMERS, SIGNALS = "POSIX timers", "queued signals"  # holders whose parts have distinct names
 
 
 class KernelReference(NamedTuple):
-    """A word that the kernel keeps for the process. `holder` is what has it, and `part` says where
-    in it: "epoll data of descriptor 5" and "target 7", or TIMERS and "timer 0"."""
+    """A word that the kernel keeps for the process. `holder` is the kernel object, and `part` the
+    position in it: "epoll data of descriptor 5" and "target 7", or TIMERS and "timer 0"."""
 
     value: int
     holder: str
@@ -54,49 +52,50 @@ class KernelReference(NamedTuple):
 
     @property
     def name(self) -> str:
-        """ "epoll data of descriptor 5 (target 7)", "timer 0" """
+        """The name for output: "epoll data of descriptor 5 (target 7)", "timer 0"."""
         return self.part if self.holder in (TIMERS, SIGNALS) else f"{self.holder} ({self.part})"
 
 
 class KernelState(NamedTuple):
-    """`hidden`: what the process has in which the kernel keeps pointers that cannot be read, by
-    name, singular, with its number: {"io_uring descriptor": 2}."""
+    """Result of `decode_raw_state`. `hidden`: number of kernel objects whose pointers cannot be
+    read, by singular name: {"io_uring descriptor": 2}."""
 
     references: Sequence[KernelReference]
     hidden: Mapping[str, int]
 
 
 class _Queue(Protocol):
-    """Reads `siginfo_t`s: of a thread, from an index on, shared or not; None if refused."""
+    """Reads `siginfo_t`s of a thread from an index on, from its own or the shared queue; None:
+    refused."""
 
     def __call__(self, tid: int, first: int, shared: bool) -> Optional[bytes]: ...
 
 
 class RawState(NamedTuple):
-    """What was read while the process was stopped, not yet decoded."""
+    """Data read while the process was stopped, not decoded yet."""
 
     infos: Sequence[tuple[str, int, bytes]]  # (kind, descriptor, text of its fdinfo)
     timers: bytes
-    queued: Sequence[tuple[int, bytes]]  # (thread, 0: the process; siginfo_t)
+    queued: Sequence[tuple[int, bytes]]  # (thread id or 0 for the process, siginfo_t)
     hidden: Mapping[str, int]
 
 
 def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue) -> RawState:
-    """Read what the kernel keeps for a stopped process. `proc` is its folder under /proc, of a
-    thread that is alive; `tids` are all its threads."""
+    """Read what the kernel keeps for a stopped process. `proc` is the /proc folder of a living
+    thread; `tids` are all its threads."""
     infos: list[tuple[str, int, bytes]] = []
     hidden: dict[str, int] = {}
     for descriptor, link in _descriptors(f"{proc}/fd"):
         if link in (_EPOLL, URING):
             try:
-                infos.append((link, descriptor, content(f"{proc}/fdinfo/{descriptor}")))
+                infos.append((link, descriptor, read_file(f"{proc}/fdinfo/{descriptor}")))
             except OSError:
                 if link == _EPOLL:
                     _count(hidden, "epoll descriptor")
         if link in (URING, _BPF):
             _count(hidden, URING_NAME if link == URING else "BPF map")
     try:
-        timers = content(f"{proc}/timers")
+        timers = read_file(f"{proc}/timers")
     except OSError:
         timers = b""
     queued, unread = _queued_signals(proc, tids, read_queue)
@@ -105,8 +104,8 @@ def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue) -> Raw
     return RawState(infos, timers, queued, hidden)
 
 
-def decode(raw: RawState, arch: Arch) -> KernelState:
-    """The references in what was read, at most _MOST, without null pointers."""
+def decode_raw_state(raw: RawState, arch: Arch) -> KernelState:
+    """Decode the references, at most _MOST, without null pointers."""
     found: list[KernelReference] = []
     for one in _references(raw, arch):
         if len(found) == _MOST:
@@ -116,15 +115,15 @@ def decode(raw: RawState, arch: Arch) -> KernelState:
     return KernelState(found, raw.hidden)
 
 
-def encoded(state: KernelState) -> bytes:
-    """The text form: a line each, "REFERENCE HEX HOLDER, PART" or "HIDDEN COUNT NAME"."""
+def encode_state(state: KernelState) -> bytes:
+    """Encode as text, one item a line: "REFERENCE HEX HOLDER, PART" or "HIDDEN COUNT NAME"."""
     lines = [f"REFERENCE {one.value:x} {one.holder}, {one.part}\n" for one in state.references]
     lines += [f"HIDDEN {count:x} {name}\n" for name, count in state.hidden.items()]
     return "".join(lines).encode()
 
 
-def decoded(text: bytes) -> KernelState:
-    """The state of a text form, which may be hostile: other lines are left out."""
+def decode_state(text: bytes) -> KernelState:
+    """Decode the text form, which may be hostile: unknown lines are ignored."""
     references: list[KernelReference] = []
     hidden: dict[str, int] = {}
     for match in re.finditer(rb"(REFERENCE|HIDDEN) ([0-9a-f]{1,16}) ([\w ,()/-]{1,%d})\n" % _LONGEST_LINE, text, re.ASCII):
@@ -147,7 +146,7 @@ def _references(raw: RawState, arch: Arch) -> Iterator[KernelReference]:
     for match in _TIMER.finditer(raw.timers):
         yield KernelReference(int(match[2], 16), TIMERS, f"timer {int(match[1])}")
     order, form = arch.byteorder, arch.word
-    at = 24 if form == 8 else 20  # of si_value in siginfo_t, behind si_pid and si_uid
+    at = 24 if form == 8 else 20  # offset of si_value in siginfo_t, after si_pid and si_uid
     for tid, info in raw.queued:
         number, code = (int.from_bytes(info[start : start + 4], order, signed=True) for start in (0, 8))
         if code in _VALUED:
@@ -167,7 +166,7 @@ def _uring(descriptor: int, text: bytes) -> Iterator[KernelReference]:
 
 
 def _words(arch: Arch, data: int, holder: str, part: str) -> Iterator[KernelReference]:
-    """Epoll's 64 bits of data: one word, or two of a process whose words have 32 bits."""
+    """Yield the data of an epoll registration (64 bits): one word, or two for 32-bit processes."""
     if arch.word == 8:
         yield KernelReference(data, holder, part)
         return
@@ -176,7 +175,7 @@ def _words(arch: Arch, data: int, holder: str, part: str) -> Iterator[KernelRefe
 
 
 def _descriptors(folder: str) -> Iterator[tuple[int, str]]:
-    """(number, what the link names) of each descriptor, ascending."""
+    """Yield (number, link target) of each descriptor, ascending."""
     try:
         numbers = sorted(int(name) for name in os.listdir(folder))
     except (OSError, ValueError):
@@ -193,7 +192,7 @@ def _count(counts: dict[str, int], name: str) -> None:
 
 
 def _queued_signals(proc: str, tids: Iterable[int], read_queue: _Queue) -> tuple[list[tuple[int, bytes]], int]:
-    """Queued signals with the thread that they are for (0: any thread of the process), and the
+    """Return the queued signals, each with its thread (0: any thread of the process), and the
     number of queues with pending signals that could not be read."""
     found: list[tuple[int, bytes]] = []
     unread = 0
@@ -215,7 +214,7 @@ def _queued_signals(proc: str, tids: Iterable[int], read_queue: _Queue) -> tuple
 def _pending(path: str) -> tuple[bool, bool]:
     """Whether signals are pending for a thread, and for its process, by its `status` file."""
     try:
-        text = content(path)
+        text = read_file(path)
     except OSError:
         return False, False
     found = dict(re.findall(rb"^(SigPnd|ShdPnd):\s*([0-9a-f]+)", text, re.MULTILINE))
@@ -223,8 +222,8 @@ def _pending(path: str) -> tuple[bool, bool]:
 
 
 def peek_signals(tid: int, first: int, shared: bool) -> Optional[bytes]:
-    """Queued signals of a thread from number `first` on, as `siginfo_t`s, without taking them; b""
-    at the end, None if this thread may not trace it. For the thread that traces it only."""
+    """Read queued signals of a thread from number `first` on, as `siginfo_t`s, without removing
+    them; b"" at the end, None if refused. Only the thread that traces it may call this."""
     from findleaks.target.ptrace import ptrace_library
 
     arguments = struct.pack("=QIi", first, _SHARED if shared else 0, _AT_ONCE)

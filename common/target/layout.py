@@ -1,4 +1,4 @@
-"""The mappings that a core's program headers describe, and what the file holds of them."""
+"""Decodes a core's program headers: the mappings, and the parts of them that the file has."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Optional
 from findleaks.target import elf
 from findleaks.target.base import Region
 from findleaks.target.notes import Mapping
-from findleaks.target.ranges import gaps, overlapping
+from findleaks.target.ranges import find_overlaps, gaps
 from findleaks.target.runs import Runs
 from findleaks.value_classes import NamedTuple
 
 STACK, VDSO = "[stack]", "[vdso]"
-_MOST_BYTES = 1 << 62  # end of a segment in the file, beyond which a header cannot be true
+_MOST_BYTES = 1 << 62  # most bytes: a header that claims a larger end in the file is invalid
 _LAST_PAGE = 4096  # bytes
 
 
@@ -24,23 +24,24 @@ class Load(NamedTuple):
     end: int
     flags: int
     offset: int
-    filesz: int  # bytes from `start` that were dumped
-    there: int  # of them, bytes that the file still has
+    filesz: int  # bytes from `start` that were dumped, by the header
+    there: int  # bytes of them that the file has
 
 
 def top_of(word: int) -> int:
-    """The end of the memory that a process can have, by the bytes of a word.
+    """Return the end of the memory that a process can have, given the bytes of a word.
     Nothing is ever mapped in the last page of the address space: its addresses are the kernel's
-    error numbers (Linux include/linux/err.h, MAX_ERRNO). What a core claims of it is left out, so
-    that the end of a range, and of a word or structure just after it, fits in 64 bits."""
+    error numbers (Linux include/linux/err.h, MAX_ERRNO). Memory that a core claims there is
+    ignored, so that the end of a range, and of a word or structure just after it, fits in 64
+    bits."""
     return (1 << 8 * word) - _LAST_PAGE
 
 
 def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optional[Runs] = None) -> list[Load]:
-    """The PT_LOADs of a core file of `size` bytes, by address, up to `top_of`.
-    `data` are the parts of the file that are not holes. Where segments name more bytes than the
-    file has, each byte belongs to the first that names it: no program writes such cores, but in a
-    hostile one 60,000 segments may name the same megabytes."""
+    """Return the PT_LOADs of a core file of `size` bytes, by address, up to `top_of`.
+    `data` are the parts of the file that are not holes. If segments overlap in the file, each byte
+    belongs to the first segment that names it: no program writes such cores, but in a hostile one
+    60,000 segments may name the same megabytes."""
     last = top_of(word)
     loads = []
     for s in headers:
@@ -53,13 +54,14 @@ def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optiona
         loads = _unshared(loads)
     loads.sort()
     for index, after in enumerate(loads[1:]):
-        if after.start < loads[index].end:  # the absent part of a segment may not hide the next one
+        # The missing part of a segment must not hide the next one
+        if after.start < loads[index].end:
             loads[index] = loads[index]._replace(end=max(loads[index].start + loads[index].filesz, after.start))
     return [d for d in loads if d.start < d.end]
 
 
 def _unshared(loads: Sequence[Load]) -> list[Load]:
-    """The loads, without bytes for those that begin in the bytes of a load before in the file."""
+    """Remove the bytes of loads that begin within the bytes of an earlier load in the file."""
     found = []
     reached = 0
     for d in sorted(loads, key=lambda d: (d.offset, -d.there, d.start)):
@@ -72,26 +74,27 @@ def _unshared(loads: Sequence[Load]) -> list[Load]:
 
 
 def expected_size(headers: Sequence[elf.Segment]) -> int:
-    """The size the file must have to hold all that its headers name, impossible ones excepted."""
+    """Return the size of a complete file by its headers; impossible headers are ignored."""
     return max((s.offset + s.filesz for s in headers if s.filesz and s.offset + s.filesz < _MOST_BYTES), default=0)
 
 
 def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_code: Callable[[int, str, int], bool]) -> list[Region]:
-    """The regions of a core, sorted, disjoint: segments, named by the mapped files, and mapped
-    files without a segment (GDB writes none for what it does not dump, which is read only).
-    `stack` is an address in the main thread's stack. `is_code` is called with an address, the
-    file's path, and the offset in the file."""
+    """Return the regions of a core, sorted and disjoint: segments, named by the mapped files, and
+    mapped files without a segment (GDB writes no segments for read-only memory that it does not
+    dump).
+    `stack` is an address in the main thread's stack. `is_code` is called with an address, the path
+    of the file, and the offset in the file."""
     starts = [m.start for m in files]
     regions: list[Region] = []
     last = 0
     for d in loads:
         start = max(d.start, last)
         mode = bool(d.flags & elf.PF_R), bool(d.flags & elf.PF_W), bool(d.flags & elf.PF_X)
-        # Some programs join neighbouring mappings in a segment: split it by mapped file.
-        for file, low, high in overlapping(files, starts, start, d.end):
+        # Some programs write adjacent mappings as one segment: split it by mapped file.
+        for file, low, high in find_overlaps(files, starts, start, d.end):
             if start < low:
                 regions.append(Region(start, low, *mode))
-            low = max(low, start)  # a corrupt core's mappings may overlap
+            low = max(low, start)  # mappings of a corrupt core may overlap
             if low < high:
                 regions.append(Region(low, high, *mode, file.path, file.offset + low - file.start))
                 start = high

@@ -1,4 +1,4 @@
-"""A live process that is stopped while it is read: /proc/PID/mem, and ptrace or a debugger."""
+"""A live process that stays stopped while it is read: /proc/PID/mem, and ptrace or a debugger."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.target.base import MARGIN, Piece, Range, Region, Thread
-from findleaks.target.files import content, memory_at
+from findleaks.target.files import read_file, read_memory
 from findleaks.target.image_target import ImageTarget
-from findleaks.target.kernel_references import KernelState, decode, peek_signals, read_kernel_state
+from findleaks.target.kernel_references import KernelState, decode_raw_state, peek_signals, read_kernel_state
 from findleaks.target.mapped_files import MappedFiles
-from findleaks.target.moment import moment, protected_parts
+from findleaks.target.moment import protected_parts, read_moment
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.paged import PagedReader
 from findleaks.target.process import LocalProcess, folder_of
-from findleaks.target.ptrace import Tracer, ended, refusal, sleeping, tasks
-from findleaks.target.ranges import intersection, overlapping
+from findleaks.target.ptrace import Tracer, explain_refusal, has_ended, read_sleeping_thread, tasks
+from findleaks.target.ranges import find_overlaps, intersection
 from findleaks.target.reader import Zeros
 from findleaks.target.residency import presence
 from findleaks.target.residency.pagemap import PageMap
@@ -28,15 +28,17 @@ from findleaks.target.residency.presence import Presence
 from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
 
 PIECE = 4 << 20
-"""Bytes of a piece. /proc/PID/mem is fastest at 1 to 4 MiB a call: the buffer stays cached."""
+"""Bytes of a piece. /proc/PID/mem is fastest at 1 to 4 MiB a call: the buffer stays in the
+cache."""
 SKIP = 256 << 20
-"""Least bytes of never-touched anonymous memory that `pieces` leaves out: a sanitizer's shadow
-memory has terabytes of it."""
+"""Least bytes of untouched anonymous memory that `pieces` omits: the shadow memory of a sanitizer
+has terabytes of it."""
 
 
 class LiveTarget(PagedReader, LocalProcess):
-    """A process by pid. With `stopped` the caller (a debugger) holds it stopped, and nothing is
-    done to it. Otherwise it is stopped here, and runs on at `close()` (or use `with`)."""
+    """A process by pid. With `stopped`, the caller (a debugger) holds it stopped, and findleaks
+    does not control it. Otherwise the constructor stops it, and `close()` (or `with`) lets it run
+    on."""
 
     def __init__(self, pid: int, stopped: bool = True) -> None:
         LocalProcess.__init__(self, pid, stopped)
@@ -61,15 +63,15 @@ class LiveTarget(PagedReader, LocalProcess):
             raise
 
     def _open(self) -> None:
-        # Again: now that all are stopped, no thread ends any more.
+        # Read again: no thread can end now that all are stopped.
         self._proc = folder_of(self._pid)
         self.taken_at, stat = time.time(), stat_of(f"/proc/{self._pid}")
         self.start_time = start_time_of(stat)
         try:
             self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
-            maps = content(f"{self._proc}/maps")
+            maps = read_file(f"{self._proc}/maps")
         except OSError as error:
-            raise TargetError(refusal(self._pid, error.errno)) from None
+            raise TargetError(explain_refusal(self._pid, error.errno)) from None
         self._pagemap = PageMap(self._proc, self._page)
         self._files = MappedFiles(self._proc, maps, self._page)
         self.__dict__.pop("protected", None)
@@ -77,9 +79,10 @@ class LiveTarget(PagedReader, LocalProcess):
         self._describe(len(tasks(self._pid)))
 
     def _read_kernel_state(self) -> None:
-        """Runs in the thread that traces the process, the only one that may read its signals."""
+        """Read the kernel's pointers. Runs in the tracing thread: only that may read queued
+        signals."""
         proc = folder_of(self._pid)
-        self._kernel_state = decode(read_kernel_state(proc, tasks(self._pid), peek_signals), self.arch)
+        self._kernel_state = decode_raw_state(read_kernel_state(proc, tasks(self._pid), peek_signals), self.arch)
 
     def kernel_state(self) -> Optional[KernelState]:
         if self._kernel_state is None:
@@ -92,16 +95,16 @@ class LiveTarget(PagedReader, LocalProcess):
         return region.end if region.anonymous or self._files is None else self._files.end(region)
 
     def _read_some(self, address: int, size: int) -> bytes:
-        return memory_at(self._memory, address, size)
+        return read_memory(self._memory, address, size)
 
     def _read_error(self, region: Region, address: int) -> str:
-        return "the process has ended" if ended(self._pid) else f"{region.name or 'the mapping'} cannot be read at {address:#x}"
+        return "the process has ended" if has_ended(self._pid) else f"{region.name or 'the mapping'} cannot be read at {address:#x}"
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The readable parts of [start, end), ascending, each at most 4 MiB.
-        Never-touched pages of anonymous memory are zeros. They are not read, which would make the
-        process's page tables grow, and very long runs of them are left out."""
-        for region, low, high in overlapping(self._regions, self._region_starts, start, end):
+        """Yield the readable parts of [start, end), ascending, each at most 4 MiB.
+        Untouched pages of anonymous memory are zeros. They are not read, as this would enlarge the
+        process's page tables; very long runs of them are omitted."""
+        for region, low, high in find_overlaps(self._regions, self._region_starts, start, end):
             if region.readable and self._pagemap is not None and region.writable and region.anonymous:
                 yield from self._touched_pieces(self._pagemap, low, high)
             elif region.readable:
@@ -111,8 +114,8 @@ class LiveTarget(PagedReader, LocalProcess):
                     yield from self._readable_pieces(*part, PIECE, self._read_piece)
 
     def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
-        """See Target. Very long runs of never-touched anonymous memory are left out."""
-        for region, low, high in overlapping(self._regions, self._region_starts, start, end):
+        """See Target. Omits very long runs of untouched anonymous memory."""
+        for region, low, high in find_overlaps(self._regions, self._region_starts, start, end):
             if self._pagemap is not None and high - low >= SKIP and region.readable and region.writable and region.anonymous:
                 yield from self._touched_parts(self._pagemap, low, high)
             else:
@@ -135,7 +138,7 @@ class LiveTarget(PagedReader, LocalProcess):
         return view[: self._fill(address, view)]
 
     def _fill(self, address: int, view: memoryview) -> int:
-        """Read as much as possible into `view`; the number of bytes."""
+        """Read as much as possible into `view`; return the number of bytes."""
         done = 0
         while done < len(view):
             try:
@@ -149,7 +152,7 @@ class LiveTarget(PagedReader, LocalProcess):
         return done
 
     def _check_alive(self) -> None:
-        if ended(self._pid):
+        if has_ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended while it was read")
 
     def _touched_pieces(self, pagemap: PageMap, low: int, high: int) -> Iterator[Piece]:
@@ -161,7 +164,7 @@ class LiveTarget(PagedReader, LocalProcess):
                 if following - low >= SKIP:
                     low = following - following % self._page
                     continue
-                self._check_alive()  # every page of a process that is gone looks untouched
+                self._check_alive()  # all pages of an ended process look untouched
                 yield Piece(low, self._zeros.view()[:size])
                 low += size
                 continue
@@ -186,24 +189,24 @@ class LiveTarget(PagedReader, LocalProcess):
     @cached_property
     def protected(self) -> Sequence[Range]:
         regions = [region for region in self._regions if region.may_hold_data]
-        at = moment(self._proc, self._page, regions, lambda part: None) if regions else None
+        at = read_moment(self._proc, self._page, regions, lambda part: None) if regions else None
         return protected_parts(at, regions) if at is not None else ()
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
-        return presence.live(self._proc, self._page, progress)
+        return presence.read_presence(self._proc, self._page, progress)
 
-    # -- for a core of it
+    # -- writing a core
 
     def record(self, progress: Callable[[float], None]) -> Optional[StopRecord]:
-        """What a core says of the process besides its memory; None where the system does not report
-        which pages are in memory."""
-        at = moment(self._proc, self._page, self._regions, progress)
+        """Return what a core records about the process besides its memory; None if the system does
+        not report which pages are in memory."""
+        at = read_moment(self._proc, self._page, self._regions, progress)
         if at is None:
             return None
         try:
-            maps = content(f"{self._proc}/maps")
+            maps = read_file(f"{self._proc}/maps")
         except OSError as error:
-            raise TargetError(refusal(self._pid, error.errno)) from None
+            raise TargetError(explain_refusal(self._pid, error.errno)) from None
         if self._tracer is not None:
             registers = self._tracer.register_notes()
         else:
@@ -213,8 +216,8 @@ class LiveTarget(PagedReader, LocalProcess):
         return StopRecord(self._proc, stat_of(f"/proc/{self._pid}"), maps, at, registers)
 
     def stored(self, start: int, end: int) -> Iterator[Piece]:
-        """What can be read of [start, end), ascending, at most 4 MiB at once. A piece is valid
-        until the next one is asked for. Reads every page, which makes it resident."""
+        """Yield the readable parts of [start, end), ascending, at most 4 MiB each. A piece is valid
+        until the next one is requested. Reads every page, which makes it resident."""
         buffer = memoryview(bytearray(min(PIECE, end - start)))
         while start < end:
             got = self._fill(start, buffer[: min(PIECE, end - start)])
@@ -231,7 +234,7 @@ class LiveTarget(PagedReader, LocalProcess):
     def threads(self) -> Sequence[Thread]:
         if self._tracer is not None:
             return self._tracer.threads
-        found = (sleeping(self._pid, tid, self.arch) for tid in tasks(self._pid))
+        found = (read_sleeping_thread(self._pid, tid, self.arch) for tid in tasks(self._pid))
         return [thread for thread in found if thread is not None]
 
     def run_on(self, seconds: float) -> bool:
@@ -244,7 +247,7 @@ class LiveTarget(PagedReader, LocalProcess):
         return True
 
     def close(self) -> None:
-        """Let the process run on, if it was stopped here. May be called more than once."""
+        """Let the process run on, if this class stopped it. May be called more than once."""
         try:
             tracer, self._tracer = self._tracer, None
             if tracer is not None:

@@ -1,7 +1,7 @@
-"""Mapped files of a copied process, read after it was released.
-A page of a file that the process did not write to is what the file has there. A file is the mapped
-one if its device and inode are those in /proc/PID/maps. For one that was deleted, or is in another
-container, the process's memory is read, if the very same mapping is still there afterwards."""
+"""Reads mapped files of a copied process after the process runs again.
+|| An unmodified page of a mapped file has the contents of the file. A file is the mapped one if its
+device and inode match /proc/PID/maps. If it was deleted, or is in another container, the process's
+memory is read instead, provided that the same mapping still exists afterwards."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Region
-from findleaks.target.files import Place, content
+from findleaks.target.files import FilePlace, read_file
 from findleaks.target.reader import Source
 
-AHEAD = 16 << 10  # bytes read around a short read
-_MOST_CHUNKS = 1 << 12  # of up to 2 * AHEAD bytes in the cache
-_MOST_FILES = 100  # open at once
+AHEAD = 16 << 10  # bytes read before and after a short read
+_MOST_CHUNKS = 1 << 12  # most chunks in the cache, each up to 2 * AHEAD bytes
+_MOST_FILES = 100  # most files open at once
 
 
 class MappedFiles:
-    """The files behind the mappings of a process: `proc` is its folder under /proc, `maps` the text
-    of its `maps` file at the stop."""
+    """The mapped files of a process: `proc` is its folder under /proc, `maps` the text of its
+    `maps` file at the stop."""
 
     def __init__(self, proc: str, maps: bytes, page: int) -> None:
         self._proc, self.page = proc, page
         self._lines = {int(line.partition(b"-")[0], 16): line for line in maps.split(b"\n") if line}
-        self._files: dict[bytes, tuple[int, int]] = {}  # by device, inode: descriptor or -1, size
+        # By device and inode: (descriptor or -1, size)
+        self._files: dict[bytes, tuple[int, int]] = {}
         self._memory: Optional[int] = None
         self.chunks: dict[int, bytes] = {}
 
     def read(self, region: Region, address: int, size: int) -> bytes:
-        """The bytes of [address, address + size), which lies in the region; may be short."""
+        """Read [address, address + size), which lies in the region; the result may be short."""
         line = self._lines.get(region.start, b"")
         file, length = self._file(region, line)
         if file < 0:
             return self._read_process(line, address, size)
         at = region.file_offset + address - region.start
-        # The file's last page is filled up with zeros; beyond it nothing can be read.
+        # The file's last page is padded with zeros; nothing beyond it can be read.
         end = -(-length // self.page) * self.page
         size = min(size, end - at)
         if size <= 0:
@@ -51,16 +52,16 @@ class MappedFiles:
         return data + bytes(size - len(data)) if len(data) < size and at + len(data) >= length else data
 
     def data_parts(self, region: Region, start: int, end: int) -> list[Range]:
-        """The parts of [start, end), which lies in the region, that are no holes of the file;
-        none where the file cannot be opened."""
+        """Return the parts of [start, end), which lies in the region, that are not holes of the
+        file; none if the file cannot be opened."""
         file, length = self._file(region, self._lines.get(region.start, b""))
         move = region.start - region.file_offset
         last = min(end - move, -(-length // self.page) * self.page)
         return [] if file < 0 else [Range(low + move, high + move) for low, high in _data(file, start - move, last)]
 
     def end(self, region: Region) -> int:
-        """The address where the file ends in the region, rounded up to a page; the region's end
-        where it does not end before, or cannot be opened."""
+        """Return the address in the region where the file ends, rounded up to a page; the end of
+        the region if the file is longer, or cannot be opened."""
         file, length = self._file(region, self._lines.get(region.start, b""))
         last = region.start - region.file_offset + -(-length // self.page) * self.page
         return region.end if file < 0 else max(region.start, min(last, region.end))
@@ -82,7 +83,7 @@ class MappedFiles:
         except (IndexError, ValueError):
             return -1, 0
         link = f"{self._proc}/map_files/{region.start:x}-{region.end:x}"
-        for place in (Place(link), Place(region.name, f"{self._proc}/root"), Place(region.name)):
+        for place in (FilePlace(link), FilePlace(region.name, f"{self._proc}/root"), FilePlace(region.name)):
             try:
                 fd = place.open()
             except (OSError, ValueError):
@@ -98,7 +99,7 @@ class MappedFiles:
             if self._memory is None:
                 self._memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             data = os.pread(self._memory, size, address)
-            return data if line in content(f"{self._proc}/maps").split(b"\n") else b""
+            return data if line in read_file(f"{self._proc}/maps").split(b"\n") else b""
         except (OSError, OverflowError):
             return b""
 
@@ -117,13 +118,13 @@ class MappedFiles:
 
 
 def _data(file: int, at: int, end: int) -> Iterator[Range]:
-    """The parts of [at, end) of an open file that are no holes, as whole pages."""
+    """Yield the parts of [at, end) of an open file that are not holes, as whole pages."""
     while at < end:
         try:
             low = max(os.lseek(file, at, os.SEEK_DATA) // mmap.PAGESIZE * mmap.PAGESIZE, at)
             high = -(-os.lseek(file, low, os.SEEK_HOLE) // mmap.PAGESIZE) * mmap.PAGESIZE
         except OSError as error:
-            if error.errno != errno.ENXIO:  # ENXIO: nothing but a hole from here on
+            if error.errno != errno.ENXIO:  # ENXIO: only a hole follows
                 yield Range(at, end)
             return
         if low < end:
@@ -141,14 +142,15 @@ class MappedFile(Source):
         self._files, self.region = files, region
 
     def part(self, offset: int, size: int) -> memoryview:
-        """These bytes; UnreadableMemory where some of them are lacking."""
+        """Return these bytes.
+        Raises UnreadableMemory if some of them are missing."""
         data = self._near(offset, size) if size <= AHEAD else self._files.read(self.region, offset, size)
         if len(data) < size:
             raise UnreadableMemory(offset, size, f"{self.region.name or 'the mapping'} cannot be read at {offset + len(data):#x}")
         return memoryview(data)
 
     def some(self, offset: int, size: int) -> memoryview:
-        """As many of these bytes as there are, writable."""
+        """Return as many of these bytes as exist, writable."""
         return memoryview(bytearray(self._files.read(self.region, offset, size)))
 
     def data_parts(self, start: int, end: int) -> list[Range]:
@@ -159,7 +161,7 @@ class MappedFile(Source):
         pass
 
     def _near(self, address: int, size: int) -> bytes:
-        """A few bytes, read together with those around them, and cached."""
+        """Read a few bytes, together with those around them, and cache them."""
         base = max(address & -AHEAD, self.region.start)
         chunks = self._files.chunks
         data = chunks.get(base)

@@ -8,13 +8,13 @@ from findleaks.target.base import Region
 
 
 def regions_of(maps: bytes) -> list[Region]:
-    """The regions of /proc/PID/maps. Of file names, the kernel escapes line feeds only
-    (seq_file_path in fs/proc/task_mmu.c): one with a carriage return is one name, not two lines."""
+    """Parse the regions of /proc/PID/maps. In file names the kernel escapes line feeds only
+    (seq_file_path in fs/proc/task_mmu.c), so a carriage return does not end a line."""
     return [region for region in map(_region_of, maps.split(b"\n")) if region is not None]
 
 
 def _region_of(line: bytes) -> Optional[Region]:
-    """The region of a line "start-end perms offset dev inode   path"; None if it is not one."""
+    """Parse a line "start-end perms offset dev inode   path"; None if it is not one."""
     fields = line.split(None, 5)
     try:
         low, high = fields[0].split(b"-")

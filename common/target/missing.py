@@ -1,16 +1,13 @@
-"""Memory that a process had and its core lacks.
-
-What certainly was there is `unread`. Of other ranges the core does not show whether they ever held
-data (`Uncertain`); only references to them do.
-
-Sources: Linux 6.12 fs/coredump.c (vma_dump_size, dump_user_range); GDB 13 to 16
-gdb/linux-tdep.c (linux_find_memory_regions_full, dump_mapping_p) and gdb/gcore.c:
-
-- Of what coredump_filter leaves out, of mappings with MADV_DONTDUMP, and of private anonymous
-  memory that was never written to, the kernel writes a segment without bytes.
-- GDB writes no segment for the first two. A mapped file without a segment is still in NT_FILE; of
-  other memory there is no trace. GDB leaves out private mappings of files that were not written to,
-  which can hold no pointer, and shared ones; NT_FILE does not say which is which."""
+"""Finds memory that a process had and its core lacks.
+|| Memory that certainly existed is `unread`. For other ranges the core does not show whether they
+ever held data (`Uncertain`); only references to them show that.
+|| Sources: Linux 6.12 fs/coredump.c (vma_dump_size, dump_user_range); GDB 13 to 16 gdb/linux-tdep.c
+(linux_find_memory_regions_full, dump_mapping_p) and gdb/gcore.c:
+|| - The kernel writes a segment without bytes for memory that coredump_filter excludes, for
+mappings with MADV_DONTDUMP, and for private anonymous memory that was never written to.
+- GDB writes no segment for the first two. A mapped file without a segment is still in NT_FILE;
+  other memory leaves no trace. GDB omits unmodified private mappings of files, which cannot contain
+  pointers, and also shared mappings; NT_FILE does not distinguish them."""
 
 from __future__ import annotations
 
@@ -26,21 +23,22 @@ from findleaks.target.ranges import gaps
 from findleaks.value_classes import NamedTuple
 
 _INSTALLED = ("/usr/", "/lib", "/opt/", "/etc/", "/nix/store/", "/gnu/store/", "/snap/", "/app/", "/var/cache/")
-"""Folders of installed files, which programs map to read them: locales, fonts, class archives."""
+"""Folders of installed files that programs map to read them: locales, fonts, class archives."""
 _READ_ONLY = (".so", ".jar", ".mo", ".pyc", ".ttf", ".otf", ".pak", ".jsa")
-"""Ends of the names of files that programs map to read them."""
+"""Suffixes of the names of files that programs map to read them."""
 
 _LOWEST = {4: 1 << 30, 8: 64 << 30}
-"""By the bytes of a word: addresses below are likelier numbers, or two numbers in one word."""
-_WIDE = 64 << 30  # bytes from which a gap separates the heap of brk, or the program, from mappings
-_NEAR = 1 << 30  # bytes of a wide gap, its last, in which memory may be missing
+"""By the bytes of a word: values below are more likely numbers, or two numbers in one word, than
+addresses."""
+_WIDE = 64 << 30  # bytes: a larger gap separates the brk heap, or the program, from mappings
+_NEAR = 1 << 30  # bytes at the end of a wide gap in which memory may be missing
 
 Lacking = Callable[[int, int], Iterator[Range]]
-"""Gives the parts of [start, end) that cannot be read."""
+"""Yields the parts of [start, end) that cannot be read."""
 
 
 class Uncertain(NamedTuple):
-    """A range that may have held data that the core lacks; `what` describes it in a sentence."""
+    """A range that may have held data which the core lacks; `what` describes it in messages."""
 
     start: int
     end: int
@@ -55,8 +53,8 @@ SHARED = "shared memory that the process could only read"
 UNNAMED = "in no segment: excluded from dumps (MADV_DONTDUMP), which gcore leaves out, or unmapped since"
 
 
-def where(ranges: Iterable[tuple[int, int]]) -> str:
-    """ "0x7fae7254b000-0x7fae7255b000 and 2 more" """
+def format_ranges(ranges: Iterable[tuple[int, int]]) -> str:
+    """Format ranges: "0x7fae7254b000-0x7fae7255b000 and 2 more"."""
     return formatting.some([f"{start:#x}-{end:#x}" for start, end in ranges], 2)
 
 
@@ -67,11 +65,10 @@ def missing_loads(
     lacking: Lacking,
     anonymous: bool,
 ) -> Iterator[tuple[Range, str]]:
-    """What is missing of writable segments, with the name of a file that is missing as a whole.
-    `name` is of the file mapped at an address, or "".
-
-    Not private memory (anonymous, or a module's data) without a byte, if the core has such memory
-    at all (`anonymous`): that is uncertain."""
+    """Yield missing parts of writable segments, with the name of a file that is missing as a whole.
+    `name` returns the name of the file mapped at an address, or "".
+    || Excludes private memory (anonymous, or data of a module) without a byte if the core has such
+    memory at all (`anonymous`): that memory is uncertain."""
     reached = 0
     for load in loads:
         if not load.flags & elf.PF_W:
@@ -84,7 +81,7 @@ def missing_loads(
 
 
 def file_warning(found: Iterable[tuple[Range, str]]) -> list[str]:
-    """A line on the files among what is missing, if there are any."""
+    """Format a line about the files among the missing parts; [] if there are none."""
     files: dict[str, int] = {}
     for (start, end), name in found:
         if name:
@@ -94,8 +91,8 @@ def file_warning(found: Iterable[tuple[Range, str]]) -> list[str]:
 
 
 def missing_files(files: Sequence[Mapping], loads: Sequence[Load], modules: Sequence[Module]) -> Iterator[tuple[Range, str]]:
-    """The parts of mapped files that no segment has and that the process may have written to, with
-    their names. Left out are the files of modules, and others that look installed."""
+    """Yield parts of mapped files without a segment that the process may have written to, with
+    their names. Excludes the files of modules, and files that look installed."""
     starts = [load.start for load in loads]
     ours = {module.path for module in modules}
     folders = {os.path.dirname(path) for path in ours if ".so" in os.path.basename(path)}
@@ -107,15 +104,15 @@ def missing_files(files: Sequence[Mapping], loads: Sequence[Load], modules: Sequ
 
 
 def _is_installed(path: str, folders: set[str]) -> bool:
-    """Whether this looks like a file that is read only: by its place, its name, or because a
-    library lies beside it (a JVM's `modules`)."""
+    """Whether a file seems to be read only: by its folder, its name, or because a library is in the
+    same folder (a JVM's `modules`)."""
     if is_shared_memory(path):
         return False
     return path.startswith(_INSTALLED) or path.endswith(_READ_ONLY) or ".so." in path or os.path.dirname(path) in folders
 
 
 def uncertain_loads(loads: Iterable[Load], name: Callable[[int], str], lacking: Lacking) -> Iterator[Uncertain]:
-    """Segments without bytes of private memory, or of shared memory that cannot be written to.
+    """Yield private segments without bytes, and shared ones that cannot be written to.
     `name` and `lacking`: see missing_loads."""
     for load in loads:
         named = name(load.start)
@@ -127,10 +124,11 @@ def uncertain_loads(loads: Iterable[Load], name: Callable[[int], str], lacking: 
 
 
 def uncertain_gaps(regions: Sequence[Region], program: Range, word: int) -> Iterator[Uncertain]:
-    """Addresses without a region in a core by GDB, where mmap may have put one: between mappings,
-    and below the lowest of those that it made. `program` is where the program itself lies, with
-    the heap of brk above it; `word` the bytes of a word. mmap goes down from below the stack, so
-    that no memory is missing between the topmost mapping, as a rule ld.so, and the stack."""
+    """Yield addresses without a region in a core by GDB where mmap may have put one: between
+    mappings, and below the lowest one.
+    `program` is the range of the program itself, with the brk heap above it; `word` the bytes of a
+    word. mmap allocates downward from below the stack. Therefore no memory is missing between the
+    topmost mapping, usually ld.so, and the stack."""
     stack = next((region.start for region in regions if region.name == STACK), regions[-1].start if regions else 0)
     mapped = [region for region in regions if region.end <= stack]
     for after, region in zip(mapped[::-1], mapped[-2::-1]):
@@ -144,9 +142,9 @@ def uncertain_gaps(regions: Sequence[Region], program: Range, word: int) -> Iter
 
 
 def truncation_warning(there: int, wanted: int, stacks: Sequence[bool]) -> str:
-    """The warning of a core that is cut off: `there` of the `wanted` bytes are left. `stacks`: for
-    each thread, whether its stack is there."""
+    """Format the warning about a core that is cut off: `there` of the `wanted` bytes are left.
+    `stacks`: for each thread, whether its stack is in the core."""
     lacking = f"; {stacks.count(False)} of {len(stacks)} thread stacks are missing" if not all(stacks) else ""
-    near = formatting.size(there) == formatting.size(wanted)  # a few bytes short
+    near = formatting.size(there) == formatting.size(wanted)  # only a few bytes are missing
     held = f"{there:,} of {wanted:,} bytes" if near else f"{formatting.size(there)} of {formatting.size(wanted)}"
-    return f"truncated: {held} are there{lacking}. What is found lost may be referred to from the missing part."
+    return f"truncated: {held} are left{lacking}. Blocks reported as leaked may be referenced from the missing part."

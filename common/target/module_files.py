@@ -1,4 +1,4 @@
-"""The files of a dead process's modules: looked for on this machine, and proven to be the same."""
+"""Finds the files of a dead process's modules on this machine, and proves that they match."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Optional
 
 from findleaks import formatting
 from findleaks.target.base import Module
-from findleaks.target.files import Place, below, foreign_mounts
-from findleaks.target.modules import DELETED, FileSource, Image, check
+from findleaks.target.files import FilePlace, foreign_mounts, is_below
+from findleaks.target.modules import DELETED, FileSource, Image, find_module_file
 
 
 class ModuleFiles:
-    """Finds modules' files: below `sysroot` if that is not "", and where `image` says ("the core",
-    "the minidump"); the program's also at `exe`, and those that are named without a folder in
-    `folders`. `remedy` says how the user names them. `near` is the image's own file: where it lies
-    others are looked for, even on another machine's file system."""
+    """Finds files of modules: below `sysroot` if that is not "", and at the paths that `image`
+    ("the core", "the minidump") names.
+    The program's file is also searched at `exe`, and files that are named without a folder in
+    `folders`. `remedy` explains how the user passes files. `near` is the path of the image: module
+    files are searched on its file system even if that is remote."""
 
     def __init__(self, exe: str, sysroot: str, remedy: str, image: str, near: str, folders: Sequence[str] = ()) -> None:
         self._exe, self._sysroot, self._remedy, self._image = exe, sysroot, remedy, image
@@ -28,29 +29,30 @@ class ModuleFiles:
         self._foreign: list[str] = []
 
     def find(self, found: Image, module: Module, is_main: bool) -> Optional[FileSource]:
-        """The file that the module was loaded from; None where there is none that is proven so.
-        `module` has the path to look at."""
+        """Return the file that the module was loaded from; None if none is proven to match.
+        `module` has the path to search."""
         path = module.path.removesuffix(DELETED)
-        named = [Place(self._exe)] if is_main and self._exe else []
+        named = [FilePlace(self._exe)] if is_main and self._exe else []
         if self._sysroot:
-            named += [Place(path, self._sysroot), Place(os.path.basename(path), self._sysroot)]
-        places = [Place(path, "", self.shunned)] if path.startswith("/") else []
+            named += [FilePlace(path, self._sysroot), FilePlace(os.path.basename(path), self._sysroot)]
+        places = [FilePlace(path, "", self.shunned)] if path.startswith("/") else []
         if path and "/" not in path:
-            places += [Place(f"{folder}/{path}", self._sysroot) for folder in self._folders]
-        result = check([*named, *places], found, named)
+            places += [FilePlace(f"{folder}/{path}", self._sysroot) for folder in self._folders]
+        result = find_module_file([*named, *places], found, named)
         if result.mismatch:
             ids = f"build-id {_short_id(result.build_id)}) is not {self._image}'s ({_short_id(module.build_id)}"
-            self._differ.append(f"{os.path.basename(result.path)} on this machine ({ids}): not used. {self._remedy}")
-        elif result.file is None and not result.path and any(below(path, one) for one in self.shunned):
+            self._differ.append(f"{os.path.basename(result.path)} on this machine ({ids}); not used. {self._remedy}")
+        elif result.file is None and not result.path and any(is_below(path, one) for one in self.shunned):
             self._foreign.append(os.path.basename(path))
         elif result.file is None:
             (self._vague if result.path else self._absent).append(os.path.basename(module.path) or hex(module.start))
         return result.file
 
     def warnings(self) -> Iterator[str]:
-        """What was not found, or is another build, with the consequence."""
+        """Yield a warning for files that were not found, or are another build, with the
+        consequence."""
         yield from self._differ
-        foreign = "on another machine's file system, or one of the kernel's, which no core has findleaks open (--sysroot / does)"
+        foreign = "on a remote or kernel file system, where findleaks opens no file that a core names (--sysroot / permits it)"
         vague = f"without a build-id in {self._image} to compare with this machine's file"
         for names, why in ((self._absent, "not on this machine"), (self._foreign, foreign), (self._vague, vague)):
             if names:

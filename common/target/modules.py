@@ -1,4 +1,4 @@
-"""The ELF files that are loaded, and the files on this machine that are proven to be the same."""
+"""Finds loaded ELF files in memory, and the files on this machine that are proven to match."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Optional
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.arch import ARCHES, Arch
-from findleaks.target.base import Mapped, Module, Range, Region
-from findleaks.target.files import Place, state
+from findleaks.target.base import MappedMemory, Module, Range, Region
+from findleaks.target.files import FilePlace, file_state
 from findleaks.target.notes import Mapping
-from findleaks.target.ranges import holding, merged
+from findleaks.target.ranges import merge_ranges, region_at
 from findleaks.target.reader import Source, map_file, zeros
 from findleaks.target.runs import Runs
 from findleaks.value_classes import NamedTuple
 
 DELETED = " (deleted)"
-_HEADERS = 4096  # bytes first read of an image
-_MOST_HEADERS = 1 << 16  # most bytes read for program headers that end later
+_HEADERS = 4096  # bytes of the first read of an image
+_MOST_HEADERS = 1 << 16  # most bytes read if the program headers are longer
 
 
 class Image(NamedTuple):
@@ -30,16 +30,16 @@ class Image(NamedTuple):
     module: Module
     head: Optional[elf.Header]
     segments: Sequence[elf.Segment]
-    page: bytes  # what is readable of its first page, to compare files without build-ids
+    page: bytes  # readable part of its first page, to compare files without build-ids
 
 
 class FileSource(Source):
-    """A file on this machine, mapped when needed; zeros if it has changed since it was checked."""
+    """A file on this machine, mapped on first use; zeros if it changed since it was checked."""
 
-    def __init__(self, place: Place, fd: int) -> None:
+    def __init__(self, place: FilePlace, fd: int) -> None:
         super().__init__()
         self.place = place
-        self._state = state(fd)
+        self._state = file_state(fd)
         self.size = os.fstat(fd).st_size
 
     def make(self) -> memoryview:
@@ -48,13 +48,14 @@ class FileSource(Source):
         except OSError:
             return zeros(self.size)
         try:
-            return map_file(fd, self.size) if state(fd) == self._state else zeros(self.size)
+            return map_file(fd, self.size) if file_state(fd) == self._state else zeros(self.size)
         finally:
             os.close(fd)
 
 
 def supported_arch(head: elf.Header, what: str) -> Arch:
-    """The architecture of an ELF file; TargetError, which begins with `what` it is, for others."""
+    """Return the architecture of an ELF file. TargetError, beginning with `what`, if
+    unsupported."""
     for arch in ARCHES:
         if (arch.machine, arch.word * 8, arch.byteorder) == (head.machine, head.bits, head.byteorder):
             return arch
@@ -64,7 +65,8 @@ def supported_arch(head: elf.Header, what: str) -> Arch:
 
 
 def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Optional[tuple[elf.Header, list[elf.Segment], bytes]]:
-    """ELF header, program headers and first page of the image at `start`; None if there is none."""
+    """Read ELF header, program headers and first page of the image at `start`; None if there is
+    none."""
     size = min(_HEADERS, max(available, 0))
     try:
         page = read(start, size)
@@ -79,16 +81,17 @@ def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Op
         return None
 
 
-def module_headers(target: Mapped, module: Module) -> Optional[tuple[elf.Header, list[elf.Segment]]]:
-    """ELF header and program headers of a loaded module; None where its first page is not in the
-    target, or is something else."""
+def module_headers(target: MappedMemory, module: Module) -> Optional[tuple[elf.Header, list[elf.Segment]]]:
+    """Read ELF header and program headers of a loaded module; None if its first page is not in the
+    target, or is not an ELF header."""
     found = headers(target.read, module.start, module.end - module.start)
     return found[:2] if found is not None else None
 
 
 def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequence[Mapping], machine: int, page: int) -> Optional[Image]:
-    """The module whose first page `mapping` maps, or None when it maps something else: also an ELF
-    file mapped as mere data, whose last segment is not where its headers put it."""
+    """Return the module whose first page `mapping` maps; None if it maps something else.
+    An ELF file that is mapped as plain data is not a module: its last segment is not where its
+    headers place it."""
     if mapping.offset:
         return None
     found = headers(read, mapping.start, mapping.end - mapping.start)
@@ -101,7 +104,7 @@ def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequenc
     low = min(s.vaddr for s in loads) // page * page
     bias = mapping.start - low
     last = max(loads, key=lambda s: s.vaddr)
-    there = holding(mappings, last.vaddr + bias)
+    there = region_at(mappings, last.vaddr + bias)
     if last.filesz and (there is None or there.path != mapping.path):
         return None
     if last.filesz and there is not None and there.offset != there.start - bias - last.vaddr + last.offset and there.path:
@@ -114,7 +117,7 @@ def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequenc
 
 
 def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machine: int, page: int) -> list[Image]:
-    """All modules among sorted mappings, sorted by start, disjoint."""
+    """Return all modules among sorted mappings, sorted by start, disjoint."""
     found: list[Image] = []
     for mapping in mappings:
         if not mapping.offset and (not found or mapping.start >= found[-1].module.end):
@@ -125,13 +128,13 @@ def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machi
 
 
 def mapped_files(regions: Sequence[Region]) -> list[Mapping]:
-    """The regions that map files, and the vDSO."""
+    """Return the regions that map files, and the vDSO."""
     return [Mapping(r.start, r.end, r.file_offset, r.name) for r in regions if r.name.startswith("/") or r.name == "[vdso]"]
 
 
-def unnamed(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, bool]]) -> list[Mapping]:
-    """Mappings where no names and offsets of files are known: an ELF header begins a file.
-    `parts` are start, end, and whether the beginning can be read."""
+def find_unnamed_files(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, bool]]) -> list[Mapping]:
+    """Return mappings when names and offsets of files are unknown: each ELF header begins a file.
+    `parts` are (start, end, whether the beginning is readable)."""
     found = []
     for start, end, readable in parts:
         try:
@@ -142,9 +145,10 @@ def unnamed(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, b
     return found
 
 
-def bare(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[[Mapping], bool]) -> list[Image]:
-    """Modules whose first page cannot be read, so that only their place is known: files mapped from
-    their beginning with code, or a library's name. The bias is a position-independent file's."""
+def find_bare_modules(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[[Mapping], bool]) -> list[Image]:
+    """Find modules whose first page cannot be read, so that only their address range is known:
+    files that are mapped from their beginning with code, or with a library's name. The bias is that
+    of a position-independent file."""
     taken = {found.module.path for found in known}
     spans: dict[str, list[Mapping]] = {}
     for mapping in mappings:
@@ -157,23 +161,24 @@ def bare(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[
     return result
 
 
-class Places:
-    """Index of modules by address, and of the code in them. The images are sorted and disjoint."""
+class ModuleIndex:
+    """Index of modules by address, and of their code. The images are sorted and disjoint."""
 
     def __init__(self, found: Sequence[Image], page: int) -> None:
         self._images, self._page = found, page
         self._starts = [one.module.start for one in found]
-        self._by_path = {one.module.path: one for one in reversed(found)}  # the first of each file
+        # The first image of each file
+        self._by_path = {one.module.path: one for one in reversed(found)}
         self._known: dict[int, tuple[Runs, Runs]] = {}
 
     def at(self, address: int) -> Optional[Image]:
-        """The module that holds this address."""
+        """Return the module that contains this address."""
         index = bisect_right(self._starts, address) - 1
         return self._images[index] if index >= 0 and address < self._images[index].module.end else None
 
     def is_code(self, address: int, path: str, offset: int) -> bool:
-        """Whether a module's headers put code at this address, or at this offset of the file (V8
-        maps its own code a second time)."""
+        """Whether a module's headers place code at this address, or at this offset of the file (V8
+        maps its code a second time)."""
         found = self.at(address)
         if found is not None:
             return address - found.module.bias in self._code(found)[0]
@@ -181,7 +186,7 @@ class Places:
         return found is not None and offset in self._code(found)[1]
 
     def _code(self, found: Image) -> tuple[Runs, Runs]:
-        """A module's code, by the file's own addresses, and by offsets in the file."""
+        """Return a module's code, by addresses of the file, and by offsets in the file."""
         start, page = found.module.start, self._page
         if start not in self._known:
             code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
@@ -191,25 +196,26 @@ class Places:
 
 
 def _runs(ranges: Iterable[Range]) -> Runs:
-    """The ranges without those beyond 64 bits: headers may claim any numbers."""
-    return Runs.of(one for one in merged(ranges) if one.end < 1 << 64)
+    """Return the ranges without those beyond 64 bits: headers may claim any numbers."""
+    return Runs.of(one for one in merge_ranges(ranges) if one.end < 1 << 64)
 
 
-class Check(NamedTuple):
-    """The file found for a module: `file` is set only when proven to be the one that was loaded."""
+class FileCheck(NamedTuple):
+    """The file found for a module: `file` is set only if it is proven to be the loaded one."""
 
     file: Optional[FileSource]
     path: str  # the first candidate that is an ELF file, "" if there is none
-    build_id: str  # the candidate's
+    build_id: str  # build-id of the candidate
     mismatch: bool
 
 
-def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = ()) -> Check:
-    """The file that a module was loaded from: the first candidate with the same build-id.
-    Where there is none to compare, the first page decides, which has the size and place of every
-    segment: for modules without a build-id (musl's ld.so), and for files that the user `named`
-    whose note the core lacks (patchelf moves it off the first page, as in auditwheel's wheels)."""
-    seen = Check(None, "", "", False)
+def find_module_file(candidates: Sequence[FilePlace], loaded: Image, named: Sequence[FilePlace] = ()) -> FileCheck:
+    """Find the file that a module was loaded from: the first candidate with the same build-id.
+    Without a build-id to compare, the first page decides, which has the size and place of every
+    segment. This applies to modules without a build-id (musl's ld.so), and to files that the user
+    `named` whose note the core lacks (patchelf moves it off the first page, as in wheels repaired
+    by auditwheel)."""
+    seen = FileCheck(None, "", "", False)
     for place in candidates:
         try:
             fd = place.open()
@@ -229,9 +235,9 @@ def check(candidates: Sequence[Place], loaded: Image, named: Sequence[Place] = (
             os.close(fd)
         wanted = loaded.module.build_id
         if (wanted and build_id == wanted) or (not wanted and page == loaded.page and (not build_id or place in named)):
-            return Check(source, place.name, build_id, False)
+            return FileCheck(source, place.name, build_id, False)
         if not seen.path:
-            seen = Check(None, place.name, build_id, bool(wanted) or (loaded.head is not None and not build_id))
+            seen = FileCheck(None, place.name, build_id, bool(wanted) or (loaded.head is not None and not build_id))
     return seen
 
 
@@ -242,8 +248,8 @@ def _pread(fd: int, at: int, size: int) -> bytes:
     return data
 
 
-def tables(own: Optional[elf.Buffer], separate: Callable[[], Optional[elf.Buffer]]) -> list[elf.Table]:
-    """The symbol tables of a module: of its file `own`, its separate debug file, and its
+def find_symbol_tables(own: Optional[elf.Buffer], separate: Callable[[], Optional[elf.Buffer]]) -> list[elf.Table]:
+    """Return the symbol tables of a module: from its file `own`, its separate debug file, and its
     MiniDebugInfo (a compressed .symtab in .gnu_debugdata, as in Fedora's packages)."""
     found = _tables(own) if own is not None else []
     if len(found) < 2 or not found[0].symbols:

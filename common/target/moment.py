@@ -1,4 +1,4 @@
-"""The pages of a process at the moment of a stop: its own, to be copied, and shared ones.
+"""Reads the pages of a process at a stop: private pages, to be copied, and shared pages.
 Sources: include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7), Documentation/admin-guide/mm/pagemap.rst."""
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range, Region
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency import presence
 from findleaks.target.residency.presence import FILE, RUN, SWAPPED, VECTOR, ZERO, Presence
 from findleaks.target.runs import Runs
 
-_TOP = 1 << 63  # addresses from here on are the kernel's
+_TOP = 1 << 63  # addresses from here on belong to the kernel
 
 
 class Moment(NamedTuple):
-    """Pages by kind. `own`: of anonymous memory, and pages written to since they were mapped from a
-    file, also in swap, without the kernel's zero page where the kernel identifies it. `shared`:
-    pages of files and of shared memory that are mapped at the moment."""
+    """Pages by kind. `own`: anonymous pages, and file pages that were written to since they were
+    mapped, including swapped ones, without the kernel's zero page where the kernel identifies it.
+    `shared`: pages of files and of shared memory that are mapped at the moment."""
 
     presence: Presence
     own: Runs
@@ -29,15 +29,16 @@ class Moment(NamedTuple):
 
 
 def protected_parts(at: Moment, regions: Sequence[Region]) -> list[Range]:
-    """Pages that the process cannot access: see Target.protected."""
+    """Return pages that the process cannot access: see Target.protected."""
     found = (region for region in regions if region.may_hold_data)
     return [part for one in found for part in (at.own if one.private else at.shared).within(one.start, one.end)]
 
 
-def moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
-    """The pages of a stopped process; None where the system does not report them.
-    `proc` is its folder ("/proc/4711"). `progress` is called now and then, and may raise."""
-    regions = [region for region in regions if region.end < _TOP]  # vsyscall's page is the kernel's
+def read_moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
+    """Read the pages of a stopped process; None if the system does not report them.
+    `proc` is its folder ("/proc/4711"). `progress` is called regularly, and may raise."""
+    # The vsyscall page belongs to the kernel
+    regions = [region for region in regions if region.end < _TOP]
     if not regions:
         return None
     try:
@@ -57,7 +58,7 @@ def _scanned(fd: int, regions: Sequence[Region], progress: Callable[[float], Non
     vector = ctypes.create_string_buffer(RUN * VECTOR)
     at, end = regions[0].start, regions[-1].end
     while at < end:
-        runs, at = presence.ask(fd, at, end, vector)
+        runs, at = presence.scan_pagemap(fd, at, end, vector)
         for low, high, kind in runs:
             if kind & ZERO:
                 continue
@@ -74,11 +75,11 @@ def _scanned(fd: int, regions: Sequence[Region], progress: Callable[[float], Non
 
 
 def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
-    """The pages from smaps and the entries of pagemap, for kernels without PAGEMAP_SCAN."""
-    found = presence.live(proc, page, progress)
+    """Read the pages from smaps and pagemap entries, for kernels without PAGEMAP_SCAN."""
+    found = presence.read_presence(proc, page, progress)
     if found is None:
         return None
-    there = Runs.of(merged([*found.resident, *found.swapped]))
+    there = Runs.of(merge_ranges([*found.resident, *found.swapped]))
     own: list[tuple[int, int]] = []
     shared: list[tuple[int, int]] = []
     for region in regions:

@@ -1,6 +1,7 @@
-"""The notes of a core: threads, registers, mapped files, auxiliary vector, process name.
-Not by pyelftools, which does not decode NT_PRSTATUS, NT_AUXV and NT_SIGINFO. Layouts: Linux 6.x
-include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (fill_files_note: NT_FILE)."""
+"""Decodes the notes of a core: threads, registers, mapped files, auxiliary vector, process name.
+pyelftools is not used, as it does not decode NT_PRSTATUS, NT_AUXV and NT_SIGINFO.
+Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c
+(fill_files_note: NT_FILE)."""
 
 from __future__ import annotations
 
@@ -38,16 +39,16 @@ class Mapping(NamedTuple):
 
 
 class RegisterNotes(NamedTuple):
-    """A thread's registers as in the notes of a core."""
+    """Registers of a thread, as in the notes of a core."""
 
     tid: int
-    signal: int  # that it was about to take; 0: none
+    signal: int  # signal that it was about to receive; 0: none
     general: bytes  # elf_gregset_t
-    extra: Sequence[tuple[int, bytes]]  # type and contents of the notes of its other registers
+    extra: Sequence[tuple[int, bytes]]  # (type, contents) of the notes with other registers
 
 
 class Process(NamedTuple):
-    """What the notes say of the process. `problems` are the parts that made no sense."""
+    """Contents of the notes of a core. `problems` describe invalid parts."""
 
     pid: Optional[int]
     name: str  # the kernel's 15-character name
@@ -65,8 +66,8 @@ class Process(NamedTuple):
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
-    """A Thread from elf_gregset_t and the extra register notes (NT_PRFPREG, NT_X86_XSTATE …), each
-    with its type."""
+    """Build a Thread from elf_gregset_t and the extra register notes (NT_PRFPREG, NT_X86_XSTATE …),
+    given as (type, contents)."""
     values = arch.unpack(registers)
     named = dict(zip(arch.registers, values))
     words = [value if name else 0 for name, value in zip(arch.registers, values)]
@@ -83,7 +84,7 @@ def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, by
 
 
 class _Problems(list[str]):
-    """The first few problems; the others are only counted, as a core may have millions."""
+    """The first few problems; further ones are only counted, as a core may have millions."""
 
     most, more = 8, 0
 
@@ -94,8 +95,8 @@ class _Problems(list[str]):
             self.more += 1
 
 
-def parse(arch: Arch, notes: Iterable[Note]) -> Process:
-    """The contents of a core's notes. Register notes belong to the NT_PRSTATUS before them."""
+def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
+    """Decode a core's notes. Register notes belong to the NT_PRSTATUS before them."""
     pid: Optional[int] = None
     name = words = ""
     files: list[Mapping] = []
@@ -114,11 +115,11 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
             end = arch.prstatus_registers + len(arch.registers) * arch.word
             if len(note.desc) < end:
-                problems.append(f"a thread's NT_PRSTATUS note has {len(note.desc)} bytes instead of {end} or more: the thread is missing")
+                problems.append(f"a thread's NT_PRSTATUS note has {len(note.desc)} bytes instead of {end} or more; the thread is missing")
                 continue
             (tid,) = struct.unpack_from(order + "i", note.desc, arch.prstatus_tid)
             if tid in tids:
-                problems.append(f"thread {tid} is there twice: the second is not used")
+                problems.append(f"thread {tid} occurs twice; the second is ignored")
                 raw.append((tid, b"", []))
                 continue
             tids.add(tid)
@@ -141,18 +142,18 @@ def parse(arch: Arch, notes: Iterable[Note]) -> Process:
         elif note.type == NT_SNAPSHOT and note.name == FINDLEAKS:
             snapshot = note.desc
     if problems.more:
-        problems.extend([f"{problems.more:,} more notes that make no sense"])
+        problems.extend([f"{problems.more:,} more invalid notes"])
     threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
     if pid is None and threads:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called(name, words), signal, tagged, fault)
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, program_name(name, words), signal, tagged, fault)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
-    """Whether siginfo_t reports what the thread did itself: a fault, or abort(), which signals its
-    own thread; `kill` from outside gives si_code 0. Layout: Linux,
-    include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
+    """Whether siginfo_t reports an act of the thread itself: a fault, or abort(), which signals its
+    own thread. `kill` by another process gives si_code 0.
+    Layout: Linux include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
     if len(info) < 12:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
@@ -179,11 +180,12 @@ def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
     return vector
 
 
-def called(name: str, words: str) -> str:
-    """The name that a program was called by, which of one program with many names is not its
-    file's: "redis-server", which is redis-check-rdb. `name`: the kernel's 15 characters of it, and
-    `words`: the command line, or the title that replaced it ("nginx: worker process"). "" where
-    they disagree, as those of scripts do, and of threads that renamed themselves."""
+def program_name(name: str, words: str) -> str:
+    """Return the name that a program was started by; "" if it is unclear.
+    For a program with many names it differs from the file's: "redis-server", whose file is
+    redis-check-rdb. `name` is the kernel's 15-character name, and `words` the command line, or the
+    title that replaced it ("nginx: worker process"). They disagree for scripts, and for threads
+    that renamed themselves."""
     first = words.partition("\0")[0].split(" ")[0].rpartition("/")[2].removesuffix(":").removeprefix("-")
     return first if first and first[:15] == name else ""
 
@@ -198,18 +200,19 @@ def _psinfo(order: str, desc: memoryview) -> tuple[Optional[int], str, str]:
 
 
 def _files(arch: Arch, desc: memoryview, problems: list[str]) -> tuple[list[Mapping], int]:
-    """The mapped files of NT_FILE, and its page size (0 where the note is cut off).
-    Layout: count, page size, count times {start, end, offset in pages}, then as many NUL-terminated
-    paths. The page size is 4096 in the kernel's cores, 1 in GDB's; offset times it is in bytes."""
+    """Decode NT_FILE: return the mapped files, and the page size (0 if the note is cut off).
+    Layout: count, page size, then {start, end, offset in pages} of each file, then the
+    NUL-terminated paths. The page size is 4096 in cores by the kernel, 1 in those by GDB; the
+    offset in bytes is the product."""
     word, form = arch.word, arch.word_format
     if len(desc) < 2 * word:
-        problems.append("the list of mapped files is cut off: no modules are known")
+        problems.append("the list of mapped files is cut off; no modules are known")
         return [], 0
     count, unit = struct.unpack_from(form[0] + 2 * form[1], desc, 0)
     fits = (len(desc) - 2 * word) // (3 * word + 1)
     page = unit if 0 < unit <= 1 << 20 else arch.page
     if count > fits or page != unit:
-        problems.append("the list of mapped files is corrupt: modules may be missing")
+        problems.append("the list of mapped files is corrupt; modules may be missing")
         count = min(count, fits)
     rows = struct.iter_unpack(form[0] + 3 * form[1], desc[2 * word : (2 + 3 * count) * word])
     names = bytes(desc[(2 + 3 * count) * word :]).split(b"\0", count)
@@ -221,5 +224,5 @@ def _files(arch: Arch, desc: memoryview, problems: list[str]) -> tuple[list[Mapp
         elif start < end:
             found.append(Mapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
     if overlaps:
-        problems.append(f"{overlaps:,} of the mapped files overlap others: they are not used")
+        problems.append(f"{overlaps:,} of the mapped files overlap others; they are ignored")
     return found, unit

@@ -1,4 +1,4 @@
-"""Reads a stopped process through some function, with a cache of pages for short reads."""
+"""Reads a stopped process through a function, with a cache of pages for short reads."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from findleaks.target.base import Region
 from findleaks.target.image_target import ImageTarget
 
 _PAGE = 4096  # bytes
-_AHEAD = 4 * _PAGE  # bytes at once for short reads: one request to another machine serves many
-_MOST_PAGES = 1 << 14  # in the cache
+# Bytes fetched for a short read: one request to another machine serves many reads
+_AHEAD = 4 * _PAGE
+_MOST_PAGES = 1 << 14  # most pages in the cache
 
 
 class PagedReader(ImageTarget):
-    """`read` and `word` of the Target protocol over `_read_some`, which subclasses provide."""
+    """`read` and `word` of the Target protocol, based on `_read_some` of the subclass."""
 
-    longest_read = 1 << 30  # bytes of one call of `_read_some`, at most
+    longest_read = 1 << 30  # most bytes of one call of `_read_some`
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
         self._unpack = struct.Struct(arch.word_format).unpack_from
-        self._pages: dict[int, bytes] = {}  # by address; b"" if it cannot be read
+        self._pages: dict[int, bytes] = {}  # by address; b"": unreadable
 
     def _read_some(self, address: int, size: int) -> bytes:
-        """The bytes that can be read from `address` on, at most `size`; b"" if there are none."""
+        """Return the bytes that can be read from `address` on, at most `size`; b"" if none can."""
         raise NotImplementedError
 
     def _read_error(self, region: Region, address: int) -> str:
         raise NotImplementedError
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        """Return exactly `size` bytes, never fewer.
+        Raises UnreadableMemory."""
         at, end = address, address + size
         reached = address if size > _AHEAD else end
-        while reached < end:  # check first: a corrupt size may be huge
+        while reached < end:  # check the regions before reading: a corrupt size may be huge
             region = self._region_at(reached)
             if region is None:
                 raise UnreadableMemory(address, size)
@@ -54,7 +56,8 @@ class PagedReader(ImageTarget):
         return b"".join(parts)
 
     def _cached(self, address: int, size: int) -> bytes:
-        """At most `size` bytes of the page that `address` is in. Reads a few pages at once."""
+        """Return at most `size` bytes of the page that contains `address`. Fetches a few pages at
+        once."""
         base = address & -_PAGE
         if base not in self._pages:
             region = self._region_at(address)
@@ -69,7 +72,8 @@ class PagedReader(ImageTarget):
         return self._pages[base][address - base : address - base + size]
 
     def word(self, address: int) -> int:
-        """The pointer-sized unsigned word at `address`, or UnreadableMemory."""
+        """Return the unsigned, pointer-sized word at `address`.
+        Raises UnreadableMemory."""
         page = self._pages.get(address & -_PAGE)
         at = address & (_PAGE - 1)
         if page is not None and at + self.arch.word <= len(page):

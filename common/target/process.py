@@ -1,4 +1,4 @@
-"""A process of this machine, without its memory: identity, mappings, modules and their files."""
+"""A process of this machine without its memory: identity, mappings, modules and their files."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Optional
 from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.arch import Arch
-from findleaks.target.files import Place, content
+from findleaks.target.files import FilePlace, read_file
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.maps import regions_of
-from findleaks.target.modules import Image, check, images, mapped_files, supported_arch
-from findleaks.target.notes import auxiliary, called
-from findleaks.target.ptrace import is_exiting, refusal, state, status, tasks
+from findleaks.target.modules import Image, find_module_file, images, mapped_files, supported_arch
+from findleaks.target.notes import auxiliary, program_name
+from findleaks.target.ptrace import explain_refusal, is_exiting, state, status, tasks
 from findleaks.target.reader import Source
 
 
 class LocalProcess(ImageTarget):
-    """A process by pid; subclasses read its memory. TargetError if that is not possible."""
+    """A process by pid; subclasses read its memory.
+    Raises TargetError if it cannot be read."""
 
     live = True
     trackable = True
@@ -36,7 +37,7 @@ class LocalProcess(ImageTarget):
         try:
             head = _header(f"{self._proc}/exe")
         except PermissionError as error:
-            raise TargetError(refusal(self._pid, error.errno)) from None
+            raise TargetError(explain_refusal(self._pid, error.errno)) from None
         except (OSError, elf.ElfError):  # unreadable or gone: assume this machine's architecture
             head = _header("/proc/self/exe")
         return supported_arch(head, f"pid {self._pid}: a process").with_page(os.sysconf("SC_PAGE_SIZE"))
@@ -57,16 +58,16 @@ class LocalProcess(ImageTarget):
         except OSError:
             self.exe_path = self.exe_path or status(pid).get("Name", "")
         try:
-            self.called = called(status(pid).get("Name", ""), os.fsdecode(content(f"{self._proc}/cmdline")))
+            self.called = program_name(status(pid).get("Name", ""), os.fsdecode(read_file(f"{self._proc}/cmdline")))
         except OSError:
-            pass  # it has ended
+            pass  # the process has ended
         self.description = f"process {pid} ({self.exe_path or 'unnamed'}), {threads} thread{'' if threads == 1 else 's'}"
 
     def thread_names(self) -> dict[int, str]:
         names = {}
         for tid in tasks(self._pid):
             try:
-                names[tid] = os.fsdecode(content(f"/proc/{self._pid}/task/{tid}/comm").rstrip(b"\n"))
+                names[tid] = os.fsdecode(read_file(f"/proc/{self._pid}/task/{tid}/comm").rstrip(b"\n"))
             except OSError:
                 continue  # the thread has just ended
         return names
@@ -74,44 +75,45 @@ class LocalProcess(ImageTarget):
     @property
     def auxv(self) -> dict[int, int]:
         try:
-            return auxiliary(self.arch, content(f"{self._proc}/auxv"))
+            return auxiliary(self.arch, read_file(f"{self._proc}/auxv"))
         except OSError:
             return {}
 
     def _file(self, image: Image) -> Optional[Source]:
-        """The mapped file itself, even if deleted or replaced since; else the file at its path, in
-        the process's root folder."""
+        """Return the mapped file itself, even if deleted or replaced since; else the file at its
+        path, in the process's root folder."""
         module = image.module
         region = self._region_at(module.start)
         if not module.path.startswith("/") or region is None:
             return None
-        link = Place(f"{self._proc}/map_files/{region.start:x}-{region.end:x}")
-        # The last is for a process that has ended.
-        return check([link, Place(module.path, self._sysroot), Place(module.path)], image).file
+        link = FilePlace(f"{self._proc}/map_files/{region.start:x}-{region.end:x}")
+        # The last candidate is for a process that has ended.
+        return find_module_file([link, FilePlace(module.path, self._sysroot), FilePlace(module.path)], image).file
 
 
 def folder_of(pid: int) -> str:
-    """The folder under /proc by which the process's memory can be read: a living thread's, as a
-    main thread that ended before the others has no memory any more."""
+    """Return the /proc folder by which the process's memory can be read: that of a living thread. A
+    main thread that ended before the others has no memory."""
     return next((f"/proc/{tid}" for tid in (pid, *tasks(pid)) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
 
 
 def _checked_pid(pid: int, stopped: bool) -> int:
-    """The process id, also for a thread's id; TargetError if it cannot be read."""
+    """Return the process id, given that of a process or thread.
+    Raises TargetError if the process cannot be read."""
     lines = status(pid) if pid > 0 else {}
     if not lines:
         raise TargetError(f"pid {pid}: there is no such process")
     pid = int(lines.get("Tgid", pid))
     if pid == os.getpid():
-        raise TargetError(f"pid {pid}: that is findleaks itself, which cannot stop itself")
+        raise TargetError(f"pid {pid}: findleaks cannot stop itself")
     if lines.get("State", "").startswith(("Z", "X")) and len(tasks(pid)) < 2:
-        raise TargetError(f"pid {pid}: the process has ended and waits for its parent (zombie): its memory is gone")
+        raise TargetError(f"pid {pid}: the process is a zombie; its memory is gone")
     if is_exiting(pid):
-        raise TargetError(f"pid {pid}: the process is ending: its memory is gone")
+        raise TargetError(f"pid {pid}: the process is exiting; its memory is gone")
     if "VmSize" not in lines and not lines.get("State", "").startswith(("Z", "X")):
-        raise TargetError(f"pid {pid}: this is a kernel thread, which has no memory of its own")
+        raise TargetError(f"pid {pid}: a kernel thread has no user memory")
     if not stopped and lines.get("TracerPid", "0") != "0":
-        raise TargetError(refusal(pid))
+        raise TargetError(explain_refusal(pid))
     return pid
 
 

@@ -1,12 +1,11 @@
 """Stops a process with ptrace(2), reads its threads' registers, and lets it run on.
-
-PTRACE_SEIZE and PTRACE_INTERRUPT send no signal, and a process that was stopped before stays
-stopped. Signals that arrive meanwhile stay queued; one that a thread was about to take is handed
-back on detaching. Should findleaks die, the kernel detaches. As with any debugger, a system call
+|| PTRACE_SEIZE and PTRACE_INTERRUPT send no signal, and a process that was stopped before stays
+stopped. Signals that arrive meanwhile stay queued; a signal that a thread was about to receive is
+passed on at detach. If findleaks dies, the kernel detaches. As with any debugger, a system call
 that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
-The kernel ties a traced thread to the one that attached, and releases it when that ends. So one
-thread, started for this, makes all ptrace requests. Ctrl-C does not interrupt it, and its end also
-frees threads that never stopped."""
+|| The kernel accepts ptrace requests only from the thread that attached, and detaches when that
+thread ends. Therefore one thread, started for this purpose, makes all ptrace requests. Ctrl-C does
+not interrupt it, and its end also frees threads that never stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from findleaks.errors import TargetError
 from findleaks.formatting import some
 from findleaks.target.arch import Arch
 from findleaks.target.base import Thread
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 from findleaks.target.notes import NT_PRSTATUS, RegisterNotes, thread
 from findleaks.target.stop_record import stat_field, stat_of
 
@@ -32,9 +31,9 @@ _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207  # PTRACE_�
 _WALL = 0x40000000  # __WALL of waitpid(2)
 _EVENT_STOP = 128  # PTRACE_EVENT_STOP
 _PF_KTHREAD = 0x200000
-_PATIENCE = 2.0  # seconds: threads in uninterruptible sleep (vfork, dead file server) do not stop
-_MOST_PASSES = 10_000  # over the list of threads, until it has no new ones
-NOT_TRACED = -1  # the thread has ended, or was not attached to
+_PATIENCE = 2.0  # seconds to wait for threads in uninterruptible sleep (vfork, dead file server)
+_MOST_PASSES = 10_000  # most passes over the list of threads until it has no new ones
+NOT_TRACED = -1  # the thread has ended, or was never attached
 
 
 class _Iovec(ctypes.Structure):
@@ -42,7 +41,8 @@ class _Iovec(ctypes.Structure):
 
 
 def ptrace_library() -> Any:
-    """The C library, with the types of ptrace(2), which returns -1 and sets errno on failure."""
+    """Load the C library with the types of ptrace(2), which returns -1 and sets errno on
+    failure."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
@@ -51,36 +51,37 @@ def ptrace_library() -> Any:
 
 class Tracer:
     """The threads of one process, stopped until `release()`.
-    That must be called, from any thread, and may be called again."""
+    `release()` must be called; any thread may call it, repeatedly."""
 
     def __init__(self, pid: int, arch: Arch) -> None:
         self.pid = pid
         self.arch = arch
         self.warnings: list[str] = []
         self._read: list[RegisterNotes] = []
-        self._sleeping: list[Thread] = []  # those that did not stop
+        self._sleeping: list[Thread] = []  # threads that did not stop
         self._libc = ptrace_library()
-        # By thread: the signal to hand back, 0: none; None: it did not stop; NOT_TRACED.
+        # By thread: the signal to pass on at detach, 0: none; None: it did not stop; NOT_TRACED.
         self.stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
-        # Bare locks, each released by the other thread: unlike threading.Event and Thread.join,
-        # they survive a Ctrl-C at any point.
+        # Plain locks, each released by the other thread: unlike threading.Event and Thread.join, a
+        # Ctrl-C at any point does not break them.
         self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
         self._during: Optional[Callable[[], Optional[bool]]] = None
         self._begun = self._done = False
-        self.cancelled = False  # `release` was called: work during the stop should end
-        self.seconds = 0.0  # that the process was stopped; set once it runs on
+        self.cancelled = False  # set by `release`: work during the stop should end
+        self.seconds = 0.0  # duration of the stop in seconds; set once the process runs on
 
     @cached_property
     def threads(self) -> list[Thread]:
-        """The threads as stopped, the main one first. Decoded on demand, not at the stop."""
+        """Return the stopped threads, the main one first. Decoded on demand, not during the
+        stop."""
         made = [thread(self.arch, one.tid, one.general, one.extra) for one in self._read]
         return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
 
     def register_notes(self) -> list[RegisterNotes]:
-        """The registers of `threads`, in that order, as a core has them: of threads that did not
+        """Return the registers of `threads`, in that order, as in a core. For threads that did not
         stop, all but the stack pointer and the program counter are zeros."""
         names, form = self.arch.registers, self.arch.word_format
         made = list(self._read)
@@ -90,13 +91,14 @@ class Tracer:
         return sorted(made, key=lambda one: (one.tid != self.pid, one.tid))
 
     def stop(self, during: Optional[Callable[[], Optional[bool]]] = None) -> None:
-        """Stop every thread, also those that start meanwhile, and read the registers; TargetError
-        if the kernel refuses. Then `during` is called by the tracing thread, the only one that can
-        make ptrace requests. Where it returns true, or raises, the process runs on at once."""
+        """Stop every thread, including threads that start meanwhile, and read the registers.
+        Then the tracing thread calls `during`; only that thread can make ptrace requests. If
+        `during` returns true, or raises, the process runs on at once.
+        Raises TargetError if the kernel refuses."""
         self._during = during
         try:
-            # Not threading.Thread, which would keep the interpreter from exiting. If release()
-            # is never called, the kernel releases the process at exit.
+            # threading.Thread would keep the interpreter from exiting. If release() is never
+            # called, the kernel detaches at exit.
             start_new_thread(self._work, ())
             self._stopped.acquire()
             if self._error is not None:
@@ -106,7 +108,7 @@ class Tracer:
             raise
 
     def release(self) -> None:
-        """Let every thread run on. A Ctrl-C that comes meanwhile is raised afterwards."""
+        """Let every thread run on. A Ctrl-C that arrives meanwhile is raised afterwards."""
         late: Optional[BaseException] = None
         self.cancelled = True
         limit = time.monotonic() + _PATIENCE
@@ -143,9 +145,9 @@ class Tracer:
             self._stopped.release()
 
     def stop_all(self, patience: float = _PATIENCE) -> None:
-        """Stop every thread, and read the registers, for a caller who makes all ptrace requests
-        itself, in one thread. Those in uninterruptible sleep have `patience` seconds to stop.
-        TargetError if the kernel refuses; `detach_all` must be called then, too."""
+        """Stop every thread and read the registers, for a caller that makes all ptrace requests in
+        one thread. Threads in uninterruptible sleep have `patience` seconds to stop.
+        Raises TargetError if the kernel refuses; call `detach_all` in that case, too."""
         for _ in range(_MOST_PASSES):
             new = [tid for tid in tasks(self.pid) if tid not in self.stops]
             if not new or self.cancelled:
@@ -162,22 +164,23 @@ class Tracer:
         if stuck:
             self.warnings.append(
                 f"pid {self.pid}: {len(stuck)} of {len(self.stops)} threads sleep uninterruptibly ({some([str(tid) for tid in stuck])}): "
-                "only part of their registers is known, and what only the rest refers to looks lost."
+                "part of their registers is unknown, so what only these refer to is reported as leaked."
             )
         for tid, signal in self.stops.items():
             if signal != NOT_TRACED:
                 self._look(tid, signal is not None)
 
     def stop_one(self, tid: int, patience: float) -> bool:
-        """Stop one thread, as `stop_all` does all; False if it does not stop."""
+        """Stop one thread, as `stop_all` does; return False if it does not stop."""
         self._seize(tid)
         if self.stops[tid] is None:
             self._wait(tid, time.monotonic() + patience)
         return self.stops[tid] not in (None, NOT_TRACED)
 
     def detach_all(self) -> bool:
-        """Let the threads run on. False while one that did not stop yet is held: it would stop as
-        soon as it wakes, so call this again until it is true, or let the tracing thread end."""
+        """Let the threads run on. Returns False while it holds a thread that has not stopped yet:
+        that thread would stop when it wakes. Call again until True, or let the tracing thread
+        end."""
         for tid, signal in list(self.stops.items()):
             if signal is None:
                 self._wait(tid, None)
@@ -189,26 +192,27 @@ class Tracer:
         return not self.stops
 
     def _ptrace(self, request: int, tid: int, addr: int = 0, data: int = 0) -> int:
-        """0, or the errno of the failure."""
+        """Make a ptrace request; return 0, or the errno of the failure."""
         if self._libc.ptrace(request, tid, addr, data) == -1:
             return ctypes.get_errno()
         return 0
 
     def _seize(self, tid: int) -> None:
-        if state(self.pid, tid) in "ZX":  # a main thread that ended first stays as a zombie
+        # A main thread that ended before the others stays a zombie
+        if state(self.pid, tid) in "ZX":
             self.stops[tid] = NOT_TRACED
             return
         error = self._ptrace(_SEIZE, tid)
         if error == 0:
             self.stops[tid] = None
-            self._ptrace(_INTERRUPT, tid)  # fails when the thread is dying, as waiting will show
+            self._ptrace(_INTERRUPT, tid)  # fails if the thread is exiting, which waiting detects
         elif error == errno.ESRCH or state(self.pid, tid) in "ZX":
             self.stops[tid] = NOT_TRACED
         else:
-            raise TargetError(refusal(self.pid, error))
+            raise TargetError(explain_refusal(self.pid, error))
 
     def _wait(self, tid: int, deadline: Optional[float]) -> None:
-        """Wait for the thread's stop; without `deadline`, look once."""
+        """Wait for the thread's stop; without `deadline`, poll once."""
         pause = 0.0001
         while True:
             try:
@@ -227,7 +231,7 @@ class Tracer:
             if deadline is None or self.cancelled:
                 return
             late = time.monotonic() - deadline
-            # One that only waits for a processor has longer: it stops as soon as it gets one.
+            # A thread that waits for a processor gets more time: it stops as soon as it runs.
             if late > _PATIENCE or (late > 0 and state(self.pid, tid) == "D"):
                 return
             time.sleep(pause)
@@ -240,7 +244,7 @@ class Tracer:
             extra = [(note, self._regset(tid, note, 1 << 14)) for note in self.arch.register_notes]
             self._read.append(RegisterNotes(tid, self.stops.get(tid) or 0, registers, [one for one in extra if one[1]]))
         elif state(self.pid, tid) not in "ZX":
-            found = sleeping(self.pid, tid, self.arch)
+            found = read_sleeping_thread(self.pid, tid, self.arch)
             if found is not None:
                 self._sleeping.append(found)
 
@@ -252,9 +256,9 @@ class Tracer:
         return buffer.raw[: vector.len]
 
     def _reap(self, tid: int) -> None:
-        """Reap a thread that died while traced: the process would stay a zombie otherwise."""
+        """Reap a thread that died while traced: otherwise the process would stay a zombie."""
         if tid == self.pid and status(tid).get("PPid") == str(os.getpid()):
-            return  # a child of findleaks: the code that started it waits for it
+            return  # for a child of findleaks, the code that started it waits
         limit = time.monotonic() + 0.2
         try:
             while os.waitpid(tid, _WALL | os.WNOHANG)[0] == 0 and state(self.pid, tid) in "ZX" and time.monotonic() < limit:
@@ -264,7 +268,7 @@ class Tracer:
 
 
 def tasks(pid: int) -> list[int]:
-    """The thread ids of a process, ascending; [] when it is gone."""
+    """Return the thread ids of a process, ascending; [] if it is gone."""
     try:
         return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
     except OSError:
@@ -272,40 +276,41 @@ def tasks(pid: int) -> list[int]:
 
 
 def state(pid: int, tid: int) -> str:
-    """The one-letter state of a thread ("R", "S", "D", "T", "t", "Z" …), "X" when it is gone."""
+    """Return the one-letter state of a thread ("R", "S", "D", "T", "t", "Z" …), "X" if it is
+    gone."""
     try:
-        return content(f"/proc/{pid}/task/{tid}/stat").rpartition(b")")[2].split()[0].decode()
+        return read_file(f"/proc/{pid}/task/{tid}/stat").rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return "X"
 
 
-def ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether no thread of the process is left."""
     return all(state(pid, tid) in "ZX" for tid in tasks(pid))
 
 
 def is_exiting(pid: int) -> bool:
-    """Whether its last thread has given up the memory, but is no zombie yet. The memory of a kernel
-    thread was never there: PF_KTHREAD in the flags (proc_pid_stat(5), field 9; linux/sched.h)."""
+    """Whether the last thread has freed the memory, but is not a zombie yet. Kernel threads never
+    had memory: PF_KTHREAD in the flags (proc_pid_stat(5), field 9; linux/sched.h)."""
     lines, flags = status(pid), stat_field(stat_of(f"/proc/{pid}"), 9)
     return bool(lines) and "VmSize" not in lines and flags is not None and not flags & _PF_KTHREAD and len(tasks(pid)) < 2
 
 
 def status(pid: int) -> dict[str, str]:
-    """The lines of /proc/PID/status; {} when the process is gone."""
+    """Return the lines of /proc/PID/status; {} if the process is gone."""
     try:
-        # newline: the process's name may have \r.
+        # newline: the process name may contain \r.
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
             return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
     except OSError:
         return {}
 
 
-def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
-    """A thread that cannot be stopped, from /proc/PID/task/TID/syscall, which has the arguments of
-    the system call, sp and pc; None if it has nothing."""
+def read_sleeping_thread(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
+    """Return a thread that cannot be stopped, from /proc/PID/task/TID/syscall, which has the
+    arguments of the system call, sp and pc; None if that is empty."""
     try:
-        fields = content(f"/proc/{pid}/task/{tid}/syscall").split()
+        fields = read_file(f"/proc/{pid}/task/{tid}/syscall").split()
         values = [int(field, 16) for field in fields[1:]]
     except (OSError, ValueError):
         return None
@@ -316,34 +321,34 @@ def sleeping(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
 
 
 def system_call(pid: int, tid: int) -> Optional[int]:
-    """The number of the system call that a stopped thread is in, -1: none; None: not known."""
+    """Return the number of the system call that a stopped thread is in; -1: none; None: unknown."""
     try:
-        return int(content(f"/proc/{pid}/task/{tid}/syscall").split()[0])
+        return int(read_file(f"/proc/{pid}/task/{tid}/syscall").split()[0])
     except (OSError, ValueError, IndexError):  # "running"
         return None
 
 
-def refusal(pid: int, error: Optional[int] = errno.EPERM) -> str:
-    """Why the kernel refused the process to findleaks, by its errno, and what to do."""
+def explain_refusal(pid: int, error: Optional[int] = errno.EPERM) -> str:
+    """Explain, by errno, why the kernel refused access to the process, and what to do."""
     if error in (errno.ESRCH, errno.ENOENT):
         return f"pid {pid}: there is no such process"
     if error is not None and error not in (errno.EPERM, errno.EACCES):
-        return f"pid {pid}: cannot be attached to: {os.strerror(error).lower()}"
+        return f"pid {pid}: cannot attach: {os.strerror(error).lower()}"
     lines = status(pid)
     tracer = lines.get("TracerPid", "0")
     if tracer not in ("0", ""):
         holder = status(int(tracer))
         name, tracer = holder.get("Name", ""), holder.get("Tgid", tracer)
-        return f"pid {pid}: already held by {name or 'a tracer'} (pid {tracer}): quit that first, or use findleaks inside it"
+        return f"pid {pid}: already traced by {name or 'a tracer'} (pid {tracer}); quit that first, or use findleaks inside it"
     owner = lines.get("Uid", "").split()[:1]
     whose = f", the process is user {owner[0]}'s" if owner and owner[0] != str(os.geteuid()) else ""
     try:
-        scope = content("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
+        scope = read_file("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
     except OSError:
         scope = "0"
     if scope == "3":
-        return f"pid {pid}: not permitted: ptrace is switched off until the next boot (kernel.yama.ptrace_scope = 3): use a core file"
+        return f"pid {pid}: not permitted: ptrace is disabled until reboot (kernel.yama.ptrace_scope = 3); use a core file"
     cure = "run as root, or with CAP_SYS_PTRACE"
     if scope == "1":
         cure += ", or set kernel.yama.ptrace_scope to 0"
-    return f"pid {pid}: not permitted{whose}: {cure}" + (f" (kernel.yama.ptrace_scope is {scope})" if scope != "0" else "")
+    return f"pid {pid}: not permitted{whose}; {cure}" + (f" (kernel.yama.ptrace_scope is {scope})" if scope != "0" else "")

@@ -1,4 +1,5 @@
-"""Lists of address ranges: merged, subtracted, searched. Ranges are half open, in bytes."""
+"""Operations on lists of address ranges: merge, subtract, search. Ranges are half open, in
+bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Optional, Protocol, TypeVar
 from findleaks.target.base import MARGIN, Piece, Range, Target
 
 
-def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The ranges sorted and disjoint: those that overlap or touch joined, empty ones left out."""
+def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
+    """Sort ranges, join those that overlap or touch, and drop empty ones."""
     out: list[Range] = []
     for start, end in sorted(ranges):
         if end <= start:
@@ -23,10 +24,10 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
-    """`ranges`, which are sorted and disjoint, without `holes`, which may overlap.
-    Linear but for sorting the holes: a core may have tens of thousands of both."""
+    """Return sorted, disjoint `ranges` without `holes`, which may overlap.
+    Takes linear time except for sorting the holes: a core may have tens of thousands of both."""
     left: list[Range] = []
-    taken = merged(holes)
+    taken = merge_ranges(holes)
     first = 0
     for start, end in ranges:
         while first < len(taken) and taken[first].end <= start:
@@ -42,14 +43,15 @@ def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
     return left
 
 
-def inside(ranges: Sequence[Range], address: int) -> Optional[Range]:
-    """The one of these sorted, disjoint ranges that holds `address`."""
+def range_at(ranges: Sequence[Range], address: int) -> Optional[Range]:
+    """Return the range that contains `address`; None if none does. Sorted, disjoint ranges."""
     index = bisect_right(ranges, (address, 1 << 65)) - 1
     return ranges[index] if index >= 0 and address < ranges[index].end else None
 
 
 def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]:
-    """`subtract` for few ranges and many (sorted, disjoint) `holes`: only near ones are read."""
+    """Like `subtract`, for few ranges and many sorted, disjoint `holes`: only holes nearby are
+    read."""
     if not ranges:
         return []
     first, last = bisect_right(holes, (ranges[0].start, 0)), bisect_right(holes, (ranges[-1].end, 0))
@@ -57,12 +59,12 @@ def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]
 
 
 def intersection(ranges: Sequence[Range], others: Iterable[Range]) -> list[Range]:
-    """The parts of `others` that lie in the sorted, disjoint `ranges`."""
-    return subtract(merged(others), subtract(merged(others), ranges))
+    """Return the parts of `others` that lie in the sorted, disjoint `ranges`."""
+    return subtract(merge_ranges(others), subtract(merge_ranges(others), ranges))
 
 
 def nonzero_pieces(target: Target, start: int, end: int, margin: int = MARGIN) -> Iterator[Piece]:
-    """`Target.pieces` for searches: long runs of known zeros are left out."""
+    """`Target.pieces` for searches: omits long runs of known zeros."""
     for part in target.nonzero(start, end, margin):
         yield from target.pieces(*part)
 
@@ -78,9 +80,9 @@ class Ranged(Protocol):
 _Ranged = TypeVar("_Ranged", bound=Ranged)
 
 
-def overlapping(parts: Sequence[_Ranged], starts: Sequence[int], start: int, end: int) -> Iterator[tuple[_Ranged, int, int]]:
-    """The sorted, disjoint parts that overlap [start, end), each with the bounds of the overlap;
-    `starts` are the starts of the parts."""
+def find_overlaps(parts: Sequence[_Ranged], starts: Sequence[int], start: int, end: int) -> Iterator[tuple[_Ranged, int, int]]:
+    """Yield the sorted, disjoint parts that overlap [start, end), each with the bounds of the
+    overlap; `starts` are the starts of the parts."""
     for index in range(max(bisect_right(starts, start) - 1, 0), len(parts)):
         part = parts[index]
         if part.start >= end:
@@ -91,8 +93,8 @@ def overlapping(parts: Sequence[_Ranged], starts: Sequence[int], start: int, end
 
 
 def gaps(start: int, end: int, parts: Sequence[Ranged], starts: Sequence[int]) -> Iterator[Range]:
-    """The parts of [start, end) that none of the sorted, disjoint `parts` covers."""
-    for _, low, high in overlapping(parts, starts, start, end):
+    """Yield the parts of [start, end) that none of the sorted, disjoint `parts` covers."""
+    for _, low, high in find_overlaps(parts, starts, start, end):
         if start < low:
             yield Range(start, low)
         start = high
@@ -100,14 +102,14 @@ def gaps(start: int, end: int, parts: Sequence[Ranged], starts: Sequence[int]) -
         yield Range(start, end)
 
 
-def holding(mapped: Sequence[_Ranged], address: int) -> Optional[_Ranged]:
-    """The sorted, disjoint region or module that holds `address`, by a binary search; or None."""
+def region_at(mapped: Sequence[_Ranged], address: int) -> Optional[_Ranged]:
+    """Return the sorted, disjoint region or module that contains `address`; None if none does."""
     index = region_index(mapped, address)
     return mapped[index] if index >= 0 else None
 
 
 def region_index(regions: Sequence[Ranged], address: int) -> int:
-    """The index of the sorted, disjoint region or module that holds `address`, or -1."""
+    """Return the index of the sorted, disjoint region or module that contains `address`, or -1."""
     low, high = 0, len(regions)
     while low < high:
         middle = (low + high) // 2
@@ -118,16 +120,17 @@ def region_index(regions: Sequence[Ranged], address: int) -> int:
     return low - 1 if low and address < regions[low - 1].end else -1
 
 
-def around(piece: Piece, holes: Sequence[Range]) -> Iterator[Piece]:
-    """The parts of a piece outside sorted, disjoint holes; the piece itself if none lies in it."""
+def cut_out(piece: Piece, holes: Sequence[Range]) -> Iterator[Piece]:
+    """Yield the parts of a piece outside sorted, disjoint holes; the piece itself if none
+    overlaps."""
     low, high = piece.address, piece.address + len(piece.data)
     near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
     for start, end in subtract([Range(low, high)], near) if near else [Range(low, high)]:
         yield piece if end - start == len(piece.data) else Piece(start, piece.data[start - low : end - low])
 
 
-def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
-    """The piece with zeros in place of sorted, disjoint holes; itself if none lies in it."""
+def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
+    """Return a piece with zeros in sorted, disjoint holes; the piece itself if none overlaps."""
     low, high = piece.address, piece.address + len(piece.data)
     near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
     parts = [(max(start, low) - low, min(end, high) - low) for start, end in near if end > low]
@@ -139,9 +142,9 @@ def blanked(piece: Piece, holes: Sequence[Range]) -> Piece:
     return Piece(low, memoryview(data))
 
 
-def merged_to(ranges: Iterable[Range], most: int, near: int = 0) -> list[Range]:
-    """Sorted ranges, merged across gaps of less than `near` bytes, and across the smallest others
-    until there are `most`."""
+def merge_to_most(ranges: Iterable[Range], most: int, near: int = 0) -> list[Range]:
+    """Merge sorted ranges across gaps of less than `near` bytes, then across the smallest gaps
+    until at most `most` ranges are left."""
     made = sorted(ranges)
     gaps = sorted(range(1, len(made)), key=lambda at: made[at].start - made[at - 1].end)
     joined = {at for at in gaps if made[at].start - made[at - 1].end < near} | set(gaps[: max(0, len(made) - most)])

@@ -12,41 +12,43 @@ from typing import Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Arch
 from findleaks.target.base import MARGIN, PIECE, Piece, Range
-from findleaks.target.ranges import gaps, overlapping
+from findleaks.target.ranges import find_overlaps, gaps
 from findleaks.target.runs import Runs
 from findleaks.value_classes import NamedTuple
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
-SKIP = 256 << 20  # least bytes of known zeros that `pieces` leaves out, as for a live process
+SKIP = 256 << 20  # least bytes of known zeros that `pieces` omits, as for a live process
 PAGE = 4096  # bytes
 
 
 def map_file(fd: int, size: int, scattered: bool = False) -> memoryview:
-    """`size` bytes of an open file, mapped copy-on-write; read page by page if `scattered`.
-    So ctypes takes addresses in it (which it refuses for read-only memory), and no write reaches
-    the file. The mapping does not count against the overcommit limit, which a big core would
-    exceed. Where it counts all the same, the mapping is read-only, and `pieces` copies."""
+    """Map `size` bytes of an open file copy-on-write; page by page without read-ahead if
+    `scattered`.
+    Copy-on-write lets ctypes take addresses in the map (it refuses read-only memory), and no write
+    reaches the file. The mapping does not count against the overcommit limit, which a big core
+    would exceed. If the system counts it nevertheless, the mapping is read-only, and `pieces`
+    copies."""
     flags = mmap.MAP_PRIVATE | MAP_NORESERVE
     try:
         made = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     except OSError:
         made = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ)
     if scattered and hasattr(made, "madvise"):
-        with suppress(OSError):  # advice only
+        with suppress(OSError):  # only advice
             made.madvise(mmap.MADV_RANDOM)
     return memoryview(made)
 
 
 def zeros(size: int) -> memoryview:
-    """`size` bytes of zeros that take no memory."""
+    """Return `size` bytes of zeros that take no memory."""
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE))
 
 
 class Source:
-    """A buffer, made when first needed. `direct`: `view` has all of it.
-    `data`: the parts that may hold anything but zeros, where that is known without reading: holes
-    of a file are zeros, and a core may have terabytes of them."""
+    """A buffer, created on first use. `direct`: `view` has all of it.
+    `data`: the parts that may be nonzero, if known without reading. Holes of a file are zeros, and
+    a core may have terabytes of them."""
 
     direct = True
 
@@ -63,11 +65,11 @@ class Source:
         raise NotImplementedError
 
     def part(self, offset: int, size: int) -> memoryview:
-        """These bytes, fewer at the buffer's end."""
+        """Return these bytes, fewer at the end of the buffer."""
         return self.view()[offset : offset + size]
 
     def nonzero(self, offset: int, end: int) -> Iterator[Range]:
-        """The parts of [offset, end) that may hold anything but zeros, ascending."""
+        """Yield the parts of [offset, end) that may be nonzero, ascending."""
         return iter((Range(offset, end),)) if self.data is None else self.data.within(offset, end)
 
     def ahead(self, offset: int, size: int) -> None:
@@ -79,11 +81,11 @@ class Source:
                 if low < end:
                     try:
                         owner.madvise(mmap.MADV_WILLNEED, low, end - low)
-                    except (OSError, ValueError):  # advice only
+                    except (OSError, ValueError):  # only advice
                         pass
 
     def close(self) -> None:
-        """Free the memory, or leave that to the last piece that is still in use."""
+        """Free the memory. If pieces are still in use, the last one frees it."""
         view, self._view = self._view, None
         if view is not None:
             owner = view.obj
@@ -97,7 +99,7 @@ class Source:
 
 class Zeros(Source):
     """`size` bytes of zeros that take no memory.
-    `view` has at most PIECE of them: a core's headers may claim any number."""
+    `view` has at most PIECE of them: the headers of a core may claim any number."""
 
     direct = False
 
@@ -114,7 +116,7 @@ class Zeros(Source):
 
 
 class Extent(NamedTuple):
-    """[start, end) of the target's memory, held at `offset` of `source`."""
+    """[start, end) of the target's memory, stored at `offset` of `source`."""
 
     start: int
     end: int
@@ -122,13 +124,13 @@ class Extent(NamedTuple):
     source: Source
 
     def part(self, start: int, end: int) -> Extent:
-        """The part of it in [start, end), which lies in it."""
+        """Return the part of it in [start, end), which lies in it."""
         return Extent(start, end, self.offset + start - self.start, self.source)
 
 
 def disjoint(extents: Sequence[Extent]) -> list[Extent]:
-    """The extents sorted, disjoint, not empty, and joined where they continue one another.
-    Where two overlap, the earlier one is kept."""
+    """Sort extents, drop empty ones, and join those that continue one another.
+    If two overlap, the earlier one is kept."""
     result: list[Extent] = []
     last = 0
     for start, end, offset, source in sorted(extents, key=lambda e: (e[0], -e[1])):
@@ -138,7 +140,7 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
         if start < end:
             before = result[-1] if result else None
             if before and (before.end, before.source, before.offset + before.end - before.start) == (start, source, offset):
-                result[-1] = before._replace(end=end)  # adjacent in the file, too, as most are
+                result[-1] = before._replace(end=end)  # also adjacent in the file, as most are
             else:
                 result.append(Extent(start, end, offset, source))
             last = end
@@ -146,7 +148,7 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
 
 
 class ExtentReader:
-    """`read`, `word` and `pieces` of the Target protocol over sorted, disjoint extents."""
+    """`read`, `word` and `pieces` of the Target protocol for sorted, disjoint extents."""
 
     def __init__(self, arch: Arch, extents: Sequence[Extent]) -> None:
         self.arch = arch
@@ -157,17 +159,18 @@ class ExtentReader:
     def set_extents(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
         self._starts = [extent.start for extent in extents]
-        # The extent of the last word read: lists and structures are mostly in one place.
+        # Cache of the extent of the last word read: lists and structures are mostly in one place.
         self._low, self._high, self._delta = 1, 0, 0
         self._view = memoryview(b"")
 
     def _at(self, address: int) -> int:
-        """Index of the extent that holds `address`, or -1."""
+        """Return the index of the extent that contains `address`, or -1."""
         index = bisect_right(self._starts, address) - 1
         return index if index >= 0 and address < self._extents[index].end else -1
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes, or UnreadableMemory; never short."""
+        """Return exactly `size` bytes, never fewer.
+        Raises UnreadableMemory."""
         if size <= 0:
             return b""
         index = self._at(address)
@@ -178,13 +181,14 @@ class ExtentReader:
         if address + size <= extent.end:
             return extent.source.part(at, size).tobytes()
         missing = next(gaps(address, address + size, self._extents, self._starts), None)
-        if missing is not None:  # before copying: a corrupt size may be huge
-            raise UnreadableMemory(address, size, f"nothing is there from {missing.start:#x}")
-        parts = overlapping(self._extents, self._starts, address, address + size)
+        if missing is not None:  # checked before copying: a corrupt size may be huge
+            raise UnreadableMemory(address, size, f"nothing is mapped from {missing.start:#x}")
+        parts = find_overlaps(self._extents, self._starts, address, address + size)
         return b"".join(extent.source.part(low - extent.start + extent.offset, high - low) for extent, low, high in parts)
 
     def word(self, address: int) -> int:
-        """The pointer-sized unsigned word at `address`, or UnreadableMemory."""
+        """Return the unsigned, pointer-sized word at `address`.
+        Raises UnreadableMemory."""
         if self._low <= address <= self._high:
             return int(self._unpack(self._view, address - self._delta)[0])
         index = self._at(address)
@@ -198,13 +202,13 @@ class ExtentReader:
         return int(self._unpack(self._view, address - self._delta)[0])
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The present parts of [start, end), ascending, each at most PIECE long.
-        Very long runs of known zeros are left out."""
-        for extent, low, high in overlapping(self._extents, self._starts, start, end):
+        """Yield the present parts of [start, end), ascending, each at most PIECE bytes.
+        Omits very long runs of known zeros."""
+        for extent, low, high in find_overlaps(self._extents, self._starts, start, end):
             if extent.source.data is None or high - low < SKIP:
                 yield from self._sliced(extent, low, high)
             else:
-                following = low  # start of what was not yielded yet
+                following = low  # start of the bytes that are not yielded yet
                 for part in self._nonzero(extent, low, high, MARGIN):
                     if part.start - following >= SKIP:
                         yield from self._sliced(extent, low, following)
@@ -226,12 +230,12 @@ class ExtentReader:
 
     def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
         """See Target."""
-        for extent, low, high in overlapping(self._extents, self._starts, start, end):
+        for extent, low, high in find_overlaps(self._extents, self._starts, start, end):
             yield from self._nonzero(extent, low, high, margin)
 
     @staticmethod
     def _nonzero(extent: Extent, low: int, high: int, margin: int) -> Iterator[Range]:
-        """The parts of [low, high) that may be nonzero, as whole pages with a margin."""
+        """Yield the parts of [low, high) that may be nonzero, as whole pages with a margin."""
         move, reached = extent.start - extent.offset, low
         for start, end in extent.source.nonzero(max(low - move - margin, extent.offset), high - move + margin):
             start = max((start + move - margin) & -PAGE, reached)

@@ -1,4 +1,4 @@
-"""Registers of the words in a core's notes, ptrace's register sets and a signal's frame.
+"""Names the register of each word in a core's notes, ptrace register sets and signal frames.
 
 Layouts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.5.1 (FXSAVE) and
 13.4 (XSAVE, standard format), which Linux uses in notes and signal frames, whatever it uses itself
@@ -13,21 +13,22 @@ from functools import lru_cache
 from findleaks.target.arch import NT_ARM_SVE, NT_PRFPREG, Arch
 from findleaks.target.base import Thread
 
-LEGACY = 512  # bytes of the part that FXSAVE writes
-FEATURES_AT = 464  # offset of a note's features (XCR0), which Linux puts into bytes unused by CPUs
+LEGACY = 512  # bytes of the FXSAVE part
+FEATURES_AT = 464  # offset of the features (XCR0), which Linux stores in bytes that CPUs do not use
 _AVX, _OPMASK, _ZMM, _ZMM16, _PKRU = 2, 5, 6, 7, 9  # bits of XCR0
-_UPPER = 576  # offset of the upper halves of ymm0-15
-_SVE_FLAGS = 32  # bits below the flags in the second word of struct user_sve_header
-_PLAIN = 32  # registers of 128 bits in an NT_PRFPREG, of machines other than x86
+_UPPER = 576  # offset of the upper halves of ymm0 to ymm15
+_SVE_FLAGS = 32  # position of the flags in the second word of struct user_sve_header, in bits
+_PLAIN = 32  # 128-bit registers in an NT_PRFPREG, on machines other than x86
 # Offsets of k0-7, of the upper halves of zmm0-15, of zmm16-31, and the end of the last.
 _INTEL, _AMD = (1088, 1152, 1664, 2688), (832, 896, 1408, 2432)
 
 
 @lru_cache(maxsize=16)
 def xsave_words(features: int, size: int) -> tuple[str, ...]:
-    """The register of each 8-byte word of an XSAVE image of `size` bytes, or of its beginning (the
-    FXSAVE image, 512 bytes). "xmm3" is a word of the register's low 128 bits, "ymm3" of the next
-    128, "zmm3" of the upper 256; "" is a word of no known register, which may be anything."""
+    """Return the register of each 8-byte word of an XSAVE image of `size` bytes, or of its
+    beginning (the FXSAVE image, 512 bytes).
+    "xmm3" is a word of the register's low 128 bits, "ymm3" of the next 128, "zmm3" of the upper
+    256; "" is a word of unknown content."""
     names = [""] * (size // 8)
 
     def put(at: int, name: str, count: int) -> None:
@@ -55,9 +56,9 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
 
 
 def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
-    """The offsets of AVX-512's parts; None if not known.
-    The size of the image distinguishes Intel's layout from AMD's, where the last part is PKRU (8
-    bytes) or AVX-512 itself. AMX's tiles, which only Intel has, come after both."""
+    """Return the offsets of AVX-512's parts; None if unknown.
+    The size of the image distinguishes Intel's layout from AMD's, whose last part is PKRU (8 bytes)
+    or AVX-512 itself. AMX tiles, which only Intel has, come after both."""
     if features >> _OPMASK & 7 != 7 or features >> 10:
         return _INTEL if features >> _OPMASK & 7 == 7 and features >> 17 & 3 == 3 and size == 11008 else None
     for places in (_INTEL, _AMD):
@@ -67,9 +68,9 @@ def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
 
 
 def sve_words(length: int, scalable: bool, size: int) -> tuple[str, ...]:
-    """The register of each word of `size` bytes that begin with a header of 16: arm64's registers
-    of `length` bytes, or of 16 where they are not `scalable`. Each contains the vector register of
-    its number, by which it is named here."""
+    """Return the register of each word of `size` bytes that begin with a 16-byte header.
+    They contain arm64's registers of `length` bytes, or of 16 if they are not `scalable`. Each
+    contains the vector register of the same number, whose name is used here."""
     words = (length if scalable else 16) // 8
     known = min(_PLAIN, (size - 16) // (8 * words)) if words and length % 16 == 0 else 0
     names = ["", "", *(f"v{number}" for number in range(known) for _ in range(words))]
@@ -77,8 +78,8 @@ def sve_words(length: int, scalable: bool, size: int) -> tuple[str, ...]:
 
 
 def plain_words(arch: Arch, kind: int, features: int, size: int) -> tuple[str, ...]:
-    """The register of each word of a note of this type, of a machine whose NT_PRFPREG begins with
-    registers of 128 bits (arm64: struct user_fpsimd_state, v0-31). "" where it is not known."""
+    """Return the register of each word of a note of type `kind`, on a machine whose NT_PRFPREG
+    begins with 128-bit registers (arm64: struct user_fpsimd_state, v0-31). "" if unknown."""
     if kind == NT_ARM_SVE and arch.vector_prefix:
         return sve_words(features & 0xFFFF, bool(features >> _SVE_FLAGS & 1), size)
     if kind == arch.thread_pointer_note:
@@ -90,8 +91,8 @@ def plain_words(arch: Arch, kind: int, features: int, size: int) -> tuple[str, .
 
 @lru_cache(maxsize=64)
 def note_words(arch: Arch, images: tuple[tuple[int, int, int], ...]) -> tuple[str, ...]:
-    """The register of each word of a register set, followed by notes of (type, features, size), of
-    which x86's are XSAVE images. All threads share one tuple."""
+    """Return the register of each word of a register set followed by notes of (type, features,
+    size); those of x86 are XSAVE images. All threads share one tuple."""
     names = list(arch.registers)
     for kind, features, size in images:
         if kind in arch.xsave_notes:
@@ -102,8 +103,9 @@ def note_words(arch: Arch, images: tuple[tuple[int, int, int], ...]) -> tuple[st
 
 
 def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
-    """The names of the words of a vector register that a debugger shows whole ("zmm3" has 8 words,
-    "ymm3" 4, "xmm3" 2; where `prefix` is "v", "v3" has 2, and "z3" it and more); else ""."""
+    """Return the word names of a vector register that a debugger shows as a whole; "" if unknown.
+    "zmm3" has 8 words, "ymm3" 4, "xmm3" 2; if `prefix` is "v", "v3" has 2, and "z3" begins with
+    these 2."""
     if prefix and name[:1] in (prefix, "z") and name[1:].isdigit():
         return [prefix + name[1:]] * count
     kind, number = name[:3], name[3:]
@@ -113,14 +115,16 @@ def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
 
 
 def image_of(arch: Arch, kind: int, note: Sequence[int], size: int) -> tuple[int, int]:
-    """(features, size) of the image in a note, from its words: what says how it is laid out."""
+    """Return (features, size) of the image in a note, given its words: they determine its
+    layout."""
     if kind == NT_ARM_SVE and len(note) > 1:
         return note[1], size
     return (note[FEATURES_AT // arch.word] if kind in arch.xsave_notes and size > LEGACY else 0, size)
 
 
 def debugger_thread(arch: Arch, tid: int, registers: dict[str, int], vectors: Iterable[tuple[str, Sequence[int]]]) -> Thread:
-    """A Thread from a debugger's registers of word size, and words of vector registers by name."""
+    """Build a Thread from a debugger's word-sized registers, and words of vector registers by
+    name."""
     words, names = list(registers.values()), list(registers)
     for name, found in vectors:
         words += found

@@ -9,25 +9,25 @@ from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Piece, Region, Thread
-from findleaks.target.files import Place
+from findleaks.target.files import FilePlace
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import top_of
-from findleaks.target.modules import Image, check, images, mapped_files, supported_arch, unnamed
+from findleaks.target.modules import Image, find_module_file, find_unnamed_files, images, mapped_files, supported_arch
 from findleaks.target.paged import PagedReader
-from findleaks.target.ranges import overlapping
+from findleaks.target.ranges import find_overlaps
 from findleaks.target.reader import Source
-from findleaks.target.thread_pointers import completed
+from findleaks.target.thread_pointers import add_thread_pointers
 
-CHUNK = 1 << 20  # bytes of a call for long reads: debuggers are slower with far fewer or more
+CHUNK = 1 << 20  # bytes of a call for long reads: far smaller or larger calls are slower
 
-Read = Callable[[int, int], bytes]  # (address, size) -> what could be read from `address` on
+Read = Callable[[int, int], bytes]  # (address, size) -> the readable bytes from `address` on
 
 
 class RemoteTarget(PagedReader):
-    """A stopped process behind a debugger, which `read` and `threads` ask. `regions` are sorted and
-    disjoint; without `offsets` their file offsets are not known.
-    Symbols come from files of this machine (below `sysroot`, if given) where their build-ids match,
-    else from the modules in memory."""
+    """A stopped process behind a debugger, read by the callbacks `read` and `threads`.
+    `regions` are sorted and disjoint; without `offsets` their file offsets are unknown. Symbols
+    come from files of this machine (below `sysroot`, if given) whose build-ids match, else from the
+    modules in memory."""
 
     live = True
     longest_read = CHUNK
@@ -44,13 +44,13 @@ class RemoteTarget(PagedReader):
     ) -> None:
         ImageTarget.__init__(self)
         if not regions:
-            raise TargetError(f"process {pid} ({where}): its memory map cannot be read: use findleaks on its own machine, or a core")
+            raise TargetError(f"process {pid} ({where}): its memory map cannot be read; run findleaks on that machine, or use a core")
         self.pid: Optional[int] = pid
         self._set_regions([region for region in regions if region.end <= top_of(8)])
         self._ask_memory, self._ask_threads, self._sysroot = read, threads, sysroot.rstrip("/")
         PagedReader.__init__(self, self._find_arch(where))
         readable = ((region.start, region.end, region.readable) for region in self._regions)
-        mappings = mapped_files(self._regions) if offsets else unnamed(self.read, readable)
+        mappings = mapped_files(self._regions) if offsets else find_unnamed_files(self.read, readable)
         found = images(self.read, mappings, self.arch.machine, self.arch.page)
         self._images = [image._replace(module=self._named(image.module)) for image in found]
         self._modules = [image.module for image in self._images]
@@ -66,7 +66,7 @@ class RemoteTarget(PagedReader):
                 except elf.ElfError:
                     continue
                 return supported_arch(head, f"{where}: a process")
-        raise TargetError(f"{where}: no program was found in its memory")
+        raise TargetError(f"{where}: no program found in its memory")
 
     def _named(self, module: Module) -> Module:
         region = self._region_at(module.start)
@@ -81,8 +81,8 @@ class RemoteTarget(PagedReader):
         return f"the debugger cannot read {address:#x}"
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """The readable parts of [start, end), ascending, each at most 1 MiB."""
-        for region, low, high in overlapping(self._regions, self._region_starts, start, end):
+        """Yield the readable parts of [start, end), ascending, each at most 1 MiB."""
+        for region, low, high in find_overlaps(self._regions, self._region_starts, start, end):
             if region.readable:
                 yield from self._readable_pieces(low, high, CHUNK, lambda at, size: memoryview(bytearray(self._read_some(at, size))))
 
@@ -90,12 +90,12 @@ class RemoteTarget(PagedReader):
 
     def threads(self) -> Sequence[Thread]:
         if self._threads is None:
-            self._threads = completed(self, sorted(self._ask_threads(self.arch), key=lambda thread: thread.tid))
+            self._threads = add_thread_pointers(self, sorted(self._ask_threads(self.arch), key=lambda thread: thread.tid))
         return self._threads
 
     def _file(self, image: Image) -> Optional[Source]:
         path = image.module.path
-        return check([Place(path, self._sysroot), Place(path)], image).file if path.startswith("/") else None
+        return find_module_file([FilePlace(path, self._sysroot), FilePlace(path)], image).file if path.startswith("/") else None
 
     def close(self) -> None:
         self._pages.clear()

@@ -1,4 +1,4 @@
-"""Long lists of address ranges: millions in flat arrays, 16 bytes each, as the kernel takes."""
+"""Long lists of address ranges: millions in flat arrays, 16 bytes each, in the kernel's layout."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from findleaks.target.base import Range
 
 
 class Runs:
-    """Sorted, disjoint ranges that do not touch. `words` has start and end of each in turn."""
+    """Sorted, disjoint ranges that do not touch. `words` has the start and end of each in turn."""
 
     def __init__(self, words: array[int]) -> None:
         self.words = words
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int]]) -> Runs:
-        """The runs of ascending, disjoint ranges; ValueError where they do not ascend.
-        Ranges that touch are joined, empty ones left out."""
+        """Build from ascending, disjoint ranges. Ranges that touch are joined, empty ones dropped.
+        Raises ValueError if the ranges do not ascend."""
         words: array[int] = array("Q")
         for start, end in ranges:
             if end <= start:
@@ -46,7 +46,7 @@ class Runs:
 
     @cached_property
     def _sums(self) -> array[int]:
-        """Bytes of the first 0, 1, 2 … ranges."""
+        """Cumulative bytes of the first 0, 1, 2 … ranges."""
         lengths = (end - start for start, end in zip(self.words[::2], self.words[1::2]))
         return array("Q", accumulate(chain((0,), lengths)))
 
@@ -56,15 +56,15 @@ class Runs:
 
     @property
     def total(self) -> int:
-        """Bytes in all ranges."""
+        """Total bytes of all ranges."""
         return self._sums[-1]
 
     def bytes(self, start: int, end: int) -> int:
-        """Bytes of [start, end) that lie in a range. Two binary searches."""
+        """Return how many bytes of [start, end) lie in a range, by two binary searches."""
         return self._below(end) - self._below(start) if start < end else 0
 
     def within(self, start: int, end: int) -> Iterator[Range]:
-        """The parts of the ranges that lie in [start, end), ascending."""
+        """Yield the parts of the ranges that lie in [start, end), ascending."""
         words = self.words
         at = bisect_right(words, start)
         at -= at & 1
@@ -75,7 +75,7 @@ class Runs:
             at += 2
 
     def cut(self, start: int, end: int) -> array[int]:
-        """`words` of `within`."""
+        """Return `within` in the form of `words`."""
         low, high = bisect_right(self.words, start), bisect_left(self.words, end)
         made = self.words[low - (low & 1) : high + (high & 1)] if start < end else array("Q")
         if made:

@@ -1,9 +1,8 @@
-"""Debug files that lie apart from the programs and libraries they belong to.
-
-They are found as GDB finds them ("Debugging Information in Separate Files" in its manual): by
-build-id below the folders for debug files; by the name in .gnu_debuglink beside the file, in its
-.debug, and below those folders; supplementary files of dwz by .gnu_debugaltlink. A file counts only
-if its build-id, or else its checksum, is the one that was asked for."""
+"""Finds separate debug files of programs and libraries.
+|| They are found as in GDB ("Debugging Information in Separate Files" in its manual): by build-id
+below the folders for debug files; by the name in .gnu_debuglink beside the file, in its .debug
+folder, and below those folders; supplementary files of dwz by .gnu_debugaltlink. A file counts only
+if its build-id, or else its checksum, matches."""
 
 from __future__ import annotations
 
@@ -14,16 +13,16 @@ from typing import Optional
 from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.base import Module
-from findleaks.target.files import Place
+from findleaks.target.files import FilePlace
 from findleaks.target.reader import map_file
 from findleaks.value_classes import NamedTuple
 
 FOLDERS = ("/usr/lib/debug",)
-_SLICE = 1 << 24  # bytes of a file whose checksum is computed at once
+_SLICE = 1 << 24  # bytes per step of a checksum
 
 
 class Link(NamedTuple):
-    """.gnu_debuglink: a file's base name and its CRC-32 (that of zlib)."""
+    """.gnu_debuglink: the base name of a file and its CRC-32 (as in zlib)."""
 
     name: str
     checksum: int
@@ -38,37 +37,38 @@ class Alternate(NamedTuple):
 
 class SeparateFiles:
     """Separate debug files of a target's modules. `folders`: where such files are installed;
-    `shunned`: see Place."""
+    `shunned`: see FilePlace."""
 
     def __init__(self) -> None:
         self.folders: Sequence[str] = FOLDERS
         self.shunned: frozenset[str] = frozenset()
-        self._found: dict[int, Optional[memoryview]] = {}  # by start of the module
-        self._beside: dict[int, str] = {}  # the folder of a module's debug file
+        self._found: dict[int, Optional[memoryview]] = {}  # debug file by start of the module
+        self._beside: dict[int, str] = {}  # folder of a module's debug file, by path
 
-    def of(self, module: Module, own: Optional[elf.Buffer], place: Optional[Place], sysroot: str) -> Optional[memoryview]:
-        """A module's separate debug file; `own` is its file, at `place`, if that is here."""
+    def of(self, module: Module, own: Optional[elf.Buffer], place: Optional[FilePlace], sysroot: str) -> Optional[memoryview]:
+        """Return a module's separate debug file; `own` is its file, at `place`, if this machine has
+        it."""
         if module.start not in self._found:
             self._found[module.start] = self._find(module, own, place, sysroot)
         return self._found[module.start]
 
     def add(self, module: Module, path: str) -> bool:
-        """Use the file at `path` for a module; False if it is not the module's."""
-        found = _opened(Place(path), module.build_id, None)
+        """Use the file at `path` for a module; return False if it does not match."""
+        found = _opened(FilePlace(path), module.build_id, None)
         if found is not None:
             self._found[module.start], self._beside[module.start] = found, os.path.dirname(path)
         return found is not None
 
     def alternate(self, module: Module, wanted: Alternate, sysroot: str) -> Optional[memoryview]:
-        """The supplementary file that a module's debug file names."""
+        """Return the supplementary file that a module's debug file names."""
         named = [wanted.path]
         if not wanted.path.startswith("/"):
             folders = (self._beside.get(module.start, ""), os.path.dirname(module.path))
             named = [os.path.normpath(os.path.join(folder, wanted.path)) for folder in folders if folder]
-        places = [*(Place(path, sysroot, self.shunned) for path in named), *self._by_build_id(wanted.build_id, sysroot)]
+        places = [*(FilePlace(path, sysroot, self.shunned) for path in named), *self._by_build_id(wanted.build_id, sysroot)]
         return next((data for place in places if (data := _opened(place, wanted.build_id, None)) is not None), None)
 
-    def _find(self, module: Module, own: Optional[elf.Buffer], place: Optional[Place], sysroot: str) -> Optional[memoryview]:
+    def _find(self, module: Module, own: Optional[elf.Buffer], place: Optional[FilePlace], sysroot: str) -> Optional[memoryview]:
         for candidate in self._by_build_id(module.build_id, sysroot):
             found = _opened(candidate, module.build_id, None)
             if found is not None:
@@ -76,31 +76,32 @@ class SeparateFiles:
                 return found
         link = debug_link(own) if own is not None else None
         if link is not None:
-            # The file may lie elsewhere now than where the process had it.
+            # The file may be in another folder now than in the process.
             beside = [place._replace(path=path) for path in self._by_link(place.path, link)] if place is not None else []
-            for candidate in (*beside, *(Place(path, sysroot, self.shunned) for path in self._by_link(module.path, link))):
+            for candidate in (*beside, *(FilePlace(path, sysroot, self.shunned) for path in self._by_link(module.path, link))):
                 found = _opened(candidate, module.build_id, link)
                 if found is not None:
                     self._beside[module.start] = os.path.dirname(candidate.path)
                     return found
         return None
 
-    def _by_build_id(self, build_id: str, sysroot: str) -> Iterator[Place]:
-        """Below the sysroot and, as the name says what is in it, on this machine."""
+    def _by_build_id(self, build_id: str, sysroot: str) -> Iterator[FilePlace]:
+        """Yield paths below the sysroot and on this machine: the name of such a file states its
+        content."""
         for folder in self.folders if len(build_id) > 2 else ():
             path = f"{folder}/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
-            yield from (Place(path, sysroot), Place(path)) if sysroot else (Place(path),)
+            yield from (FilePlace(path, sysroot), FilePlace(path)) if sysroot else (FilePlace(path),)
 
     def _by_link(self, path: str, link: Link) -> Iterator[str]:
-        """Where the debug file of the file at `path` may be."""
+        """Yield possible paths of the debug file of the file at `path`."""
         folder = os.path.dirname(path)
         below = (f"{one}{folder}" for one in self.folders)
         return (f"{one}/{link.name}" for one in (folder, f"{folder}/.debug", *below) if f"{one}/{link.name}" != path)
 
 
-def _opened(place: Place, build_id: str, link: Optional[Link]) -> Optional[memoryview]:
-    """The file there; None if it is missing or another one. Where it, or the module, has no
-    build-id, the checksum of `link` decides."""
+def _opened(place: FilePlace, build_id: str, link: Optional[Link]) -> Optional[memoryview]:
+    """Map the file; None if it is missing or does not match. If it, or the module, has no build-id,
+    the checksum of `link` decides."""
     try:
         fd = place.open()
     except (OSError, ValueError):
@@ -118,7 +119,7 @@ def _opened(place: Place, build_id: str, link: Optional[Link]) -> Optional[memor
 
 
 def _checksum(data: memoryview) -> int:
-    import zlib  # seldom needed, and loaded by every command otherwise
+    import zlib  # imported here: rarely needed
 
     value = 0
     for at in range(0, len(data), _SLICE):
@@ -136,7 +137,7 @@ def has_debug_info(data: elf.Buffer) -> bool:
 
 
 def debug_link(data: elf.Buffer) -> Optional[Link]:
-    """A file's .gnu_debuglink: a base name, zeros up to a multiple of 4, and the checksum."""
+    """Read a file's .gnu_debuglink: a base name, zeros up to a multiple of 4, and the checksum."""
     raw, head = _section(data, ".gnu_debuglink")
     name = raw.split(b"\0", 1)[0]
     at = (len(name) + 4) // 4 * 4
@@ -147,7 +148,7 @@ def debug_link(data: elf.Buffer) -> Optional[Link]:
 
 
 def alternate_link(data: elf.Buffer) -> Optional[Alternate]:
-    """A file's .gnu_debugaltlink: a path with a final zero, and a build-id."""
+    """Read a file's .gnu_debugaltlink: a path with a final zero, and a build-id."""
     raw, _ = _section(data, ".gnu_debugaltlink")
     path, zero, build_id = raw.partition(b"\0")
     return Alternate(os.fsdecode(path), build_id.hex()) if path and zero and 1 < len(build_id) <= 64 else None

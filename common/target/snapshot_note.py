@@ -39,7 +39,7 @@ from findleaks.target.base import Range, Region
 from findleaks.target.kernel_references import KernelState
 from findleaks.target.layout import Load
 from findleaks.target.maps import regions_of
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
@@ -68,33 +68,40 @@ class SnapshotNote(NamedTuple):
     kernel: Optional[KernelState] = None  # None: not known
 
 
-def encoded(note: SnapshotNote, page: int) -> bytes:
-    """The contents of the note."""
+def encode_note(note: SnapshotNote, page: int) -> bytes:
+    """Encode the contents of the note."""
     found = note.presence
-    lists = [found.known.words, found.resident.words, found.swapped.words, _flat(merged(found.unsure)), _flat(merged(note.unread))]
+    lists = [
+        found.known.words,
+        found.resident.words,
+        found.swapped.words,
+        _flat(merge_ranges(found.unsure)),
+        _flat(merge_ranges(note.unread)),
+    ]
     texts = [note.maps, b"".join(_name(*one) for one in note.names.items()), note.version.encode()]
     rss = _UNKNOWN if found.rss is None else found.rss
     counts = (*(len(words) // 2 for words in lists), *map(len, texts))
     head = _HEAD.pack(VERSION, page, note.taken_at, note.start_time, rss, *counts)
-    kept = b"" if note.kernel is None else kernel_references.encoded(note.kernel)
+    kept = b"" if note.kernel is None else kernel_references.encode_state(note.kernel)
     texts += [struct.pack("<Q", _UNKNOWN if note.kernel is None else len(kept)), kept]
     return b"".join([head, *(_little_endian(words).tobytes() for words in lists), *texts])
 
 
-def decoded(desc: memoryview, page: int) -> SnapshotNote:
-    """The note of these contents; Damaged where they cannot be used."""
+def decode_note(desc: memoryview, page: int) -> SnapshotNote:
+    """Decode the contents of the note.
+    Raises Damaged if they are invalid."""
     if len(desc) < 4:
         raise Damaged("it is cut off")
     (version,) = struct.unpack_from("<I", desc)
     if version != VERSION:
-        raise Damaged(f"it has version {version}, and this findleaks reads version {VERSION}")
+        raise Damaged(f"it has version {version}, expected {VERSION}")
     if len(desc) < _HEAD.size:
         raise Damaged("it is cut off")
     _, size, taken, start_time, rss, *counts = _HEAD.unpack_from(desc)
     if size != page:
         raise Damaged(f"its pages have {size} bytes instead of {page}")
     if not 0 <= taken < _LATEST:
-        raise Damaged("its time makes no sense")
+        raise Damaged("its time is invalid")
     needed = _HEAD.size + 16 * sum(counts[:5]) + sum(counts[5:])
     if needed > len(desc):
         raise Damaged(f"it has {len(desc):,} bytes instead of {needed:,}")
@@ -117,7 +124,7 @@ def decoded(desc: memoryview, page: int) -> SnapshotNote:
 
 
 def _kernel_state(rest: memoryview) -> Optional[KernelState]:
-    """What follows the version of findleaks."""
+    """Decode the part after the version of findleaks."""
     if not rest:
         return None
     if len(rest) < 8:
@@ -127,20 +134,20 @@ def _kernel_state(rest: memoryview) -> Optional[KernelState]:
         return None
     if size > len(rest) - 8:
         raise Damaged(f"it has {len(rest) - 8:,} bytes instead of {size:,} at its end")
-    return kernel_references.decoded(rest[8 : 8 + size].tobytes())
+    return kernel_references.decode_state(rest[8 : 8 + size].tobytes())
 
 
-def warning(name: str, why: str) -> str:
-    """What to say of a core whose note cannot be used."""
+def damage_warning(name: str, why: str) -> str:
+    """Format the warning about a core whose note cannot be used."""
     return (
-        f"{name}: findleaks' own note in the core is damaged ({why}): not used. Names of threads are missing, "
-        "and which pages were in memory may not be known."
+        f"{name}: findleaks' own note in the core is damaged ({why}) and ignored. Thread names are missing, "
+        "and resident pages may be unknown."
     )
 
 
 def regions(note: SnapshotNote, loads: Sequence[Load], top: int) -> Optional[list[Region]]:
-    """The mappings by the note, which has the names of anonymous ones and which are shared; None
-    where they are not those of the core's segments. Those beyond `top` are left out."""
+    """Return the mappings by the note, which names anonymous ones and identifies shared ones; None
+    if they do not match the core's segments. Mappings beyond `top` are dropped."""
     found = [region for region in regions_of(note.maps) if region.end <= top]
     if len(found) != len(loads):
         return None
@@ -156,7 +163,7 @@ def _flat(ranges: Sequence[Range]) -> array[int]:
 
 
 def _little_endian(words: array[int]) -> array[int]:
-    """Words between this machine's byte order and the note's."""
+    """Convert words between this machine's byte order and the note's."""
     if sys.byteorder != "little":
         words = words[:]
         words.byteswap()

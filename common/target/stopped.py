@@ -1,4 +1,4 @@
-"""The copy of a process as extents: its copied pages, and the memory between them."""
+"""Builds extents of a copied process: its copied pages, and the memory between them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target.base import Range, Region
-from findleaks.target.copying import KERNELS, Copied, CopyBuffer, Window
+from findleaks.target.copying import KERNELS, CopiedRuns, CopyBuffer, Window
 from findleaks.target.kernel_references import RawState
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.moment import Moment
-from findleaks.target.ranges import gaps, merged, overlapping
+from findleaks.target.ranges import find_overlaps, gaps, merge_ranges
 from findleaks.target.reader import Extent, Source, Zeros
 from findleaks.target.runs import Runs
 
 
-class Plan(NamedTuple):
-    """What was found of the process while it still ran, and the buffer made for its copy."""
+class CopyPlan(NamedTuple):
+    """State of the process while it still ran, and the buffer for its copy."""
 
     maps: bytes
     regions: Sequence[Region]
@@ -24,8 +24,8 @@ class Plan(NamedTuple):
     buffer: CopyBuffer
 
 
-class Stop:
-    """What was read during the stop."""
+class StopData:
+    """Data read during the stop."""
 
     def __init__(self) -> None:
         self.proc = ""  # the folder under /proc of a thread that has memory
@@ -34,7 +34,7 @@ class Stop:
         self.stat = b""  # the text of /proc/PID/stat
         self.regions: Sequence[Region] = ()
         self.at: Optional[Moment] = None
-        self.placed = Copied.none()  # all pages that were copied
+        self.placed = CopiedRuns.none()  # all copied pages
         self.rest: list[Range] = []  # pages outside the plan's windows
         self.extra: Optional[CopyBuffer] = None  # the buffer of `rest`
         self.absent: list[Range] = []  # pages that could not be read
@@ -42,14 +42,14 @@ class Stop:
         self.kernels: list[tuple[int, bytes]] = []  # address and bytes of the vDSO
 
 
-def extents_of(plan: Plan, stop: Stop, files: MappedFiles) -> list[Extent]:
-    """The copy as extents, sorted and disjoint: windows, and what lies between them."""
+def extents_of(plan: CopyPlan, stop: StopData, files: MappedFiles) -> list[Extent]:
+    """Return the copy as extents, sorted and disjoint: the windows, and the memory between them."""
     windows = _windows(plan, stop)
     starts = [window.start for window in windows]
     zeros, kernels = Zeros(1 << 63), dict(stop.kernels)
     found: list[Extent] = []
     for region in stop.regions:
-        parts = [window.part(low, high) for window, low, high in overlapping(windows, starts, region.start, region.end)]
+        parts = [window.part(low, high) for window, low, high in find_overlaps(windows, starts, region.start, region.end)]
         if region.name.startswith(KERNELS):
             data = bytearray(kernels.get(region.start, b""))
             found.append(Extent(region.start, region.start + len(data), 0, Source(memoryview(data))))
@@ -60,14 +60,14 @@ def extents_of(plan: Plan, stop: Stop, files: MappedFiles) -> list[Extent]:
             found += [*pages, *_between(region, pages, MappedFile(files, region))]
         else:
             found += _pages(parts)
-    absent = merged(stop.absent)
+    absent = merge_ranges(stop.absent)
     starts = [gap.start for gap in absent]
     readable = (extent.part(*part) for extent in found for part in gaps(extent.start, extent.end, absent, starts))
     return sorted(readable, key=lambda extent: extent.start)
 
 
-def _windows(plan: Plan, stop: Stop) -> list[Extent]:
-    """The parts of the process's memory that have a place in the buffers, ascending."""
+def _windows(plan: CopyPlan, stop: StopData) -> list[Extent]:
+    """Return the parts of the process's memory that have a place in the buffers, ascending."""
     planned = _Memory(plan.buffer, stop.placed)
     made = [Extent(window.start, window.end, window.offset, planned) for window in plan.windows]
     if stop.extra is not None:
@@ -79,13 +79,13 @@ def _windows(plan: Plan, stop: Stop) -> list[Extent]:
 
 
 def _between(region: Region, parts: Sequence[Extent], source: Source) -> Iterator[Extent]:
-    """What fills the region between these parts; its offsets in the source are addresses."""
+    """Yield extents that fill the region between these parts; offsets in `source` are addresses."""
     for low, high in gaps(region.start, region.end, parts, [part.start for part in parts]):
         yield Extent(low, high, low, source)
 
 
 def _pages(parts: Sequence[Extent]) -> Iterator[Extent]:
-    """The pages that were copied."""
+    """Yield the copied pages."""
     for part in parts:
         move = part.start - part.offset
         for start, end in part.source.nonzero(part.offset, part.end - move):
@@ -95,7 +95,7 @@ def _pages(parts: Sequence[Extent]) -> Iterator[Extent]:
 class _Memory(Source):
     """A buffer, with the pages that were copied into it."""
 
-    def __init__(self, buffer: CopyBuffer, placed: Copied) -> None:
+    def __init__(self, buffer: CopyBuffer, placed: CopiedRuns) -> None:
         base, end = buffer.address, buffer.address + buffer.size
         super().__init__(
             buffer.view(), Runs.of((at - base, at - base + count) for at, count in zip(placed.destination, placed.size) if base <= at < end)
@@ -105,8 +105,9 @@ class _Memory(Source):
         pass
 
 
-def joined(placed: Copied) -> Iterator[tuple[int, int]]:
-    """(address in findleaks' memory, bytes) of the copied pages, adjacent ones joined."""
+def join_pages(placed: CopiedRuns) -> Iterator[tuple[int, int]]:
+    """Yield (address in findleaks' memory, bytes) of the copied pages, with adjacent ones
+    joined."""
     low = high = -1
     for at, count in zip(placed.destination, placed.size):
         if at != high:

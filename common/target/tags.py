@@ -1,10 +1,10 @@
-"""Pointers with tags: on AArch64 the processor ignores an address's top byte, where HWASan and the
-memory tagging extension (MTE) keep a tag. A process that passes such pointers to the kernel has
-asked for it (prctl PR_SET_TAGGED_ADDR_CTRL), which its core records (Linux 6.x,
+"""Removes tags from pointers.
+|| On AArch64 the processor ignores the top byte of an address, where HWASan and the memory tagging
+extension (MTE) store a tag. A process that passes such pointers to the kernel must enable this
+(prctl PR_SET_TAGGED_ADDR_CTRL), which its core records (Linux 6.x,
 Documentation/arm64/tagged-address-abi.rst; NT_ARM_TAGGED_ADDR_CTRL).
-
-A word is a tagged pointer if its other unused bits (48 to 55), which are 0 in addresses of a
-process, are 0: text and most other values have them set, and stay as they are."""
+|| A word is a tagged pointer if its other unused bits (48 to 55), which are 0 in user addresses,
+are 0. Text and most other values have some of them set, and stay unchanged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from findleaks.target.base import Piece
 
 ENABLED = 1  # PR_TAGGED_ADDR_ENABLE
 
-_WORD, _TOP, _UNUSED = 8, 7, 6  # bytes: of a word; the places of the tag and of bits 48 to 55 in it
-_KEPT = bytes([0]) + bytes([0xFF]) * 255  # by bits 48 to 55: which bits of the top byte are kept
+_WORD, _TOP, _UNUSED = 8, 7, 6  # bytes of a word; offsets of the tag and of bits 48 to 55 in it
+_KEPT = bytes([0]) + bytes([0xFF]) * 255  # by bits 48 to 55: mask of the top byte
 
 
-def untagged(piece: Piece) -> Piece:
-    """A piece whose aligned words have no tags: itself if none has one, else a copy."""
+def remove_tags(piece: Piece) -> Piece:
+    """Return a piece without tags in its aligned words: the piece itself if none has one, else a
+    copy."""
     first = -piece.address % _WORD
     end = first + (len(piece.data) - first) // _WORD * _WORD
     tops = bytes(piece.data[first + _TOP : end : _WORD])
@@ -30,5 +31,5 @@ def untagged(piece: Piece) -> Piece:
     return Piece(piece.address, memoryview(data))
 
 
-def untagged_word(word: int) -> int:
+def remove_tag(word: int) -> int:
     return word & (1 << 56) - 1 if not word >> 48 & 0xFF else word

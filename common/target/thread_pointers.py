@@ -1,15 +1,14 @@
-"""Thread pointers found in memory, where the debugger (LLDB before 17, old stubs) reports none, nor
-the core (32-bit ARM's kernel writes no note of it).
-
-On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
-sysdeps/i386/nptl/tls.h, 2.31 to 2.43), whose first word (tcb) and third (self) point to itself; the
-second is the DTV. struct pthread (nptl/descr.h) begins there, and has the kernel's thread id as an
-int. It lies at the upper end of a thread's stack; ld.so puts the main thread's into a small
-separate mapping, a static program at the beginning of its heap.
-
-Where thread-local variables are above the thread pointer, struct pthread is below it, and nothing
-points to itself. There the thread id is the landmark, which follows the links of a ring: from it
-the thread pointer, which has the DTV, is as far in every thread."""
+"""Finds thread pointers in memory, if neither the debugger (LLDB before 17, old stubs) nor the core
+(32-bit ARM kernels write no note of it) reports them.
+|| On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
+sysdeps/i386/nptl/tls.h, 2.31 to 2.43), whose first word (tcb) and third word (self) point to
+itself; the second is the DTV. struct pthread (nptl/descr.h) begins there, and contains the kernel's
+thread id as an int. It lies at the upper end of a thread's stack. ld.so puts the main thread's into
+a small separate mapping, a static program at the beginning of its heap.
+|| On architectures with thread-local variables above the thread pointer, struct pthread is below
+it, and nothing points to itself. There the thread id is found first: it follows the links of a ring
+of threads. The distance from the thread id to the thread pointer, which has the DTV, is the same in
+every thread."""
 
 from __future__ import annotations
 
@@ -21,21 +20,22 @@ from itertools import islice
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Region, Target, Thread
 from findleaks.target.elf import occurrences
-from findleaks.target.ranges import holding, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.target.words import word_at
 
-_MOST_OF_STACK = 16 << 20  # bytes searched: of the used part of one stack
-_MOST_OF_STACKS = 256 << 20  # of all of these
-_MOST_OF_REGION = 1 << 20  # of one region
-_MOST = 64 << 20  # of all regions
-_MOST_SEARCHED = 1 << 30  # of all regions, once for each thread
-_MOST_VOTERS = 256  # threads
-_MOST_PLACES = 1 << 12  # of a number in one piece of memory that are looked at
+_MOST_OF_STACK = 16 << 20  # most bytes searched in the used part of one stack
+_MOST_OF_STACKS = 256 << 20  # in all stacks
+_MOST_OF_REGION = 1 << 20  # in one region
+_MOST = 64 << 20  # in all regions
+_MOST_SEARCHED = 1 << 30  # in all regions, summed over threads
+_MOST_VOTERS = 256  # most threads that are compared
+_MOST_PLACES = 1 << 12  # most occurrences of a number that are tried in one piece of memory
 _TID_WITHIN = 0x400  # bytes from the thread pointer that hold the thread id
 
 
-def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
-    """The threads; those without a thread pointer get one from memory, also in their words."""
+def add_thread_pointers(target: Target, threads: Sequence[Thread]) -> list[Thread]:
+    """Return the threads; those without a thread pointer get one from memory, also in their
+    words."""
     if target.arch.variables_above:
         found = _below_variables(target, [thread for thread in threads if not thread.thread_pointer])
         return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
@@ -61,7 +61,8 @@ def completed(target: Target, threads: Sequence[Thread]) -> list[Thread]:
                     missing.discard(tid)
             if not missing:
                 break
-        # In another pid namespace ids differ: then the one block left is of the one thread left.
+        # In another pid namespace ids differ: a single block left belongs to the single thread
+        # left.
         if len(missing) == len(others) == 1:
             found[missing.pop()] = others[0]
     return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
@@ -76,10 +77,10 @@ def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
 
 
 def _used_stacks(target: Target, threads: Iterable[Thread]) -> Iterator[tuple[Thread, int, int]]:
-    """Each thread's stack from its stack pointer upward, until together they are too large."""
+    """Yield each thread's stack from its stack pointer upward, up to a total size."""
     regions, left = target.regions(), _MOST_OF_STACKS
     for thread in threads:
-        region = holding(regions, thread.sp)
+        region = region_at(regions, thread.sp)
         if region is not None and region.writable:
             size = min(region.end - thread.sp, _MOST_OF_STACK, left)
             left -= size
@@ -87,13 +88,13 @@ def _used_stacks(target: Target, threads: Iterable[Thread]) -> Iterator[tuple[Th
 
 
 def _anonymous(target: Target) -> list[Region]:
-    """Regions of anonymous memory, small ones first."""
+    """Return regions of anonymous memory, small ones first."""
     regions = [region for region in target.regions() if region.writable and not region.name.startswith("/")]
     return sorted(regions, key=lambda region: (region.end - region.start, region.start))
 
 
 def _blocks_anywhere(target: Target) -> Iterator[int]:
-    """Thread control blocks in anonymous memory."""
+    """Yield thread control blocks in anonymous memory."""
     left = _MOST
     for region in _anonymous(target):
         size = min(region.end - region.start, _MOST_OF_REGION, left)
@@ -123,7 +124,8 @@ def _is_block(target: Target, address: int) -> bool:
 
 
 def _ints_of_block(target: Target, address: int) -> set[int]:
-    """All ints of a thread control block and of what follows it, its thread's id among them."""
+    """Return all ints of a thread control block and of the bytes after it, including the thread's
+    id."""
     try:
         data = target.read(address, _TID_WITHIN)
     except UnreadableMemory:
@@ -134,13 +136,13 @@ def _ints_of_block(target: Target, address: int) -> set[int]:
 
 # -- thread-local variables above the thread pointer
 
-_STRUCT = 4096  # bytes between a thread's id and its thread pointer, at most
-_MODULES = 1 << 16  # of a DTV
-_NEAR = 1 << 20  # bytes of variables above a thread pointer
+_STRUCT = 4096  # most bytes between a thread's id and its thread pointer
+_MODULES = 1 << 16  # most modules of a DTV
+_NEAR = 1 << 20  # most bytes of variables above a thread pointer
 
 
 def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int]:
-    """Thread pointers by thread id."""
+    """Return thread pointers by thread id."""
     places: dict[int, int] = {}
     for thread, start, end in _used_stacks(target, threads):
         places.update(_ids(target, start, end, {thread.tid}))
@@ -155,15 +157,16 @@ def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int
     votes: Counter[int] = Counter()
     for place in list(places.values())[:_MOST_VOTERS]:
         votes.update({distance: _vector_at(target, place + distance) for distance in range(0, _STRUCT, target.arch.word)})
-    # Of several as likely, a thread pointer is the aligned one: below it are pointers to much else.
+    # If several distances are equally likely, prefer an aligned thread pointer: other structures
+    # below it also contain pointers.
     some, aligned = next(iter(places.values()), 0), 2 * target.arch.word
     best = max(votes, key=lambda distance: (votes[distance], (some + distance) % aligned == 0, -distance), default=0)
     return {tid: place + best for tid, place in places.items()} if votes[best] else {}
 
 
 def _ids(target: Target, start: int, end: int, tids: set[int]) -> dict[int, int]:
-    """Where the ids of threads are in struct pthread: behind the links of glibc's ring of threads
-    (nptl/descr.h, `list`), or behind musl's pointer to itself and ring."""
+    """Return addresses of thread ids in struct pthread: after the links of glibc's ring of threads
+    (nptl/descr.h, `list`), or after musl's pointer to itself and its ring."""
     found: dict[int, int] = {}
     for piece in nonzero_pieces(target, start, end):
         data = bytes(piece.data)
@@ -194,10 +197,11 @@ def _itself_before(target: Target, address: int) -> bool:
 
 
 def _vector_at(target: Target, pointer: int) -> int:
-    """How much says that this thread pointer has a DTV, one of whose first modules has its
-    variables just above: 2 where it is glibc's (number of entries, generation, two words a module),
-    1 where it is musl's, in the word before the thread pointer, of which less is known (number of
-    modules, a word each); 0: nothing."""
+    """Score a candidate thread pointer by its DTV: one of the first modules must have its variables
+    just above the thread pointer.
+    2: glibc's DTV (number of entries, generation, then two words per module). 1: musl's, in the
+    word before the thread pointer, which is weaker evidence (number of modules, then one word
+    each). 0: no DTV."""
     word = target.arch.word
     dtv = word_at(target, pointer + target.arch.dtv_offset)
     if dtv > 2 * word and 0 < word_at(target, dtv - 2 * word) < _MODULES and word_at(target, dtv) < _MODULES:

@@ -1,4 +1,4 @@
-"""Words of structures in an untrusted process image."""
+"""Reads words of structures in an untrusted process image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from findleaks.target.base import Target
 
 
 def word_at(target: Target, address: int) -> int:
-    """The word at an address; 0, which is no pointer, where it cannot be read."""
+    """Return the word at an address; 0, which is not a pointer, if it is unreadable."""
     try:
         return target.word(address)
     except UnreadableMemory:
@@ -15,7 +15,7 @@ def word_at(target: Target, address: int) -> int:
 
 
 def words_at(target: Target, address: int, size: int) -> tuple[int, ...]:
-    """The words of [address, address + size), fewer where memory ends."""
+    """Return the words of [address, address + size), fewer where memory ends."""
     data = b""
     for piece in target.pieces(address, address + size):
         if piece.address != address + len(data):

@@ -1,27 +1,28 @@
-"""Frames of zstd, unpacked block by block with python-zstandard, as it does not bound its output
-for some input. Format: RFC 8878, 3.1.1 (frames: magic number, header, blocks of at most 128 KiB,
-checksum), 3.1.2 (skippable frames)."""
+"""Unpacks frames of zstd block by block with python-zstandard, whose own output size is unbounded
+for some input.
+Format: RFC 8878, 3.1.1 (frames: magic number, header, blocks of at most 128 KiB, checksum), 3.1.2
+(skippable frames)."""
 
 from __future__ import annotations
 
 import io
 from typing import Any
 
-_MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # of frames
-_RAW, _RLE, _COMPRESSED = 0, 1, 2  # types of blocks
-_MOST = 1 << 17  # bytes of a block
+_MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # magic numbers of frames
+_RAW, _RLE, _COMPRESSED = 0, 1, 2  # block types
+_MOST = 1 << 17  # most bytes of a block
 
 
 class Damaged(Exception):
-    """The compressed data are bad; the text says how."""
+    """The compressed data are invalid; the text explains why."""
 
 
-class Trailing(Exception):
-    """A whole frame is followed by something that is no frame."""
+class TrailingData(Exception):
+    """A complete frame is followed by data that are not a frame."""
 
 
 class Frames:
-    """A file of frames, one after the other. `module` is python-zstandard."""
+    """Reads a file of consecutive frames. `module` is python-zstandard."""
 
     def __init__(self, file: io.RawIOBase, module: Any) -> None:
         self._file = io.BufferedReader(file, _MOST)
@@ -29,11 +30,11 @@ class Frames:
         self._made = module.ZstdDecompressor(max_window_size=1 << 31)
         self._machine: Any = None  # decompressor of the current frame
         self._checksum = 0  # bytes of the checksum after the frame's last block
-        self._frames = 0  # complete ones so far
+        self._frames = 0  # complete frames so far
 
     def read1(self, size: int) -> bytes:
-        """The next bytes, at most a block (128 KiB) whatever `size` is; b"" at the end.
-        EOFError where the file is cut off, or Damaged, or Trailing."""
+        """Return the next bytes, at most a block (128 KiB) whatever `size` is; b"" at the end.
+        Raises EOFError if the file is cut off, Damaged, or TrailingData."""
         while True:
             if self._machine is None:
                 if not self._begin():
@@ -44,7 +45,8 @@ class Frames:
                 return data
 
     def _begin(self) -> bool:
-        """Read a frame's header, or a whole skippable frame; False at the end of the file."""
+        """Read the header of a frame, or a whole skippable frame; return False at the end of the
+        file."""
         start = self._file.read(4)
         if not start:
             return False
@@ -55,7 +57,7 @@ class Frames:
                 left -= len(self._exactly(min(left, _MOST)))
             return True
         if magic != _MAGIC or len(start) < 4:
-            raise Trailing if self._frames else Damaged("no frame of zstd")
+            raise TrailingData if self._frames else Damaged("not a zstd frame")
         flags = self._exactly(1)[0]
         single = flags >> 5 & 1
         rest = (0 if single else 1) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
@@ -69,11 +71,11 @@ class Frames:
         number = int.from_bytes(start, "little")
         last, kind, size = number & 1, number >> 1 & 3, number >> 3
         if kind > _COMPRESSED or size > _MOST:
-            raise Damaged("no block of zstd")
+            raise Damaged("not a zstd block")
         data = self._unpack(start + self._exactly(1 if kind == _RLE else size) + (self._exactly(self._checksum) if last else b""))
         if last:
             if not self._machine.eof:
-                raise Damaged("a frame of zstd that does not end")
+                raise Damaged("a zstd frame without end")
             self._machine = None
             self._frames += 1
         return data

@@ -1,4 +1,4 @@
-"""The functions of a process's allocators, and the code that is put in front of them."""
+"""Selects the functions of a process's allocators to hook, and builds the code of the hooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from findleaks.errors import TargetError
 from findleaks.injection.stub.free_range import MAX_DISTANCE
-from findleaks.injection.stub.relocate import Patch, Refused, relocated
+from findleaks.injection.stub.relocate import Patch, Refused, relocate_code
 from findleaks.injection.stub.table import EXACT, OWN, pack
 from findleaks.target.base import Module, Target
 from findleaks.target.elf import Table
@@ -33,8 +33,8 @@ FUNCTIONS: Mapping[str, Sequence[str]] = {
     "moving": ("realloc", "rallocx"),
     "freeing": ("free", "cfree", "free_sized", "free_aligned_sized", "dallocx", "sdallocx", *_DELETE),
 }
-"""By the stub of track.S that goes in front: C's functions, C++'s operators new and delete by their
-mangled names (Itanium C++ ABI, 5.1.4), and those that jemalloc has besides."""
+"""Hooked functions by stub of track.S: C functions, C++ operators new and delete by their mangled
+names (Itanium C++ ABI, 5.1.4), and further functions of jemalloc."""
 _STUBS = {name: stub for stub, names in FUNCTIONS.items() for name in names}
 _REQUIRED = ("malloc", "free")  # a module with both is an allocator
 _FUNCTION = 2  # STT_FUNC
@@ -44,7 +44,8 @@ _MADE_OF_CALLER = pack(OWN, 16, 1, -16)  # the stub has pushed the frame pointer
 
 
 class Hook(NamedTuple):
-    """A function to put the stub `kind` in front of. `other`: what that calls instead; 0: it."""
+    """A function that gets the stub `kind`. `other`: function that the stub calls instead; 0:
+    itself."""
 
     address: int
     name: str
@@ -54,15 +55,15 @@ class Hook(NamedTuple):
 
 
 class TrackingCode:
-    """Routines, and a stub for each hook. A patcher.StubCode."""
+    """Routines, and a stub for each hook. Implements patcher.StubCode."""
 
     def __init__(self, hooks: Sequence[tuple[Hook, Patch]]) -> None:
         self._hooks = hooks
         self._starts: list[int] = []
-        at = _aligned(len(trackcode.ROUTINES))
+        at = _align(len(trackcode.ROUTINES))
         for hook, patch in hooks:
             self._starts.append(at)
-            at += _aligned(len(_blob(hook)) + len(relocated(patch, patch.address)))
+            at += _align(len(_blob(hook)) + len(relocate_code(patch, patch.address)))
         self.size = at
 
     @property
@@ -77,12 +78,12 @@ class TrackingCode:
         for (hook, patch), start in zip(self._hooks, self._starts):
             blob = bytearray(_blob(hook))
             struct.pack_into("<3Q", blob, trackcode.TABLE, table, hook.address | EXACT, hook.other)
-            blob += relocated(patch, address + start + len(blob))
+            blob += relocate_code(patch, address + start + len(blob))
             made[start : start + len(blob)] = blob
         return bytes(made)
 
     def rules(self, address: int) -> dict[int, int]:
-        """The unwind rules of the stubs' frames, for code that is at `address`."""
+        """Return the unwind rules of the stubs' frames, for code at `address`."""
         places = zip(self._hooks, self._starts)
         return {address + start + trackcode.BACK[hook.kind]: _MADE_OF_CALLER for (hook, _), start in places if hook.kind in trackcode.BACK}
 
@@ -93,13 +94,14 @@ def _blob(hook: Hook) -> bytes:
     return made
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     return size + _ALIGNMENT - 1 & -_ALIGNMENT
 
 
-def hooks(target: Target, patch: Callable[[int, str], Patch]) -> tuple[list[tuple[Hook, Patch]], list[str]]:
-    """The allocators' functions, each with its patch, and a line for each that cannot have one.
-    TargetError if blocks or frees would go unseen altogether."""
+def find_hooks(target: Target, patch: Callable[[int, str], Patch]) -> tuple[list[tuple[Hook, Patch]], list[str]]:
+    """Return the allocators' functions, each with its patch, and a line for each that cannot be
+    patched.
+    Raises TargetError if no block, or no free, would be seen."""
     found = _reachable(target, list(_allocators(target)))
     made: list[tuple[Hook, Patch]] = []
     notes = []
@@ -109,17 +111,17 @@ def hooks(target: Target, patch: Callable[[int, str], Patch]) -> tuple[list[tupl
         except Refused as error:
             if hook.name in _REQUIRED:
                 raise TargetError(f"{hook.module}: {error}") from None
-            notes.append(f"{hook.module}: what {hook.name} allocates or frees is not seen: {error}")
+            notes.append(f"{hook.module}: blocks that {hook.name} allocates or frees are not seen: {error}")
     return made, notes
 
 
 def _allocators(target: Target) -> Iterator[list[Hook]]:
-    """The functions of each module that is an allocator."""
+    """Yield the functions of each module that is an allocator."""
     for module in target.modules():
         name = module.path.rsplit("/", 1)[-1]
-        if name.startswith("ld-"):  # its malloc serves only itself, before libc is there
+        if name.startswith("ld-"):  # its malloc serves only itself, before libc is loaded
             continue
-        at = _defined(target, module)
+        at = _find_defined(target, module)
         if all(required in at for required in _REQUIRED):
             yield list(_hooks(at, name))
 
@@ -132,14 +134,14 @@ def _hooks(at: Mapping[str, int], module: str) -> Iterator[Hook]:
             continue
         other = at.get(name + _NOTHROW, 0) if stub == "throwing" else 0
         if stub == "throwing" and not other:
-            continue  # what it calls is seen
+            continue  # the function that it calls is hooked
         seen.add(address)
         yield Hook(address, name, stub, module, other)
 
 
 def _reachable(target: Target, allocators: list[list[Hook]]) -> list[Hook]:
-    """The hooks within reach of one stub. The program's own allocator, which the libraries use too,
-    wins over one that is too far from it."""
+    """Return the hooks within reach of one stub. Prefers the program's own allocator, which the
+    libraries also use, to one that is too far from it."""
     if not allocators:
         raise TargetError("no module of the process has malloc and free in its symbol tables: nothing to track")
     program = target.exe_path.rsplit("/", 1)[-1]
@@ -148,16 +150,16 @@ def _reachable(target: Target, allocators: list[list[Hook]]) -> list[Hook]:
     return [hook for one in allocators for hook in one if abs(hook.address - first) < MAX_DISTANCE]
 
 
-def _defined(target: Target, module: Module) -> dict[str, int]:
-    """The addresses of the functions in _STUBS that a module defines."""
+def _find_defined(target: Target, module: Module) -> dict[str, int]:
+    """Return the addresses of the functions in _STUBS that a module defines."""
     found: dict[str, int] = {}
     for table in target.symbol_tables(module):
-        for name, value in _wanted(table):
+        for name, value in _find_wanted(table):
             found.setdefault(name, value + module.bias)
     return found
 
 
-def _wanted(table: Table) -> Iterator[tuple[str, int]]:
+def _find_wanted(table: Table) -> Iterator[tuple[str, int]]:
     names: dict[int, str] = {}
     for name in _STUBS:
         at = table.strings.find(name.encode() + b"\0")

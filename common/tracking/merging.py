@@ -1,9 +1,8 @@
-"""Merges the stacks of one leak: those that allocate by the same function, with the same fate.
-
-A function that is called from many places, or that recurses, allocates by many stacks. Their common
-frames are those from the function on that all of them have; where they differ, they are variants.
-Functions that allocate for whoever calls them (malloc, strdup, xmalloc, std::vector) do not count
-as the function: unrelated leaks have these in common."""
+"""Merges the stacks of one leak: those that allocate in the same function, with the same fate.
+|| A function with many callers, or a recursive one, allocates by many stacks. Their common frames
+are those from the function outwards that all of them share; where they differ, they are variants.
+Functions that allocate for any caller (malloc, strdup, xmalloc, std::vector) do not count as the
+function: unrelated leaks share them."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from findleaks.tracking.sites import Site, add_tallies
+from findleaks.tracking.sites import TrackedSite, add_tallies
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 _RUNTIME = re.compile(r"(?:libc|libstdc\+\+|libc\+\+|ld-musl-[\w-]+|libjemalloc|libtcmalloc\w*|libmimalloc)[.-]")
@@ -24,34 +23,34 @@ _ALLOCATES = re.compile(
 """Last parts of names of functions that allocate for their callers: xmalloc, g_malloc0_n."""
 _LIBRARIES = re.compile(r"[<&*]*(?:std|core|alloc|hashbrown|__gnu_cxx|void std|decltype)\b.*::")
 """Names in the standard libraries of C++ and Rust."""
-CALLERS = 4  # frames that identify a variant, at most
+CALLERS = 4  # most frames that identify a variant
 
 
 @dataclass
 class Variant:
-    """Stacks of an entry that have further frames in common. `frames`: the first that differ from
-    those of other variants, innermost first; () for a stack that ends where the others go on."""
+    """Stacks of an entry with further frames in common. `frames`: the first frames that differ from
+    other variants, innermost first; () for a stack that ends where the others continue."""
 
     frames: tuple[NamedFrame, ...]
-    total: Site
+    total: TrackedSite
     stacks: int
 
 
 @dataclass
-class Entry:
-    """Stacks merged. `frames` are common to all; those whose code differs have no offset and line.
-    `key`: the one of the function that allocates. `total` sums the `sites`."""
+class MergedStack:
+    """Merged stacks. `frames` are common to all; those whose code address differs have no offset
+    and line. `key`: frame of the function that allocates. `total` sums the `sites`."""
 
     key: NamedFrame | None
     frames: tuple[NamedFrame, ...]
-    total: Site
-    sites: list[Site]
+    total: TrackedSite
+    sites: list[TrackedSite]
     variants: list[Variant] = field(default_factory=list)
 
 
-def merge_stacks(found: Sequence[Site]) -> list[Entry]:
-    """The sites as entries, in the order of their sums."""
-    groups: dict[tuple[str, object], list[Site]] = {}
+def merge_stacks(found: Sequence[TrackedSite]) -> list[MergedStack]:
+    """Merge sites to entries, ordered by their sums."""
+    groups: dict[tuple[str, object], list[TrackedSite]] = {}
     for site in found:
         at = allocating_frame(site.frames)
         what = _identity(site.frames[at]) if site.frames else id(site)
@@ -60,7 +59,8 @@ def merge_stacks(found: Sequence[Site]) -> list[Entry]:
 
 
 def allocating_frame(frames: Sequence[NamedFrame]) -> int:
-    """Index of the innermost frame whose function does not allocate for its callers; 0 if none."""
+    """Return the index of the innermost frame whose function does not allocate for its callers; 0
+    if none."""
     return next((at for at, frame in enumerate(frames) if not _serves_callers(frame)), 0)
 
 
@@ -72,60 +72,64 @@ def _serves_callers(frame: NamedFrame) -> bool:
 
 
 def _identity(frame: NamedFrame) -> object:
-    """The function of a frame; of code without a symbol, the place."""
+    """Return what identifies the function of a frame; without a symbol, its address."""
     return (frame.function, frame.module) if frame.function else frame.address
 
 
-def _entry(sites: list[Site]) -> Entry:
+def _entry(sites: list[TrackedSite]) -> MergedStack:
     first = sites[0].frames
     if len(sites) == 1:
-        return Entry(first[allocating_frame(first)] if first else None, first, sites[0], sites)
+        return MergedStack(first[allocating_frame(first)] if first else None, first, sites[0], sites)
     own = [site.frames[allocating_frame(site.frames) :] for site in sites]
-    shared = _shared(own)
+    shared = _count_shared_frames(own)
     lead = [site.frames[: allocating_frame(site.frames)] for site in sites]
     before = _merged_frames(lead) if len({tuple(map(_identity, frames)) for frames in lead}) == 1 else ()
     frames = _merged_frames([stack[:shared] for stack in own])
-    return Entry(frames[0], (*before, *frames), _sum(sites), sites, _variants(sites, own, shared))
+    return MergedStack(frames[0], (*before, *frames), _sum(sites), sites, _variants(sites, own, shared))
 
 
-def _shared(stacks: Sequence[Sequence[NamedFrame]]) -> int:
-    """Number of frames from the innermost on whose functions are those of all stacks."""
+def _count_shared_frames(stacks: Sequence[Sequence[NamedFrame]]) -> int:
+    """Return the number of frames, from the innermost, whose functions are equal in all stacks."""
     least = min(map(len, stacks))
     return next((at for at in range(least) if len({_identity(stack[at]) for stack in stacks}) > 1), least)
 
 
 def _merged_frames(stacks: Sequence[Sequence[NamedFrame]]) -> tuple[NamedFrame, ...]:
-    """Frames of equal functions as one stack."""
+    """Merge frames of equal functions to one stack."""
     return tuple(
         frames[0] if len(set(frames)) == 1 else frames[0]._replace(offset=0, line=0, file="", address=min(one.address for one in frames))
         for frames in zip(*stacks)
     )
 
 
-def _variants(sites: Sequence[Site], own: Sequence[Sequence[NamedFrame]], shared: int) -> list[Variant]:
-    """Variants by the first frame outside the common ones, or by places within these."""
-    groups: dict[object, list[tuple[Site, Sequence[NamedFrame]]]] = {}
+def _variants(sites: Sequence[TrackedSite], own: Sequence[Sequence[NamedFrame]], shared: int) -> list[Variant]:
+    """Return variants by the first frame outside the common ones, or by addresses within these."""
+    groups: dict[object, list[tuple[TrackedSite, Sequence[NamedFrame]]]] = {}
     apart = any(len(stack) > shared for stack in own)
     for site, stack in zip(sites, own):
-        outer = stack[shared:] if apart else _differing(stack, own)
+        outer = stack[shared:] if apart else _frames_that_differ(stack, own)
         groups.setdefault((_identity(outer[0]) if apart else outer[0].address) if outer else None, []).append((site, outer))
     made = []
     for group in groups.values():
         outers = [outer for _, outer in group]
         made.append(
-            Variant(_merged_frames([outer[: _shared(outers)] for outer in outers])[:CALLERS], _sum([s for s, _ in group]), len(group))
+            Variant(
+                _merged_frames([outer[: _count_shared_frames(outers)] for outer in outers])[:CALLERS],
+                _sum([s for s, _ in group]),
+                len(group),
+            )
         )
     return sorted(made, key=lambda variant: variant.total.order)
 
 
-def _differing(stack: Sequence[NamedFrame], stacks: Sequence[Sequence[NamedFrame]]) -> Sequence[NamedFrame]:
-    """The frames of a stack from the first on whose place is not that of all stacks."""
+def _frames_that_differ(stack: Sequence[NamedFrame], stacks: Sequence[Sequence[NamedFrame]]) -> Sequence[NamedFrame]:
+    """Return the frames of a stack from the first whose address differs between the stacks."""
     return next((stack[at:] for at in range(len(stack)) if len({one[at].address for one in stacks}) > 1), stack[:1])
 
 
-def _sum(sites: Sequence[Site]) -> Site:
-    """One site with the tallies, examples and holders of several."""
-    made = Site(sites[0].frames, sites[0].end)
+def _sum(sites: Sequence[TrackedSite]) -> TrackedSite:
+    """Sum the tallies, examples and holders of several sites."""
+    made = TrackedSite(sites[0].frames, sites[0].end)
     counts: dict[str, int] = {}
     for site in sites:
         add_tallies(made, site)

@@ -1,7 +1,7 @@
-"""Finds out what a process allocates where nothing of the wanted sizes shows up.
-
-The stubs let blocks of unwanted sizes pass unseen. So all sizes are recorded at first, up to
-PROBE_RECORDS blocks: in a process that allocates little, to the end."""
+"""Records blocks of all sizes at first, to show what a process allocates instead of the wanted
+sizes.
+|| The stubs ignore blocks of unwanted sizes. Therefore all sizes are recorded at first, up to
+PROBE_RECORDS blocks: to the end, in a process that allocates little."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import time
 from collections.abc import Callable
 from typing import Optional
 
-PROBE_RECORDS = 250  # of all sizes; more would fill the small filter by which a free is passed on
-LOOK_SECONDS = 0.02  # between looks at the process's state
+PROBE_RECORDS = 250  # most records of all sizes; more would fill the small filter for calls of free
+LOOK_SECONDS = 0.02  # seconds between polls of the process's state
 
 
 class Probe:
-    """Called often while the process runs, until `end`. `taken` returns the number of records,
-    `close` leaves the wanted sizes only (None: all are wanted), `state` returns the process's state
-    as /proc has it."""
+    """Called often while the process runs, until `end`.
+    `taken` returns the number of records. `close` restricts recording to the wanted sizes (None:
+    all are wanted). `state` returns the state of the process as in /proc."""
 
     def __init__(self, taken: Callable[[], int], close: Optional[Callable[[], None]], state: Callable[[], str]) -> None:
         self._taken, self._close, self._state = taken, close, state
         self._ended = False
         self._began = self._looked = time.monotonic()
-        self.seconds: Optional[float] = None  # until only wanted sizes were recorded
-        self.looks = 0  # at the process's state
-        self.stopped = 0  # looks that found it stopped by a signal
+        self.seconds: Optional[float] = None  # time until only wanted sizes were recorded
+        self.looks = 0  # polls of the process's state
+        self.stopped = 0  # polls that found it stopped by a signal
 
     def __call__(self) -> None:
         if self._ended:
@@ -36,14 +36,14 @@ class Probe:
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             state = self._state()
-            self.looks += state != "t"  # findleaks holds it
+            self.looks += state != "t"  # "t": findleaks has stopped it
             self.stopped += state == "T"
 
     def end(self) -> None:
-        """The process is about to be stopped."""
+        """End the probe: the process is about to be stopped."""
         self._ended = True
 
     @property
     def stopped_part(self) -> float:
-        """For which part of the time the process was stopped by a signal."""
+        """Return the share of the time for which the process was stopped by a signal."""
         return self.stopped / self.looks if self.looks else 0.0

@@ -1,13 +1,11 @@
-"""The memory in which the stubs of `track` record blocks: its layout, settings and records.
-
-As the table of `count --inject` (stub/table.py), with other entries of threads, and further
+"""Layout of the memory in which the stubs of `track` record blocks: settings and records.
+|| It extends the table of `count --inject` (stub/table.py), with other entries of threads, by
 (offsets as in track.S):
-
-draws: numbers of four bytes, by which a thread chooses how far its next sample is
-filter: by the hash of an address, how many live records have it, in two bytes each (as in a small
-  one that is among the switches, and stays in the processor's first cache)
-index: by the hash of an address, the number of its record, plus 1, in four bytes
-records: address, stack, size, mean and state; in the order in which the blocks were allocated"""
+|| - draws: 4-byte numbers, from which a thread draws the distance to its next sample
+- filter: by hash of an address, the number of live records with it, in two bytes each (a small copy
+  among the switches stays in the L1 cache)
+- index: by hash of an address, the number of its record plus 1, in four bytes
+- records: address, stack, size, mean and state; in order of allocation"""
 
 from __future__ import annotations
 
@@ -17,23 +15,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from findleaks.injection.stub.table import EVENTS, GOLDEN, PATIENCE, Layout, private_pages
+from findleaks.injection.stub.table import EVENTS, GOLDEN, PATIENCE, CountTable, private_pages
 from findleaks.tracking.generated import track as trackcode
 
 MEAN = 0x50  # offset of a setting that may change while the stubs work
-LEAST = 0x1018  # offset of the least size that is recorded, and, behind it, of how many more bytes
-TAKEN = EVENTS  # records made, and those for which there was no space
-LIVE, FREED, UNSEEN, UNPLACED = 1, 2, 3, 4  # states; UNSEEN: freed, but by no function with a stub
+LEAST = 0x1018  # offset of the least size that is recorded, followed by the largest minus the least
+TAKEN = EVENTS  # number of records, including those without space
+LIVE, FREED, UNSEEN, UNPLACED = 1, 2, 3, 4  # states; UNSEEN: freed by a function without a stub
 DRAWS, FILTERS = 1 << 12, 1 << 17  # as track.S hashes
 DRAW_UNIT = 1 << 10
-MOST_BYTES = 1 << 40  # of a block that is recorded: track.S multiplies by DRAW_UNIT
+MOST_BYTES = 1 << 40  # most bytes of a recorded block: track.S multiplies by DRAW_UNIT
 RECORD = struct.Struct("<QQQII")
-_THREAD, _DRAW, _FILTER, _NODE, _INDEX = 64, 4, 2, 32, 4  # bytes of an entry
+_THREAD, _DRAW, _FILTER, _NODE, _INDEX = 64, 4, 2, 32, 4  # bytes of each entry
 
 
 class Record(NamedTuple):
-    """A block. `stack`: its last frame's node, with bit 0 if it was not followed to the end; 0:
-    there was no space for it. `mean`: one in so many was recorded; 0: every one."""
+    """A block. `stack`: node of its last frame, with bit 0 set if the stack could not be followed
+    to the end; 0: there was no space. `mean`: one in `mean` was recorded; 0: every one."""
 
     address: int
     stack: int
@@ -43,8 +41,8 @@ class Record(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """Which blocks are recorded: of at least `least` bytes and at most `most`, as asked for; one
-    in `mean` bytes (`by_bytes`), or in `mean` blocks; up to 1: all."""
+    """Which blocks are recorded: requests of `least` to `most` bytes; one in `mean` bytes
+    (`by_bytes`), or in `mean` blocks; up to 1: all."""
 
     least: int = 0
     most: int = MOST_BYTES
@@ -57,8 +55,10 @@ class Sampling(NamedTuple):
         return self.least > 0 or self.most < MOST_BYTES
 
     def weight(self, record: Record) -> float:
-        """How many blocks a record represents. A block of s bytes is in a Poisson sample of mean m
-        with the probability 1 - exp(-s / m)."""
+        """Return how many blocks a record represents.
+        A Poisson sample with a mean of m bytes contains a block of s bytes with probability 1 -
+        exp(-s / m), so each record counts as the inverse. Example: m = 512 KiB, s = 1 KiB: about
+        512 blocks."""
         if not record.mean:
             return 1.0
         amount = record.size | 1 if self.by_bytes else 1  # as in track.S
@@ -66,8 +66,8 @@ class Sampling(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RecordTable(Layout):
-    """The table at `address`, for so many `records`."""
+class RecordTable(CountTable):
+    """Layout of the table at `address`, with `records` records."""
 
     nodes: int = 1 << 19  # stacks of a program like Node share few of their frames
     records: int = 1 << 20
@@ -98,7 +98,7 @@ class RecordTable(Layout):
         return self.records_at + RECORD.size * self.records + 4095 & -4096
 
     def recording(self, sampling: Sampling, routines: int) -> bytes:
-        """Settings and switches, with recording not enabled yet; `routines` is their address."""
+        """Build settings and switches, with recording disabled; `routines` is their address."""
         base = self.address
         words = [0, 0, PATIENCE, GOLDEN, base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1]
         words += [base + self.threads_at, _THREAD * (self.threads - 1), sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
@@ -108,16 +108,16 @@ class RecordTable(Layout):
         return private_pages(words, (sampling.least, sampling.most - sampling.least))
 
 
-def draws() -> bytes:
-    """The table of draws: each the mean of one of DRAWS parts, of equal probability, of the
-    exponential distribution. The mean of all is that of the distribution, exactly."""
+def build_draws() -> bytes:
+    """Build the table of draws. Each is the mean of one of DRAWS parts, of equal probability, of
+    the exponential distribution, so their mean is exactly that of the distribution."""
     # The integral of -log(u), which turns a uniform u into an exponentially distributed number.
     bounds = [0.0] + [u - u * math.log(u) for u in (number / DRAWS for number in range(1, DRAWS + 1))]
     parts = [DRAWS * (high - low) for low, high in zip(bounds, bounds[1:])]
     return struct.pack(f"<{DRAWS}I", *(round(DRAW_UNIT * part) for part in parts))
 
 
-def records(data: bytes) -> Iterator[Record]:
-    """The records in these bytes, up to the first that was never begun."""
+def read_table(data: bytes) -> Iterator[Record]:
+    """Yield the records in these bytes, up to the first unused one."""
     for row in RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size]):
         yield Record(*row)

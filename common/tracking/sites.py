@@ -1,4 +1,4 @@
-"""What became of recorded blocks: each joined with the heap as it is now, and added up by stack."""
+"""Joins recorded blocks with the present heap, and sums them up by stack."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from findleaks.engine.terms import Kind, State
 from findleaks.injection.stub.stack_names import StackNames
 from findleaks.injection.stub.table import DEEPEST, Node
 from findleaks.session import Session
-from findleaks.tracking.record_table import LIVE, RECORD, TAKEN, UNPLACED, Record, RecordTable, Sampling, records
+from findleaks.tracking.record_table import LIVE, RECORD, TAKEN, UNPLACED, Record, RecordTable, Sampling, read_table
 from findleaks.unwind.stacks import NamedFrame
 
 FULL = "the table of stacks was full"
-MAX_HOLDERS = 3  # named for each stack
-MAX_ASKED = 500  # held blocks of a stack whose holder is looked for
-FAR = 1 << 20  # steps from a block to its root, at most
+MAX_HOLDERS = 3  # most holders named for each stack
+MAX_ASKED = 500  # most held blocks of a stack whose holder is searched
+FAR = 1 << 20  # most references from a root to a block
 _NO_BLOCK = 0xFFFFFFFF
 
 
 @dataclass
 class Tally:
-    """Blocks, and the bytes that were asked for; estimates if only some blocks were recorded."""
+    """Blocks, and the bytes that were requested; estimates if only some blocks were recorded."""
 
     blocks: float = 0.0
     bytes: float = 0.0
@@ -35,14 +35,11 @@ class Tally:
         self.blocks += weight
         self.bytes += weight * size
 
-    def json(self) -> dict[str, int]:
-        return {"blocks": round(self.blocks), "bytes": round(self.bytes)}
-
 
 @dataclass
-class Site:
-    """The blocks of one stack. Allocated ones are freed, held or lost. `possible`: those held by
-    interior pointers only. `end`: why the stack is incomplete; "": it is complete."""
+class TrackedSite:
+    """The blocks of one stack. Allocated blocks are freed, held or lost. `possible`: blocks held by
+    interior pointers only. `end`: why the stack is incomplete; "": complete."""
 
     frames: tuple[NamedFrame, ...] = ()
     end: str = ""
@@ -51,14 +48,15 @@ class Site:
     held: Tally = field(default_factory=Tally)
     possible: Tally = field(default_factory=Tally)
     lost: Tally = field(default_factory=Tally)
-    examples: list[int] = field(default_factory=list)  # addresses of lost blocks, else of held ones
+    # Addresses of lost blocks, or else of held ones
+    examples: list[int] = field(default_factory=list)
     holders: list[tuple[str, int]] = field(default_factory=list)  # with recorded blocks, most first
-    blocks: list[int] = field(default_factory=list)  # indices of held ones
+    blocks: list[int] = field(default_factory=list)  # indices of held blocks
     records: int = 0  # blocks recorded; fewer than `allocated` if only some were
 
     @property
     def fate(self) -> str:
-        """What its blocks show best: "lost" if any are, else "held", else "freed"."""
+        """The most important fate of its blocks: "lost" if any are, else "held", else "freed"."""
         return "lost" if self.lost.blocks else "held" if self.held.blocks else "freed"
 
     @property
@@ -67,7 +65,7 @@ class Site:
 
 
 class Recorded(NamedTuple):
-    """What the table says: its records, `missed` calls that there was no space for, and stacks."""
+    """Contents of the table: records, `missed` calls without space, and stacks."""
 
     records: Sequence[Record]
     missed: int
@@ -75,17 +73,19 @@ class Recorded(NamedTuple):
 
 
 def read_records(session: Session, table: RecordTable) -> Recorded:
-    """The records, as they were at the moment that the session's heaps are of."""
+    """Return the records as of the moment to which the session's heaps belong."""
     read = session.target.read
     taken = int.from_bytes(read(table.address + TAKEN, 8), "little")
     count = min(taken, table.records)
-    found = [one for one in records(read(table.address + table.records_at, RECORD.size * count)) if one.state] if count else []
+    found = [one for one in read_table(read(table.address + table.records_at, RECORD.size * count)) if one.state] if count else []
     nodes = table.read(read(table.address + table.nodes_at, 32 * table.nodes))
     return Recorded(found, taken - count, nodes)
 
 
-def sites(session: Session, recorded: Recorded, sampling: Sampling, sizes: Optional[SizeRange], names: StackNames) -> list[Site]:
-    """The sites, those with the most lost bytes first, then by what is held."""
+def find_sites(
+    session: Session, recorded: Recorded, sampling: Sampling, sizes: Optional[SizeRange], names: StackNames
+) -> list[TrackedSite]:
+    """Return the sites, those with the most lost bytes first, then by held bytes."""
     graph, blocks = session.graph(), session.directory.blocks
     kinds = graph.kinds()
     last = {one.address: number for number, one in enumerate(recorded.records)}
@@ -99,13 +99,13 @@ def sites(session: Session, recorded: Recorded, sampling: Sampling, sizes: Optio
         for number, (one, index) in enumerate(zip(recorded.records, indices))
     ]
     wanted = _Wanted(sizes, ((one.size, size) for one, size, lives in zip(recorded.records, usable, live) if lives))
-    found: dict[int, Site] = {}
+    found: dict[int, TrackedSite] = {}
     for number, (one, index, size, lives) in enumerate(zip(recorded.records, indices, usable, live)):
         if number % 65536 == 0:
             session.report_progress("joining records with blocks", number / len(recorded.records))
         if not wanted(one.size, size if lives else None):
             continue
-        site = found.setdefault(one.stack, Site())
+        site = found.setdefault(one.stack, TrackedSite())
         weight = sampling.weight(one)
         site.allocated.add(weight, one.size)
         site.records += 1
@@ -120,13 +120,14 @@ def sites(session: Session, recorded: Recorded, sampling: Sampling, sizes: Optio
             site.blocks.append(index)
             if kind == Kind.POSSIBLE:
                 site.possible.add(weight, one.size)
-    return sorted(_named(found, recorded.nodes, names), key=lambda site: site.order)
+    return sorted(_name_sites(found, recorded.nodes, names), key=lambda site: site.order)
 
 
 class _Wanted:
-    """Whether blocks are of the wanted sizes: either those that the program requested, or usable
-    ones, as `find` shows them. The usable size of a freed block is that of a live one for which the
-    same size was requested, or the next larger one."""
+    """Whether blocks are of the wanted sizes, by the requested size, or by the usable size as in
+    `find`.
+    The usable size of a freed block is inferred: that of a live block with the same requested size,
+    or with the next larger one."""
 
     def __init__(self, sizes: Optional[SizeRange], pairs: Iterable[tuple[int, int]]) -> None:
         self._sizes = sizes
@@ -148,9 +149,10 @@ class _Wanted:
         return known
 
 
-def _named(found: Mapping[int, Site], nodes: Mapping[int, Node], names: StackNames) -> list[Site]:
-    """The sites with their stacks' frames; those whose stacks look alike are one."""
-    made: dict[tuple[tuple[int, ...], str], Site] = {}
+def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], names: StackNames) -> list[TrackedSite]:
+    """Return the sites with the frames of their stacks; sites whose stacks look alike are
+    merged."""
+    made: dict[tuple[tuple[int, ...], str], TrackedSite] = {}
     for stack, site in found.items():
         keys = _keys(stack & ~1, nodes)
         key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)
@@ -163,7 +165,7 @@ def _named(found: Mapping[int, Site], nodes: Mapping[int, Node], names: StackNam
 
 
 def _keys(address: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:
-    """The keys of a stack's frames, innermost first; () if it is not in the table."""
+    """Return the keys of a stack's frames, innermost first; () if it is not in the table."""
     keys: list[int] = []
     while address and len(keys) <= DEEPEST:
         node = nodes.get(address)
@@ -174,8 +176,8 @@ def _keys(address: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:
     return tuple(reversed(keys))
 
 
-def add_tallies(into: Site, other: Site) -> None:
-    """Add the blocks of one site to another's."""
+def add_tallies(into: TrackedSite, other: TrackedSite) -> None:
+    """Add the blocks of one site to another."""
     for name in ("allocated", "freed", "held", "possible", "lost"):
         one, more = getattr(into, name), getattr(other, name)
         one.blocks += more.blocks
@@ -185,8 +187,8 @@ def add_tallies(into: Site, other: Site) -> None:
     into.records += other.records
 
 
-def name_holders(session: Session, found: Sequence[Site], holders: Holders) -> None:
-    """Find out who holds the held blocks of these sites."""
+def name_holders(session: Session, found: Sequence[TrackedSite], holders: Holders) -> None:
+    """Find the roots that hold the held blocks of these sites."""
     roots: dict[int, str] = {}
     for site in found:
         counts: Counter[str] = Counter()
@@ -197,7 +199,7 @@ def name_holders(session: Session, found: Sequence[Site], holders: Holders) -> N
 
 
 def _holder(index: int, holders: Holders, roots: dict[int, str]) -> str:
-    """The label of the root that alone leads to a block; "" if none does."""
+    """Return the label of the only root that leads to a block; "" if there is none."""
     passed: list[int] = []
     node: Optional[int] = index
     while node is not None and node >= 0 and node not in roots and len(passed) < FAR:

@@ -1,8 +1,7 @@
-"""Thins what is recorded where a program allocates too often: one block in so many, at random.
-
-Recording a block costs up to two microseconds where the caches are cold, so that a program that
-allocates millions of them a second would be slowed down, and fill the table at once. Each record
-says what it was thinned by: sums of such records are estimates."""
+"""Records only one block in N, at random, if a program allocates too often.
+|| Recording a block costs up to two microseconds with cold caches. A program that allocates
+millions of blocks a second would be slowed down, and would fill the table at once. Each record has
+its N: sums of such records are estimates."""
 
 from __future__ import annotations
 
@@ -10,16 +9,16 @@ import math
 import time
 from collections.abc import Callable
 
-FREE_RECORDS = 1 << 16  # are never thinned
-RECORDS_A_SECOND = 3_000  # beyond those
-LOOK_SECONDS = 0.02  # between looks
-LASTING_SECONDS = 60.0  # for which the table is to last where nothing says how long
+FREE_RECORDS = 1 << 16  # records that are never thinned
+RECORDS_A_SECOND = 3_000  # target rate beyond those
+LOOK_SECONDS = 0.02  # seconds between checks
+LASTING_SECONDS = 60.0  # seconds for which the table must last if no duration is given
 
 
 class Thinning:
-    """Called often, while a table of `capacity` records is filled. `taken` returns their number,
-    `thin` sets how many blocks one record is made of (1: each). `seconds`: for how long; 0: not
-    known."""
+    """Called often, while a table of `capacity` records is filled.
+    `taken` returns the number of records. `thin` sets how many blocks one record represents (1:
+    each). `seconds`: duration of the recording; 0: unknown."""
 
     def __init__(self, taken: Callable[[], int], capacity: int, thin: Callable[[int], None], seconds: float) -> None:
         self._taken, self._capacity, self._thin = taken, capacity, thin
@@ -38,7 +37,7 @@ class Thinning:
             self._thin(mean)
 
     def mean(self, mean: int, taken: int, rate: float, left: float) -> int:
-        """The next mean, after records were made at this rate (a second)."""
+        """Return the next mean, given the rate of records per second."""
         if taken < FREE_RECORDS or taken >= self._capacity:
             return mean
         lasting = max(1.0, LASTING_SECONDS if math.isinf(left) else left)

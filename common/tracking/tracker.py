@@ -19,24 +19,25 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.target.ptrace import state
-from findleaks.tracking.hooks import Hook, TrackingCode, hooks
+from findleaks.tracking.hooks import Hook, TrackingCode, find_hooks
 from findleaks.tracking.probe import Probe
-from findleaks.tracking.record_table import LEAST, MEAN, MOST_BYTES, TAKEN, RecordTable, Sampling, draws
+from findleaks.tracking.record_table import LEAST, MEAN, MOST_BYTES, TAKEN, RecordTable, Sampling, build_draws
 from findleaks.tracking.thinning import Thinning
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import Namer
 
 
-class Span(NamedTuple):
-    """How long blocks were recorded, and why that ended."""
+class Recording(NamedTuple):
+    """Duration of the recording, and why it ended."""
 
     seconds: float
     outcome: Outcome
 
 
 class Tracker:
-    """Tracks one process. `start` it, `wait`, read the process, then `remove` the stubs. `close`
-    must be called, and removes them if that was not done. `lines`: of frames' source are read."""
+    """Tracks one process: call `start`, `wait`, read the process, then `remove`. `close` must be
+    called; it removes the stubs if `remove` was not called. `lines`: whether source lines of frames
+    are read."""
 
     def __init__(self, host: InjectionHost, sampling: Sampling, lines: bool = False) -> None:
         self.host, self.sampling, self._lines = host, sampling, lines
@@ -57,26 +58,27 @@ class Tracker:
         return Namer(target, unwinder, Sources(target) if self._lines else None)
 
     def start(self, until_full: bool, seconds: float = 0.0) -> None:
-        """Put the stubs in; TargetError says why not, in one line. Unless the table is to be filled
-        (`until_full`), it is made to last for so many `seconds` (0: not known)."""
+        """Install the stubs. TargetError explains in one line why not.
+        Unless the table is to be filled (`until_full`), recording is thinned so that the table
+        lasts for `seconds` (0: unknown)."""
         self.host.begin()
         running: RunningStub[RecordTable] = RunningStub(self.host)
         self._running, self.names = running, StackNames(running.rules, self._namer)
         target = running.target
         if target.arch.name != X86_64.name:
-            raise TargetError(f"track knows x86-64 only, not {target.arch.name}")
-        found, notes = hooks(target, self._patch)
+            raise TargetError(f"track supports x86-64 only, not {target.arch.name}")
+        found, notes = find_hooks(target, self._patch)
         self.notes += notes
         self.hooks = [hook for hook, _ in found]
         code = TrackingCode(found)
 
         def settings(layout: RecordTable) -> bytes:
-            # All sizes, until the probe leaves the wanted ones.
+            # All sizes at first, until the probe restricts them to the wanted ones.
             every_size = self.sampling._replace(least=0, most=MOST_BYTES)
             return layout.recording(every_size, layout.address - (code.size + PAGE - 1 & -PAGE))
 
         def seeds(stub: Stub) -> dict[int, int]:
-            running.write(running.layout.draws_at, draws())
+            running.write(running.layout.draws_at, build_draws())
             own = code.rules(stub.address + PAGE)
             running.rules.steps.update({key: Step(value) for key, value in own.items()})
             return {**own, **{key: running.rules.step(key).value for key in (hook.address | EXACT for hook in self.hooks)}}
@@ -108,15 +110,16 @@ class Tracker:
     def _patch(self, address: int, name: str) -> Patch:
         return self.running.patch(address, name)
 
-    def wait(self, seconds: float) -> Span:
-        """Let the process run for so many seconds (0: no limit), until it is full, or Ctrl-C."""
+    def wait(self, seconds: float) -> Recording:
+        """Let the process run for `seconds` (0: no limit), until the table is full, or until
+        Ctrl-C."""
         self._outcome = self.running.run(seconds or None)
         if self.probe is not None:
             self.probe.end()
-        return Span(time.monotonic() - self._began, self._outcome)
+        return Recording(time.monotonic() - self._began, self._outcome)
 
     def remove(self) -> None:
-        """Take the stubs out. The table can be read until `close`."""
+        """Remove the stubs. The table can be read until `close`."""
         running = self.running
         if running.stub is not None:
             if self._outcome.why != "ended":

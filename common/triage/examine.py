@@ -11,17 +11,15 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from findleaks.audit.accounting import Store, account
+from findleaks.answers.verdict import assess_memory
 from findleaks.audit.diagnostics import result_warnings, target_warnings, trusted
-from findleaks.audit.findings import findings
-from findleaks.audit.residency import residency
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.formatting import printable
 from findleaks.session import Progress, Session
 from findleaks.target.base import Target, Thread
 from findleaks.target.core import open_core
-from findleaks.target.modules import DELETED
+from findleaks.target.program import identify_program
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, Row
 from findleaks.triage.signature import leak_sums
 from findleaks.unwind.frames import Unwinder
@@ -91,20 +89,12 @@ def _why(source: Source, text: str) -> str:
 
 
 def _of_session(source: Source, session: Session) -> Row:
-    from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
-
     target = session.target
-    pages = residency(session, "")
-    accounting = account(session, pages)
-
-    def measure(store: Store):  # type: ignore[no-untyped-def]
-        return measure_free(session, store.allocator, store.arenas, pages)
-
-    found = findings(session, accounting, measure) if not target.lacks else []
-    name, build_id = _program(target)
+    accounting, found = assess_memory(session)
+    name, build_id = identify_program(target)
     name = name or source.program
     known = session.directory.blocks.totals(State.IN_USE).blocks > 0
-    lost = [session.latest.totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
+    lost = [session.graph().totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)]
     warnings = [*target_warnings(session), *result_warnings(session), *accounting.warnings]
     return Row(
         source.core,
@@ -122,14 +112,6 @@ def _of_session(source: Source, session: Session) -> Row:
         error=printable(_why(source, target.lacks), 600),
         size=source.size,
     )
-
-
-def _program(target: Target) -> tuple[str, str]:
-    """The program's name and build-id; "" where one is unknown."""
-    path = target.exe_path.removesuffix(DELETED)
-    build_id = next((module.build_id for module in target.modules() if module.path.removesuffix(DELETED) == path), "")
-    name = os.path.basename(path)
-    return name if name.startswith(target.called) else target.called, build_id
 
 
 def _signal(number: int) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
+from findleaks.results.triage import LeakInCores
 from findleaks.triage.identity import described, signature_of
 from findleaks.triage.row import PARTIAL, LeakSum, Row
 from findleaks.triage.same import same_leaks
@@ -55,24 +56,25 @@ class LeakGroup:
         if row.build_id:
             self.builds[row.build_id] = self.builds.get(row.build_id, 0) + 1
 
-    def json(self) -> dict[str, Any]:
-        return {
-            "signature": self.signature,
-            "program": self.program or None,
-            "what": self.what,
-            "hint": self.hint or None,
-            "cores": self.cores,
-            "partial": self.partial,
-            "leaks": self.leaks,
-            "blocks": self.blocks,
-            "bytes": self.bytes,
-            "first": self.first,
-            "last": self.last,
-            "builds": sorted(self.builds),
-            "new": self.new,
-            "example": self.example,
-            "signatures": sorted(self.signatures),
-        }
+    def result(self) -> LeakInCores:
+        """The group as a result."""
+        return LeakInCores(
+            self.signature,
+            self.program or None,
+            self.what,
+            self.hint or None,
+            self.cores,
+            self.partial,
+            self.leaks,
+            self.blocks,
+            self.bytes,
+            self.first,
+            self.last,
+            builds=sorted(self.builds),
+            new=self.new,
+            example=self.example,
+            signatures=sorted(self.signatures),
+        )
 
 
 class Grouped(NamedTuple):

@@ -43,7 +43,7 @@ def table(rows: Sequence[Row]) -> bytes:
             ("error", text),
         ]
     )
-    made = [_plain({**row.json(), "time": None if row.time is None else round(row.time * 1e6)}) for row in rows]
+    made = [_plain({**row.result().to_json(), "time": None if row.time is None else round(row.time * 1e6)}) for row in rows]
     columns = [arrow.array([one[field.name] for one in made], field.type) for field in schema]
     out = arrow.BufferOutputStream()
     parquet.write_table(arrow.Table.from_arrays(columns, schema=schema), out)

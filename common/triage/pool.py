@@ -63,9 +63,9 @@ class _Job(NamedTuple):
 
 def default_limits(jobs: Optional[int], memory: Optional[int], timeout: float, sysroot: str = "") -> Limits:
     """As many processes as there are processors to use, fewer where memory is short."""
-    from findleaks.target.available_memory import available
+    from findleaks.target.available_memory import available_memory
 
-    free = memory if memory is not None else int(SHARE * available())
+    free = memory if memory is not None else int(SHARE * available_memory())
     usual = min(len(os.sched_getaffinity(0)), max(1, free // (4 * LEAST_MEMORY)))
     return Limits(jobs or usual, free, timeout, sysroot)
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
-OK, PARTIAL, FAILED = "ok", "partial", "failed"
+from findleaks.results.triage import CoreFinding, CoreLeak, TriagedCore
+
+Status = Literal["ok", "partial", "failed"]
+OK: Status = "ok"
+PARTIAL: Status = "partial"
+FAILED: Status = "failed"
 
 
 class LeakSum(NamedTuple):
@@ -32,10 +37,9 @@ class LeakSum(NamedTuple):
         one, less = (self, other) if (-self.bytes, self.example) <= (-other.bytes, other.example) else (other, self)
         return one._replace(leaks=one.leaks + less.leaks, blocks=one.blocks + less.blocks, bytes=one.bytes + less.bytes)
 
-    def json(self) -> dict[str, Any]:
-        """The leak as --json prints it."""
-        counts = {"leaks": self.leaks, "blocks": self.blocks, "bytes": self.bytes}
-        return {"signature": self.signature, "what": self.what, "hint": self.hint or None, **counts, "example": hex(self.example)}
+    def result(self) -> CoreLeak:
+        """The leak as a result."""
+        return CoreLeak(self.signature, self.what, self.hint or None, self.leaks, self.blocks, self.bytes, self.example)
 
 
 class FindingLine(NamedTuple):
@@ -56,7 +60,7 @@ class Row:
     `seconds`: of work."""
 
     core: str
-    status: str
+    status: Status
     program: str = ""
     build_id: str = ""
     signal: str = ""
@@ -71,25 +75,25 @@ class Row:
     error: str = ""
     size: int = field(default=0)  # bytes of the file
 
-    def json(self) -> dict[str, Any]:
-        """The row as the object that --json prints."""
-        return {
-            "core": self.core,
-            "status": self.status,
-            "program": self.program or None,
-            "build_id": self.build_id or None,
-            "signal": self.signal or None,
-            "frame": self.frame or None,
-            "time": self.time,
-            "size": self.size,
-            "lost_blocks": self.lost_blocks,
-            "lost_bytes": self.lost_bytes,
-            "findings": [finding._asdict() for finding in self.findings],
-            "signatures": [leak.json() for leak in self.signatures],
-            "warnings": list(self.warnings),
-            "seconds": round(self.seconds, 3),
-            "error": self.error or None,
-        }
+    def result(self) -> TriagedCore:
+        """The row as a result."""
+        return TriagedCore(
+            self.core,
+            self.status,
+            self.program or None,
+            self.build_id or None,
+            self.signal or None,
+            self.frame or None,
+            self.time,
+            self.size,
+            self.lost_blocks,
+            self.lost_bytes,
+            findings=[CoreFinding(*finding) for finding in self.findings],
+            signatures=[leak.result() for leak in self.signatures],
+            warnings=list(self.warnings),
+            seconds=round(self.seconds, 3),
+            error=self.error or None,
+        )
 
     def packed(self) -> dict[str, Any]:
         """The row as JSON that `unpacked` reads, for another process."""

@@ -13,7 +13,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number
 from findleaks.session import Session
-from findleaks.target.ranges import holding, inside
+from findleaks.target.ranges import range_at, region_at
 
 WORDS = 8  # of a block that are looked at
 TEXT = 64  # bytes of a block that are looked at for text
@@ -131,10 +131,10 @@ class Shapes:
             if self._graph.kind(index) in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE):
                 return LOST + self._child(address, size)
             return HELD
-        module = holding(self._modules, value)
-        if module is None or inside(self._claimed, value):
+        module = region_at(self._modules, value)
+        if module is None or range_at(self._claimed, value):
             return DATA  # an arena in libc's data: what malloc left in the block
-        region = holding(self._regions, value)
+        region = region_at(self._regions, value)
         part = "data" if region is None or region.writable else "code" if region.executable else "constants"
         return f"{library_name(module.path)} {part}"
 
@@ -144,7 +144,7 @@ class Shapes:
         if managed is not None:
             return managed
         words = self._memory.words(start, 1) if size >= self._memory.size else None
-        name = stable_name(self._types.name(words[0])) if words and inside(self._tables, words[0]) else ""
+        name = stable_name(self._types.name(words[0])) if words and range_at(self._tables, words[0]) else ""
         if name:
             return name
         text = self._text(start, size)

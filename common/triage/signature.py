@@ -20,7 +20,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 from findleaks.triage.clusters import Cluster, Leader, clusters, said, varying
 from findleaks.triage.identity import described, signature_of
 from findleaks.triage.rings import head
@@ -37,7 +37,7 @@ _Key = tuple[int, int, bool]
 
 def leak_sums(session: Session, program: str) -> list[LeakSum]:
     """The definite leaks of a core by signature, most bytes first."""
-    graph = session.latest
+    graph = session.graph()
     groups = [group for group in lost_groups(session, graph) if group.kind == Kind.DEFINITE]
     sums: dict[str, LeakSum] = {}
     for size, cluster in varying(clusters(list(_leaders(session, graph, groups))), SIZES):
@@ -112,7 +112,7 @@ def _type_word(memory: Memory, types: Sequence[Range], start: int, size: int) ->
     if size < memory.size or start % memory.size:
         return 0
     first = memory.word(start) or 0
-    return first if first and inside(types, first) is not None else 0
+    return first if first and range_at(types, first) is not None else 0
 
 
 def _summed(session: Session, program: str, size: int, cluster: Cluster) -> LeakSum:

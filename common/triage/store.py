@@ -218,13 +218,14 @@ def _leak(*columns: object) -> LeakSum:
 
 def _row(base: sqlite3.Connection, core: str, size: int, columns: list[object]) -> Row:
     status, program, build_id, signal, frame, when, blocks, lost, seconds, error = columns
-    if status not in (OK, PARTIAL, FAILED):
+    known = next((one for one in (OK, PARTIAL, FAILED) if one == status), None)
+    if known is None:
         raise ValueError(f"the status {str(status)[:40]!r} is none")
     leaks = [_leak(*columns) for columns in base.execute(_LEAKS, (core,))]
     lines = base.execute("SELECT kind, bytes, title FROM findings WHERE core = ? ORDER BY rank", (core,))
     return Row(
         str(core),
-        str(status),
+        known,
         program=str(program or ""),
         build_id=str(build_id or ""),
         signal=str(signal or ""),

@@ -1,1 +1,2 @@
-"""Unwinding without a debugger: by call frame information, else by the chain of frame pointers."""
+"""Stack unwinding without a debugger: by call frame information, or else by the chain of frame
+pointers."""

@@ -1,9 +1,9 @@
-"""How ARM's functions are unwound: by their tables, and where these are missing by their code.
-
-Tables (ehabi.py) hold at calls. GCC makes them for C++, and for C where it is asked to: four fifths
-of glibc's code in Debian have none. There, and where code was interrupted, the ways to a return say
-it, or else the function's beginning (disasm/arm.py). What they say is only taken if the return
-address that they lead to is one: a call is before it."""
+"""Unwinds functions of 32-bit ARM by their unwind tables, or else by their code.
+|| Tables (ehabi.py) are valid at calls only. GCC emits them for C++, and for C on request: in
+Debian, four fifths of glibc's code have none. For such code, and for code that was interrupted, the
+paths to a return show where registers are saved, or else the beginning of the function
+(disasm/arm.py). A result is used only if the return address that it yields follows a call
+instruction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module
+from findleaks.target.base import MappedMemory, Module
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.modules import module_headers
 from findleaks.unwind import ehabi
@@ -20,35 +20,37 @@ from findleaks.unwind.ehabi import LR, SP, ExceptionTable
 
 if TYPE_CHECKING:
     from findleaks.disasm.arm import Code, Value
-    from findleaks.disasm.arm import Place as Reached
+    from findleaks.disasm.arm import CodeState as Reached
 
-THUMB = 0x20  # of the program's status register
+THUMB = 0x20  # bit of the program status register
 LONGEST_START = 256  # bytes from a program's entry point to its call of main's caller
-FARTHEST_PUSH = 4096  # bytes that are searched for where a function saves its return address
+FARTHEST_PUSH = 4096  # bytes searched for the instruction that saves the return address
 MOST_PUSHES = 6
-LONGEST_BEFORE_PUSH = 64  # bytes of a function before it saves its return address
-LONGEST_CHAIN = 8  # loads, each from where the one before leads to
-_OWN = range(4, 12)  # registers that functions keep for their callers
+LONGEST_BEFORE_PUSH = 64  # most bytes of a function before it saves its return address
+LONGEST_CHAIN = 8  # most loads, each from the address that the previous one loaded
+_OWN = range(4, 12)  # registers that functions preserve for their callers
 _OUTERMOST = Row(return_register=LR, rules={LR: Rule("undefined")})
 
 Returned = Callable[[Row], Optional[int]]
-"""The return address that a row gives, with its lowest bit; None: none, or one further down."""
+"""Returns the return address that a row yields, with its lowest bit; None: none, or one further
+down the stack."""
 
 
 class ArmRows:
-    """Rows for all code of one process. `executable`: whether an address is code's."""
+    """Unwind rows for all code of one process. `executable`: whether an address contains code."""
 
-    def __init__(self, target: Mapped, module: Callable[[int], Optional[Module]], executable: Callable[[int], bool]) -> None:
+    def __init__(self, target: MappedMemory, module: Callable[[int], Optional[Module]], executable: Callable[[int], bool]) -> None:
         self._target, self._module, self._executable = target, module, executable
         self._tables: dict[int, ExceptionTable] = {}
         self._entries: dict[int, int] = {}
         self._returns: dict[tuple[int, bool, bool], Sequence[Row]] = {}
         self._beginnings: dict[tuple[int, bool, bool], Sequence[tuple[Row, int]]] = {}
         self._code: Optional[Code] = None
-        self.lacks = ""  # why code is not read
+        self.lacks = ""  # why code cannot be read
 
     def row(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
-        """The row that leads to a caller. `exact`: pc was interrupted, and is no return address."""
+        """Return the row that leads to the caller. `exact`: pc was interrupted, and is not a return
+        address."""
         table = self._table(pc if exact else pc - 1)
         if table is not None and not exact and LR in table.rules:
             return table
@@ -80,7 +82,7 @@ class ArmRows:
         return self._code
 
     def _by_returns(self, pc: int, exact: bool, thumb: bool) -> Sequence[Row]:
-        """By what the code will do until it returns; cached."""
+        """Find rows by the paths from `pc` to the returns of the function; cached."""
         key = (pc, exact, thumb)
         code = self._reader()
         if key not in self._returns:
@@ -90,8 +92,9 @@ class ArmRows:
         return self._returns[key]
 
     def _begun(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
-        """By what the function saved at its beginning: one that the return address says has been
-        called, or else the nearest, called by a pointer, or jumped to by one of the same file."""
+        """Find a row by what the function saved at its beginning.
+        Prefers a beginning whose function the call before the return address calls; else the
+        nearest one that is called by a pointer, or jumped to by a function of the same file."""
         key = (pc, exact, thumb)
         if key not in self._beginnings:
             self._beginnings[key] = list(self._by_beginning(pc, thumb))
@@ -106,7 +109,7 @@ class ArmRows:
         return nearest
 
     def _by_beginning(self, pc: int, thumb: bool) -> Iterator[tuple[Row, int]]:
-        """The nearest places before `pc` where a function saves its return address."""
+        """Yield the nearest addresses before `pc` where a function saves its return address."""
         code, module = self._reader(), self._module(pc)
         if code is None or module is None or not self._executable(pc):
             return
@@ -128,7 +131,7 @@ class ArmRows:
                     return
 
     def _leads(self, row: Row, returned: Returned) -> bool:
-        """Whether the row leads to code that has just called, to a signal's return, or to 0."""
+        """Whether the row leads to code after a call, to a signal return, or to 0."""
         value = returned(row)
         if value is None:
             return False
@@ -137,8 +140,8 @@ class ArmRows:
         return there or not address
 
     def _called(self, returns: int) -> Optional[int]:
-        """The function that the call before a return address called, also by an entry of the PLT;
-        None if by a pointer."""
+        """Return the function that the call before a return address calls, also through the PLT;
+        None if the call is by a pointer."""
         code, bits = self._reader(), self._target.arch.code_bits
         called = code.called(returns & bits, bool(returns & 1)) if code is not None else None
         if code is None or called is None:
@@ -156,8 +159,8 @@ class ArmRows:
             return False
 
     def _outermost(self, pc: int, thumb: bool) -> bool:
-        """Whether nothing called the function at `pc`: it is the program's first, or a thread's,
-        which ends the thread when what it called returns."""
+        """Whether the function at `pc` has no caller: it is the first function of the program, or
+        of a thread, which ends the thread when its callee returns."""
         module = self._module(pc)
         if module is not None and 0 < pc - self._entry(module) <= LONGEST_START:
             return True
@@ -172,7 +175,7 @@ class ArmRows:
         return self._entries[module.start]
 
 
-def _after_call(target: Mapped, address: int, thumb: int) -> bool:
+def _after_call(target: MappedMemory, address: int, thumb: int) -> bool:
     """Whether the instruction before an address is a call (BL, BLX)."""
     try:
         last = int.from_bytes(target.read(address - 4, 4), "little")
@@ -193,8 +196,8 @@ def _saves_link(code: bytes, thumb: bool) -> bool:
 
 
 def _distance_of_arguments(before: bytes, thumb: bool) -> int:
-    """Bytes back from where lr is pushed to where arguments are (of r0 to r3), 0 if they are not: a
-    function that takes any number of arguments puts those on the stack first."""
+    """Return the bytes from the saved lr up to pushed arguments (of r0 to r3), 0 if there are none:
+    a variadic function pushes these first."""
     size = 2 if thumb else 4
     for at in range(len(before) - size, -1, -size):
         word = int.from_bytes(before[at : at + size], "little")
@@ -204,12 +207,12 @@ def _distance_of_arguments(before: bytes, thumb: bool) -> int:
 
 
 def _row_to_return(place: Reached) -> Optional[Row]:
-    """The caller's registers are what they are at the return."""
+    """Build the row from the registers at the return, which are those of the caller."""
     sp, returned = place.registers[SP], place.returned
     if sp is None or returned is None or not 0 <= sp.base < 16:
         return None
-    frame = ehabi.Place(sp.base, sp.offset)
-    saved: dict[int, ehabi.Place] = {}
+    frame = ehabi.ComputedAddress(sp.base, sp.offset)
+    saved: dict[int, ehabi.ComputedAddress] = {}
     rules: dict[int, Rule] = {}
     for register, value in [*((number, place.registers[number]) for number in _OWN), (LR, returned)]:
         if value is None:
@@ -220,7 +223,7 @@ def _row_to_return(place: Reached) -> Optional[Row]:
                 saved[register] = slot
         elif (value.base, value.offset) != (register, 0):
             known = 0 <= value.base < 16
-            rules[register] = Rule("is", 0, ehabi.Place(*value).expression()) if known else Rule("undefined")
+            rules[register] = Rule("is", 0, ehabi.ComputedAddress(*value).expression()) if known else Rule("undefined")
     if LR in rules:
         return None
     row = ehabi.row_of(frame, saved)
@@ -228,10 +231,10 @@ def _row_to_return(place: Reached) -> Optional[Row]:
     return row
 
 
-def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional[ehabi.Place]:
-    """An address as unwinding has it: from a register, or from what was loaded."""
+def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional[ehabi.ComputedAddress]:
+    """Convert an address to an unwind rule: from a register, or from a loaded word."""
     if 0 <= value.base < 16:
-        return ehabi.Place(value.base, value.offset)
+        return ehabi.ComputedAddress(value.base, value.offset)
     if value.base < 0 or not depth:
         return None
     inner = _place(place, place.loads[value.base - 16], depth - 1)
@@ -239,7 +242,8 @@ def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional
 
 
 def _row_from_beginning(place: Reached) -> Optional[Row]:
-    """The stack pointer at first is where a register is now, less what that has been moved by."""
+    """Build the row in which the initial stack pointer is a register minus the distance it
+    moved."""
     for register in (SP, 7, 11):
         now = place.registers[register]
         if now is not None and now.base == SP:

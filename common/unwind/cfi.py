@@ -1,11 +1,9 @@
-"""Call frame information from a module's .eh_frame: how to find the caller's registers at a pc.
-
-Read from the target's memory, where any byte may be wrong: lengths are bounded, and what cannot be
-parsed is no information (None). Without pyelftools, which reads files and has no lookup by
-.eh_frame_hdr: listing libc's 3,713 entries takes it 0.8 s, finding one 0.1 ms here. It is the
-tests' oracle (tests/unit/test_cfi.py).
-
-Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
+"""Reads call frame information from a module's .eh_frame: rules for the caller's registers at a pc.
+|| It is read from the target's memory, where any byte may be wrong: lengths are bounded, and
+invalid data count as no information (None). pyelftools is not used, as it reads files and has no
+lookup by .eh_frame_hdr: it lists the 3,713 entries of libc in 0.8 s, while finding one takes 0.1 ms
+here. It checks this module in tests (tests/unit/test_cfi.py).
+|| Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
 .eh_frame_hdr, pointer encodings)."""
 
 from __future__ import annotations
@@ -14,23 +12,23 @@ from collections.abc import Callable
 from typing import Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module, Range
+from findleaks.target.base import MappedMemory, Module, Range
 from findleaks.target.elf import PT_GNU_EH_FRAME
 from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import module_headers
 from findleaks.value_classes import NamedTuple, dataclass, field
 
-MAX_ENTRY_BYTES = 1 << 16  # of one entry; a longer one is malformed
-MAX_REMEMBERED_ROWS = 32  # on the stack of DW_CFA_remember_state
+MAX_ENTRY_BYTES = 1 << 16  # most bytes of one entry; a longer one is malformed
+MAX_REMEMBERED_ROWS = 32  # most rows on the stack of DW_CFA_remember_state
 ENCODING_OMIT = 0xFF  # DW_EH_PE_omit
 # Linkers write only signed 32-bit offsets from the header: DW_EH_PE_datarel | DW_EH_PE_sdata4.
 ENCODING_TABLE = 0x3B
 
 
 class Rule(NamedTuple):
-    """A register's value in the caller. By `how`: "offset": saved at CFA + value; "value": CFA +
-    value; "register": that of register number value; "saved": saved at the expression's address;
-    "is": the expression's value; "undefined"."""
+    """How to compute a register's value in the caller, by `how`: "offset": stored at CFA + value;
+    "value": CFA + value; "register": value of register number `value`; "saved": stored at the
+    address that `expression` computes; "is": the value of `expression`; "undefined"."""
 
     how: str
     value: int = 0
@@ -40,14 +38,14 @@ class Rule(NamedTuple):
 @dataclass
 class Row:
     """The rules at a pc. The canonical frame address (CFA) is register + offset, or `expression`.
-    Registers have DWARF's numbers; those without a rule keep their value."""
+    Registers have DWARF numbers; a register without a rule keeps its value."""
 
     register: int = -1
     offset: int = 0
     expression: bytes = b""
     rules: dict[int, Rule] = field(default_factory=dict)
     return_register: int = -1
-    signal: bool = False  # a signal frame: its caller was interrupted, and made no call
+    signal: bool = False  # a signal frame: the caller was interrupted, and did not call
 
     @property
     def outermost(self) -> bool:
@@ -105,8 +103,8 @@ class Bytes:
         return made
 
     def pointer(self, encoding: int) -> int:
-        """A pointer of this encoding (DW_EH_PE_…), absolute or relative to its own address.
-        Indirect ones are not followed: they serve personality routines only."""
+        """Decode a pointer of this encoding (DW_EH_PE_…), absolute or relative to its own address.
+        Indirect pointers are not followed: only personality routines use them."""
         here = self.address + self.at
         kind = encoding & 0x0F
         sizes = {0: self.word, 2: 2, 3: 4, 4: 8, 10: 2, 11: 4, 12: 8}
@@ -126,9 +124,9 @@ class Bytes:
 
 
 class Common(NamedTuple):
-    """A common information entry (CIE). `sized`: its entries have augmentation data, after its
-    length. `start`: the row that its own instructions make. `handles`: its entries name tables of
-    exception handlers, to which control may go from any call."""
+    """A common information entry (CIE). `sized`: its FDEs have augmentation data after their
+    length. `start`: the row of its initial instructions. `handles`: its FDEs name tables of
+    exception handlers, to which control may transfer from any call."""
 
     code_align: int
     data_align: int
@@ -141,7 +139,7 @@ class Common(NamedTuple):
 class FrameTable:
     """The call frame information of one module; empty without a usable .eh_frame_hdr."""
 
-    def __init__(self, target: Mapped, module: Module) -> None:
+    def __init__(self, target: MappedMemory, module: Module) -> None:
         self.target, self.module = target, module
         self._commons: dict[int, Optional[Common]] = {}
         self._header = self._table = self._count = 0
@@ -151,7 +149,7 @@ class FrameTable:
             self._count = 0
 
     def row(self, pc: int) -> Optional[Row]:
-        """None if there is no information."""
+        """Return the row at `pc`; None if there is no information."""
         try:
             entry = self._entry(pc) if self._count else 0
             return self._row(entry, pc) if entry else None
@@ -159,7 +157,7 @@ class FrameTable:
             return None
 
     def extent(self, pc: int) -> Optional[Range]:
-        """The range of the entry for `pc`, usually its function; None if there is none."""
+        """Return the range of the entry for `pc`, usually its function; None if there is none."""
         try:
             entry = self._entry(pc) if self._count else 0
             if not entry:
@@ -173,7 +171,7 @@ class FrameTable:
             return None
 
     def handles_exceptions(self, pc: int) -> bool:
-        """Whether the function at `pc` may have exception handlers; true if that is not known."""
+        """Whether the function at `pc` may have exception handlers; True if unknown."""
         try:
             entry = self._entry(pc) if self._count else 0
             if not entry:
@@ -202,7 +200,8 @@ class FrameTable:
         self._count = min(count, segment.memsz // 8)
 
     def _entry(self, pc: int) -> int:
-        """The frame description entry (FDE) for `pc`, by bisection of the header's table, or 0."""
+        """Return the address of the frame description entry (FDE) for `pc`, by bisection of the
+        header's table; 0 if none."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -215,8 +214,8 @@ class FrameTable:
         return self._bytes(self._table + 8 * low - 4, 4).signed(4) + self._header
 
     def _record(self, address: int) -> tuple[Bytes, int, int]:
-        """An entry's contents behind its length, its second word's address, and that word (in an
-        FDE the distance to its CIE, in a CIE 0)."""
+        """Return an entry's contents after its length, the address of its second word, and that
+        word (in an FDE the distance to its CIE, in a CIE 0)."""
         length = self._bytes(address, 4).unsigned(4)
         if not 4 <= length <= MAX_ENTRY_BYTES:
             raise Malformed
@@ -283,14 +282,14 @@ class FrameTable:
 
 class _Program:
     """Executes call frame instructions (DWARF 5, section 6.4.2, numbers in table 7.29) on `row`.
-    DW_CFA_restore restores a register's rule in `initial`."""
+    DW_CFA_restore restores a register's rule from `initial`."""
 
     def __init__(self, data: Bytes, common: Common, row: Row, initial: Row) -> None:
         self._data, self._common, self._row, self._initial = data, common, row, initial
         self._remembered: list[Row] = []
 
     def run(self, location: int, pc: int) -> None:
-        """Execute those that apply at `pc`; the code that they describe begins at `location`."""
+        """Execute the instructions that apply at `pc`; the described code begins at `location`."""
         data = self._data
         while data.at < len(data.data):
             code = data.unsigned(1)
@@ -304,21 +303,22 @@ class _Program:
                 raise Malformed
 
     def _advanced(self, code: int, location: int) -> int:
-        """DW_CFA_advance_loc, set_loc, advance_loc1, 2 and 4."""
+        """Execute DW_CFA_advance_loc, set_loc, advance_loc1, 2 and 4; return the new location."""
         if code == 0x01:
             return self._data.pointer(self._common.encoding)
         distance = code & 0x3F if code >> 6 else self._data.unsigned({2: 1, 3: 2, 4: 4}[code])
         return location + distance * self._common.code_align
 
     def _saved(self, high: int, register: int) -> None:
-        """DW_CFA_offset and DW_CFA_restore, with the register in the opcode."""
+        """Execute DW_CFA_offset and DW_CFA_restore, with the register in the opcode."""
         if high == 2:
             self._row.rules[register] = Rule("offset", self._data.uleb() * self._common.data_align)
         else:
             self._restore(register)
 
     def _frame_address(self, code: int) -> bool:
-        """Instructions that define the canonical frame address; False for others."""
+        """Execute an instruction that defines the canonical frame address; return False for
+        others."""
         data, row = self._data, self._row
         if code in (0x0C, 0x12):  # def_cfa, def_cfa_sf
             row.register, row.expression = data.uleb(), b""
@@ -337,11 +337,11 @@ class _Program:
         return self._data.sleb() * self._common.data_align if factored else self._data.uleb()
 
     def _register(self, code: int) -> bool:
-        """Instructions that define one register's rule; False for others."""
+        """Execute an instruction that defines one register's rule; return False for others."""
         data, align = self._data, self._common.data_align
         if code not in _OF_REGISTER:
             return False
-        register = data.uleb()  # read first: Python evaluates an assignment's right-hand side first
+        register = data.uleb()  # read before the rule: Python evaluates the right-hand side first
         rules = self._row.rules
         if code in (0x05, 0x11):  # offset_extended, offset_extended_sf
             rules[register] = Rule("offset", (data.uleb() if code == 0x05 else data.sleb()) * align)
@@ -360,7 +360,8 @@ class _Program:
         return True
 
     def _whole_row(self, code: int) -> bool:
-        """DW_CFA_remember_state, restore_state, and what has no effect here; False for others."""
+        """Execute DW_CFA_remember_state, restore_state, and instructions without effect here;
+        return False for others."""
         if code == 0x0A:
             if len(self._remembered) >= MAX_REMEMBERED_ROWS:
                 raise Malformed
@@ -377,11 +378,11 @@ class _Program:
         return True
 
     def _signs_address(self, code: int) -> bool:
-        """Instructions that change no rule; False for others. Apart from nop they say whether the
-        return address is signed (DWARF for the Arm 64-bit Architecture, "Call frame instructions"):
-        AARCH64_set_ra_state, which has two operands, AARCH64_negate_ra_state_with_pc, and
-        AARCH64_negate_ra_state, which is GNU_window_save elsewhere. `Unwinder` removes signatures
-        from all of them."""
+        """Skip instructions that change no rule; return False for others.
+        Except nop, they state whether the return address is signed (DWARF for the Arm 64-bit
+        Architecture, "Call frame instructions"): AARCH64_set_ra_state, which has two operands,
+        AARCH64_negate_ra_state_with_pc, and AARCH64_negate_ra_state, which is GNU_window_save on
+        other machines. `Unwinder` removes signatures from all return addresses."""
         if code == 0x2B:
             self._data.uleb()
             self._data.sleb()

@@ -1,54 +1,53 @@
-"""ARM's own tables for unwinding, .ARM.exidx and .ARM.extab, as rows of call frame information.
-
-They hold at calls, not within a function's beginning and end. Read from the target's memory, where
-any byte may be wrong: lengths are bounded, and what cannot be parsed is no information (None).
-Without pyelftools, which reads them from files by section headers, and whose prel31 and uleb128
-are wrong for large values; binutils' readelf is the tests' oracle (tests/unit/test_ehabi.py).
-
-Source: Exception Handling ABI for the Arm Architecture 2023Q3, sections 6 and 10; of functions with
-a personality routine of C++ or C, gcc 12's libgcc/config/arm/unwind-arm.c and pr-support.c."""
+"""Reads ARM's unwind tables, .ARM.exidx and .ARM.extab, as rows of call frame information.
+|| They are valid at calls, not within a function's prologue and epilogue. They are read from the
+target's memory, where any byte may be wrong: lengths are bounded, and invalid data count as no
+information (None). pyelftools is not used, as it reads them from files by section headers, and
+decodes large prel31 and uleb128 values wrongly; binutils' readelf checks this module in tests
+(tests/unit/test_ehabi.py).
+|| Source: Exception Handling ABI for the Arm Architecture 2023Q3, sections 6 and 10; for functions
+with a personality routine of C++ or C, gcc 12's libgcc/config/arm/unwind-arm.c and pr-support.c."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional, Union
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module
+from findleaks.target.base import MappedMemory, Module
 from findleaks.target.elf import PT_ARM_EXIDX
 from findleaks.target.encoded_numbers import sleb128_bytes, uleb128
 from findleaks.target.modules import module_headers
 from findleaks.unwind.cfi import Malformed, Row, Rule
 
 SP, LR, PC = 13, 14, 15
-CANNOT_UNWIND = 1  # EXIDX_CANTUNWIND, also of code between functions that have tables
+CANNOT_UNWIND = 1  # EXIDX_CANTUNWIND, also for code between functions with tables
 _FINISH = 0xB0
 _BREG, _DEREF = 0x70, 0x06  # DW_OP_breg0, DW_OP_deref
 
 
-class Place(NamedTuple):
-    """An address: that in a register, or what a DWARF expression computes, and a distance."""
+class ComputedAddress(NamedTuple):
+    """An address: a register or the result of a DWARF expression, plus an offset in bytes."""
 
     base: Union[int, bytes]
     offset: int
 
-    def plus(self, distance: int) -> Place:
-        return Place(self.base, self.offset + distance)
+    def plus(self, distance: int) -> ComputedAddress:
+        return ComputedAddress(self.base, self.offset + distance)
 
     def expression(self) -> bytes:
-        """As a DWARF expression."""
+        """Return the address as a DWARF expression."""
         if isinstance(self.base, int):
             return bytes([_BREG + self.base]) + sleb128_bytes(self.offset)
         # DW_OP_consts, DW_OP_plus
         return self.base + (b"\x11" + sleb128_bytes(self.offset) + b"\x22" if self.offset else b"")
 
-    def loaded(self) -> Place:
-        """The address that is stored at this one."""
-        return Place(self.expression() + bytes([_DEREF]), 0)
+    def loaded(self) -> ComputedAddress:
+        """Return the address that is stored at this one."""
+        return ComputedAddress(self.expression() + bytes([_DEREF]), 0)
 
 
-def row_of(frame: Place, saved: dict[int, Place]) -> Row:
-    """The row with this canonical frame address, and these places of registers. The register of the
-    return address is `lr`, also where it was loaded into `pc`."""
+def row_of(frame: ComputedAddress, saved: dict[int, ComputedAddress]) -> Row:
+    """Build the row with this canonical frame address, and these addresses of saved registers.
+    The register of the return address is `lr`, even if it was loaded into `pc`."""
     row = Row(return_register=LR)
     if isinstance(frame.base, int):
         row.register, row.offset = frame.base, frame.offset
@@ -63,9 +62,9 @@ def row_of(frame: Place, saved: dict[int, Place]) -> Row:
 
 
 class ExceptionTable:
-    """The table of one module; empty if there is none."""
+    """The unwind table of one module; empty if it has none."""
 
-    def __init__(self, target: Mapped, module: Module) -> None:
+    def __init__(self, target: MappedMemory, module: Module) -> None:
         self._target = target
         self._start = self._count = 0
         found = module_headers(target, module)
@@ -75,7 +74,8 @@ class ExceptionTable:
             self._count = min(segment.memsz, module.end - module.start) // 8
 
     def row(self, pc: int) -> Optional[Row]:
-        """None if there is no information, or the function cannot be unwound by it."""
+        """Return the row at `pc`; None without information, or if the function cannot be
+        unwound."""
         try:
             entry = self._entry(pc)
             code = self._instructions(entry) if entry else b""
@@ -87,12 +87,13 @@ class ExceptionTable:
         return int.from_bytes(self._target.read(address, 4), self._target.arch.byteorder)
 
     def _relative(self, address: int) -> int:
-        """What the 31 bits at `address` refer to (prel31). Its top bit is not looked at."""
+        """Return the address that the 31 bits at `address` refer to (prel31). The top bit is
+        ignored."""
         word = self._word(address) & 0x7FFFFFFF
         return address + word - (word >> 30 << 31) & self._target.arch.mask
 
     def _entry(self, pc: int) -> int:
-        """The address of the index's last entry that begins at or before `pc`, or 0."""
+        """Return the address of the last index entry that begins at or before `pc`, or 0."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -103,7 +104,7 @@ class ExceptionTable:
         return self._start + 8 * (low - 1) if low else 0
 
     def _instructions(self, entry: int) -> bytes:
-        """The unwinding instructions of an entry; b"" if it cannot be unwound."""
+        """Return the unwind instructions of an entry; b"" if it cannot be unwound."""
         word = self._word(entry + 4)
         if word == CANNOT_UNWIND:
             return b""
@@ -113,7 +114,7 @@ class ExceptionTable:
             return word.to_bytes(4, "big")[1:]
         at = self._relative(entry + 4)
         word = self._word(at)
-        if not word >> 31:  # a personality routine of its own: GNU's take what follows so
+        if not word >> 31:  # a custom personality routine: those of GNU use the same format
             at, word = at + 4, self._word(at + 4)
             return self._more(word.to_bytes(4, "big")[1:], at, word >> 24)
         routine, first = word >> 24, word.to_bytes(4, "big")
@@ -124,7 +125,7 @@ class ExceptionTable:
         return self._more(first[2:], at, first[1])
 
     def _more(self, first: bytes, at: int, words: int) -> bytes:
-        """With those of further words, the most significant byte of each first."""
+        """Append the instructions in further words, most significant byte of each word first."""
         rest = self._target.read(at + 4, 4 * words)
         if self._target.arch.byteorder == "little":
             rest = b"".join(rest[place : place + 4][::-1] for place in range(0, len(rest), 4))
@@ -132,15 +133,16 @@ class ExceptionTable:
 
 
 class _Program:
-    """Executes unwinding instructions (section 10.3) on a virtual stack pointer."""
+    """Executes unwind instructions (section 10.3) on a virtual stack pointer."""
 
     def __init__(self, code: bytes) -> None:
         self._code, self._at = code, 0
-        self._pointer = Place(SP, 0)
-        self._saved: dict[int, Place] = {}
+        self._pointer = ComputedAddress(SP, 0)
+        self._saved: dict[int, ComputedAddress] = {}
 
     def row(self) -> Optional[Row]:
-        """None if they refuse to unwind. Malformed if one is reserved or spare."""
+        """Return the row; None if the code refuses to unwind. Malformed for reserved or spare
+        codes."""
         while self._at < len(self._code):
             code = self._next()
             if code == _FINISH:
@@ -160,9 +162,9 @@ class _Program:
             else:
                 self._other(code)
         saved = dict(self._saved)
-        saved[LR] = saved.pop(PC, saved.get(LR, Place(LR, 0)))
-        if saved[LR] == Place(LR, 0):
-            del saved[LR]  # it is still there
+        saved[LR] = saved.pop(PC, saved.get(LR, ComputedAddress(LR, 0)))
+        if saved[LR] == ComputedAddress(LR, 0):
+            del saved[LR]  # lr still has the return address
         return row_of(self._pointer, saved)
 
     def _next(self) -> int:
@@ -172,7 +174,7 @@ class _Program:
         return self._code[self._at - 1]
 
     def _pop(self, registers: int) -> None:
-        """Of a mask of r0 to r15. A stack pointer among them is the new one."""
+        """Pop the registers of a mask of r0 to r15. A popped stack pointer becomes the new one."""
         for register in range(16):
             if registers >> register & 1:
                 self._saved[register] = self._pointer
@@ -181,13 +183,13 @@ class _Program:
             self._pointer = self._saved.pop(SP).loaded()
 
     def _move(self, register: int) -> None:
-        """vsp = a register, which may have been popped."""
+        """Set vsp to a register, which may have been popped."""
         if register in (SP, PC):
             raise Malformed
-        self._pointer = self._saved[register].loaded() if register in self._saved else Place(register, 0)
+        self._pointer = self._saved[register].loaded() if register in self._saved else ComputedAddress(register, 0)
 
     def _other(self, code: int) -> None:
-        """Registers that arguments use, a large distance, and the sizes of saved vectors."""
+        """Execute codes for argument registers, large distances, and saved vector registers."""
         if code == 0xB1:
             registers = self._next()
             if not 0 < registers < 16:

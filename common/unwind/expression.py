@@ -8,7 +8,7 @@ from typing import Optional
 from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.cfi import Bytes, Malformed
 
-MAX_OPERATIONS = 1000  # of one expression; one with more counts as endless
+MAX_OPERATIONS = 1000  # most operations of one expression; more count as an endless loop
 
 
 def evaluate(
@@ -19,10 +19,10 @@ def evaluate(
     load: Callable[[int], int],
     stack: Sequence[int] = (),
 ) -> int:
-    """The value on top of the stack at the end.
+    """Evaluate an expression; return the value on top of the stack.
 
-    `register` gives a register's value by DWARF number, None if unknown; `load` reads a word;
-    `stack`: initial values. Malformed if the expression is invalid; and what `load` raises."""
+    `register` returns a register's value by DWARF number, None if unknown; `load` reads a word;
+    `stack`: initial values. Raises Malformed if it is invalid, and what `load` raises."""
     return _Machine(Bytes(expression, 0, word, byteorder), word, register, load, list(stack)).run()
 
 
@@ -36,7 +36,7 @@ class _Machine:
         self._bits, self._mask = 8 * word, (1 << 8 * word) - 1
 
     def run(self) -> int:
-        """Execute the expression; the value on top at the end."""
+        """Execute the expression; return the value on top of the stack."""
         for _ in range(MAX_OPERATIONS):
             if self._data.at >= len(self._data.data):
                 return self._pop()
@@ -48,7 +48,7 @@ class _Machine:
                 second, first = self._pop(), self._pop()
                 self._values.append(int(_BINARY[code](first, second, self._signed)) & self._mask)
             # 0x96: DW_OP_nop
-            elif not (self._unary(code) or self._rearranged(code) or self._jump(code) or code == 0x96):
+            elif not (self._unary(code) or self._rearrange(code) or self._jump(code) or code == 0x96):
                 raise Malformed
         raise Malformed
 
@@ -61,7 +61,7 @@ class _Machine:
         return signed(value, self._bits)
 
     def _constant(self, code: int) -> Optional[int]:
-        """The value of an operation that takes nothing from the stack; None for others."""
+        """Return the value of an operation without operands on the stack; None for others."""
         data, mask = self._data, self._mask
         if 0x30 <= code <= 0x4F:  # DW_OP_lit0 …
             return code - 0x30
@@ -80,7 +80,7 @@ class _Machine:
         return None
 
     def _unary(self, code: int) -> bool:
-        """Operations on the top of the stack; False for others."""
+        """Execute an operation on the top of the stack; return False for others."""
         if code not in (0x06, 0x19, 0x1F, 0x20, 0x23):
             return False
         value = self._pop()
@@ -96,8 +96,8 @@ class _Machine:
             self._values.append((value + self._data.uleb()) & self._mask)
         return True
 
-    def _rearranged(self, code: int) -> bool:
-        """DW_OP_dup, drop, over, pick and swap; False for others."""
+    def _rearrange(self, code: int) -> bool:
+        """Execute DW_OP_dup, drop, over, pick and swap; return False for others."""
         values = self._values
         if code in (0x12, 0x14, 0x15):
             depth = {0x12: 0, 0x14: 1}.get(code)
@@ -114,7 +114,7 @@ class _Machine:
         return True
 
     def _jump(self, code: int) -> bool:
-        """DW_OP_bra and DW_OP_skip; False for others."""
+        """Execute DW_OP_bra and DW_OP_skip; return False for others."""
         if code not in (0x28, 0x2F):
             return False
         distance = self._data.signed(2)
@@ -125,7 +125,7 @@ class _Machine:
         return True
 
 
-def _divided(first: int, second: int) -> int:
+def _divide(first: int, second: int) -> int:
     if not second:
         raise Malformed
     quotient = abs(first) // abs(second)
@@ -141,7 +141,7 @@ def _modulo(first: int, second: int) -> int:
 _Signed = Callable[[int], int]
 _BINARY: dict[int, Callable[[int, int, _Signed], int]] = {
     0x1A: lambda a, b, s: a & b,
-    0x1B: lambda a, b, s: _divided(s(a), s(b)),
+    0x1B: lambda a, b, s: _divide(s(a), s(b)),
     0x1C: lambda a, b, s: a - b,
     0x1D: lambda a, b, s: _modulo(a, b),
     0x1E: lambda a, b, s: a * b,

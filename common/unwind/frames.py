@@ -1,4 +1,4 @@
-"""Unwinds a thread's stack, from its registers to its start function."""
+"""Unwinds the stack of a thread, from its registers to its start function."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Mapped, Module, Range, Region, Thread
+from findleaks.target.base import MappedMemory, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.unwind.arm import ArmRows
 
-DEEPEST = 4096  # frames of one thread
-_NO_NUMBER = -1  # of a register that DWARF has no number for
+DEEPEST = 4096  # most frames of one thread
+_NO_NUMBER = -1  # number of a register without a DWARF number
 
 
 class Frame(NamedTuple):
-    """A stack frame. `pc`: where it continues; `call`: the address to name it by, inside the call
-    instruction for a caller; `sp`: the stack pointer on entry to its part of the stack; `how` it
-    was found: "top", "cfi", "frame pointer", "return address"."""
+    """A stack frame. `pc`: address at which it continues; `call`: address used to name it, which
+    for a caller is inside the call instruction; `sp`: stack pointer on entry to its part of the
+    stack; `how`: source of the frame: "top", "cfi", "frame pointer", "return address"."""
 
     pc: int
     call: int
@@ -30,7 +30,8 @@ class Frame(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A thread's frames, innermost first; at least one. `end`: why its start is missing, or ""."""
+    """Frames of a thread, innermost first; at least one. `end`: why the outermost frame is missing,
+    or ""."""
 
     frames: tuple[Frame, ...]
     end: str
@@ -38,17 +39,18 @@ class Trace(NamedTuple):
 
 class FrameRegisters(NamedTuple):
     """Register values (by DWARF number) in a frame, at its call; None if unknown. `own`: registers
-    that its function saved to use itself; the others' values are outer frames'."""
+    that its function saved in order to use them; the values of the others belong to outer
+    frames."""
 
     registers: Mapping[int, int]
     own: Optional[frozenset[int]]
 
 
 class Unwinder:
-    """Unwinds one target's threads; caches modules. Code without call frame information should keep
-    the chain of frame pointers, as V8's builtins and code made at run time do."""
+    """Unwinds the threads of one target; caches modules. Code without call frame information, such
+    as V8's builtins and JIT code, must maintain the chain of frame pointers."""
 
-    def __init__(self, target: Mapped) -> None:
+    def __init__(self, target: MappedMemory) -> None:
         self.target = target
         self._names = target.arch.dwarf_registers
         arch = target.arch
@@ -60,8 +62,8 @@ class Unwinder:
         self._starts = [module.start for module in self._modules]
         self._regions = list(target.regions())
         self._region_starts = [region.start for region in self._regions]
-        # Above the addresses of code, return addresses may have a signature (Arm's pointer
-        # authentication), in bits that no mapping has.
+        # Return addresses may have a signature (Arm pointer authentication) in bits above those
+        # that any mapping uses.
         top = self._regions[-1].end - 1 if self._regions else target.arch.mask
         self._link_mask = (1 << top.bit_length()) - 1
         self.code_mask = self._link_mask & arch.code_bits
@@ -75,15 +77,15 @@ class Unwinder:
         self._rows: dict[int, Optional[Row]] = {}
 
     def trace(self, thread: Thread) -> Trace:
-        """A thread's stack; DEEPEST frames at most."""
+        """Unwind a thread's stack, at most DEEPEST frames."""
         return self.trace_with_registers(thread, [])
 
     def trace_with_registers(self, thread: Thread, kept: list[FrameRegisters], most: int = DEEPEST) -> Trace:
-        """A thread's stack, at most `most` frames; `kept` receives the registers of each."""
+        """Unwind a thread's stack, at most `most` frames; `kept` receives the registers of each."""
         registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
-        exact = True  # the frame was interrupted here: pc is no return address
+        exact = True  # the frame was interrupted here: pc is not a return address
         interrupted = self._interrupted(pc, registers)
         while len(frames) < most:
             row = self._row(pc, exact, registers) if interrupted is None else None
@@ -97,9 +99,9 @@ class Unwinder:
             if step is None and row is None and not exact and self._outermost(registers):
                 return Trace(tuple(frames), "")
             if step is None:
-                missing = f"nothing says who called {pc:#x}"
+                missing = f"no unwind information for {pc:#x}"
                 if self._arm is not None and self._arm.lacks:
-                    missing = f"code that has no table for unwinding is not read: {self._arm.lacks}"
+                    missing = f"code without unwind tables cannot be unwound: {self._arm.lacks}"
                 return Trace(tuple(frames), missing)
             caller, how = step
             signal = interrupted is not None or (row is not None and row.signal)
@@ -107,11 +109,11 @@ class Unwinder:
             if not pc and how != "return address":
                 return Trace(tuple(frames), "")
             if not self.executable(pc):
-                return Trace(tuple(frames), f"the caller would be {pc:#x}, which is no code")
-            # A function interrupted before it saved its caller's address has no frame of its own.
+                return Trace(tuple(frames), f"the return address {pc:#x} is not code")
+            # A function that was interrupted before it saved the return address has no frame yet.
             least = registers[self._sp] + (0 if exact and self._link != _NO_NUMBER else 1)
             if after < least and not signal:
-                return Trace(tuple(frames), f"the stack runs backwards at {after:#x}")
+                return Trace(tuple(frames), f"the caller's stack pointer {after:#x} is below the callee's")
             exact, registers = signal, caller
             interrupted = self._interrupted(pc, registers)
             frames.append(Frame(pc, pc if exact or interrupted is not None else pc - 1, after, how))
@@ -119,8 +121,8 @@ class Unwinder:
         return Trace(tuple(frames), f"more than {most:,} frames")
 
     def _interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
-        """The registers that a signal interrupted, if `pc` is where its handler returns to, and the
-        machine's call frame information does not describe that."""
+        """Return the registers that a signal interrupted, if `pc` is the address to which its
+        handler returns, and call frame information does not describe that."""
         arch = self.target.arch
         names = arch.signal_order or self._names
         try:
@@ -134,7 +136,7 @@ class Unwinder:
         return {**found, self._pc: saved[names.index(arch.pc)]}
 
     def _row(self, pc: int, exact: bool, registers: dict[int, int]) -> Optional[Row]:
-        """The information at a frame. `exact`: its `pc` is no return address."""
+        """Return the unwind row of a frame. `exact`: its `pc` is not a return address."""
         row = self.row(pc if exact else pc - 1)
         if row is not None or self._arm is None:
             return row
@@ -149,7 +151,7 @@ class Unwinder:
         return self._arm.row(pc, exact, bool(thumb), returned)
 
     def row(self, pc: int) -> Optional[Row]:
-        """The call frame information at `pc`, cached."""
+        """Return the call frame information at `pc`, cached."""
         if pc not in self._rows:
             module = self.module(pc)
             self._rows[pc] = self._table(module).row(pc) if module is not None else None
@@ -164,12 +166,12 @@ class Unwinder:
         return region is not None and region.executable
 
     def extent(self, pc: int) -> Optional[Range]:
-        """The range of the call frame information at `pc`: usually its function."""
+        """Return the range of the call frame information at `pc`, usually its function."""
         module = self.module(pc)
         return self._table(module).extent(pc) if module is not None else None
 
     def handles_exceptions(self, pc: int) -> bool:
-        """Whether the function at `pc` may have exception handlers; true if that is not known."""
+        """Whether the function at `pc` may have exception handlers; True if unknown."""
         module = self.module(pc)
         return module is None or self._table(module).handles_exceptions(pc)
 
@@ -187,7 +189,8 @@ class Unwinder:
         return Range(region.start, region.end) if region is not None else Range(sp, sp)
 
     def _by_row(self, row: Row, registers: dict[int, int]) -> Optional[tuple[dict[int, int], str]]:
-        """By call frame information; None if there is no caller, or memory is missing."""
+        """Unwind one frame by call frame information; None if there is no caller, or memory is
+        missing."""
         caller = self._stepped(row, registers)
         return (caller, "cfi") if caller is not None else None
 
@@ -205,7 +208,7 @@ class Unwinder:
             caller[self._sp] = frame - arch.frame_distance & arch.mask
             for register, rule in row.rules.items():
                 if register not in self._known and register != row.return_register:
-                    continue  # of vectors, whose rules may be long
+                    continue  # vector registers, whose rules may be long
                 value = self._value(rule, frame, registers)
                 if value is None:
                     caller.pop(register, None)
@@ -232,22 +235,23 @@ class Unwinder:
         return None
 
     def _evaluated(self, expression: bytes, registers: dict[int, int], *stack: int) -> int:
-        from findleaks.unwind.expression import evaluate  # few frames have one
+        from findleaks.unwind.expression import evaluate  # imported here: few frames need it
 
         arch = self.target.arch
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 
     def _above(self, least: int, outer: int, returns: int) -> int:
-        """A caller's stack pointer, by its frame pointer. On x86 `least`, the end of what a call
-        and the function's beginning push. With a link register, a function's variables are between
-        what it saved and its caller's stack pointer; where the caller's call frame information
-        needs that, it is GCC's, which saves the frame pointer at the lower end of a frame."""
+        """Return a caller's stack pointer, given its frame pointer.
+        On x86 it is `least`, the end of what a call and the prologue push. With a link register,
+        local variables lie between the saved registers and the caller's stack pointer. The call
+        frame information of a caller needs the stack pointer only in code of GCC, which saves the
+        frame pointer at the lower end of a frame."""
         row = self.row(returns - 1) if self._link != _NO_NUMBER else None
         return outer if row is not None and row.register == self._sp and not row.expression and outer > least else least
 
     def _outermost(self, registers: dict[int, int]) -> bool:
-        """Whether the chain ends here. System V ABI, AMD64 supplement 1.0, 3.4.1: _start's code has
-        a frame pointer of 0."""
+        """Whether the chain ends here: code of _start has a frame pointer of 0 (System V ABI, AMD64
+        supplement 1.0, 3.4.1)."""
         if self._arm is not None:
             return False
         if self.target.arch.back_chain:
@@ -258,8 +262,9 @@ class Unwinder:
         return registers.get(self._fp) == 0
 
     def _by_chain(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
-        """Without call frame information. A call to an invalid address has its return address on
-        top of the stack; code made at run time keeps frame pointers, or stack pointers."""
+        """Unwind one frame without call frame information.
+        After a call to an invalid address, the return address is on top of the stack. JIT code
+        maintains frame pointers, or stack pointers."""
         word, sp, link = self.target.arch.word, registers[self._sp], self._link
         try:
             if exact and not self.executable(pc):

@@ -1,16 +1,14 @@
-"""Liveness: which registers, and bytes of its red zone, a thread or a frame that a signal
-interrupted will read again.
-
-Analysed from the program counter, and on from return addresses, frame by frame, as needed. Three
-facts besides the code:
-
-- Callers of another module's functions keep nothing in caller-saved registers across the call
+"""Finds live registers and red zone bytes: those that a thread, or a frame interrupted by a signal,
+may read again.
+|| The analysis starts at the program counter, and continues at return addresses, frame by frame, as
+needed. It uses three facts besides the code:
+|| - Callers of another module's functions keep nothing in caller-saved registers across the call
 (System V ABI, AMD64 supplement 1.0, 3.2.1; AAPCS64 2023Q3, 6.1). Within a module gcc may rely on
-registers that the function does not change (-fipa-ra). TLS descriptors and a few functions of libc
-keep all registers, functions on vectors some.
-- libc functions that make a system call take, return and pass on nothing in vector registers, and
-return at most one general register.
-- sigreturn loads every register from the signal's frame."""
+registers that the callee does not change (-fipa-ra). TLS descriptors and a few functions of libc
+preserve all registers, vector functions some.
+- libc functions that make a system call neither receive, return nor pass on values in vector
+  registers, and return at most one general register.
+- sigreturn loads every register from the signal frame."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from findleaks.disasm.effects import ALL_ZONE, X86_64, ZONE, ZONE_AT
 from findleaks.disasm.liveness import Liveness
 from findleaks.disasm.machine import Effect, Machine
 from findleaks.disasm.registers import GENERAL
-from findleaks.disasm.system_calls import RESTARTED, SIGRETURN, taken
+from findleaks.disasm.system_calls import RESTARTED, SIGRETURN, argument_mask
 from findleaks.errors import UnreadableMemory
 from findleaks.target import arch
 from findleaks.target.base import Range, Symbol, Target, Thread
@@ -35,13 +33,13 @@ from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
 
 _MACHINES = {arch.X86_64.name: X86_64, arch.AARCH64.name: AARCH64}
-_STUB_BYTES = 20  # of the longest stub of a procedure linkage table
+_STUB_BYTES = 20  # bytes of the longest stub of a procedure linkage table
 _NEAREST = 3  # frames unwound at first: most threads sleep a few calls deep in libc
 _DEEPEST = 64
 
 _LIBC = re.compile(r"(libc|libpthread|librt|ld)[-.][\w.-]*so[\w.]*|ld-linux-x86-64\.so\.2")
 _KEEPING = {"mcount", "_mcount", "__fentry__", "__morestack", "_dl_tlsdesc_return", "_dl_tlsdesc_undefweak", "_dl_tlsdesc_dynamic"}
-# Functions of libc that never return, by the number of their arguments.
+# Functions of libc that never return, by their number of arguments.
 _LAST = {
     "abort": 0,
     "__stack_chk_fail": 0,
@@ -55,7 +53,8 @@ _LAST = {
 
 
 class Interrupted(NamedTuple):
-    """An interrupted frame: where its registers were saved (struct ucontext), and the live ones."""
+    """An interrupted frame: address of its saved registers (struct ucontext), sp, and mask of live
+    ones."""
 
     context: int
     sp: int
@@ -63,14 +62,15 @@ class Interrupted(NamedTuple):
 
 
 class LiveWords(NamedTuple):
-    """Live registers and red zone bytes (a mask of effects.py) of a thread; interrupted frames."""
+    """Live registers and red zone bytes (a mask of effects.py) of a thread, and interrupted
+    frames."""
 
     live: int
     interrupted: tuple[Interrupted, ...]
 
 
 class ProcessCode:
-    """findleaks.disasm.liveness.Code of a process."""
+    """Implements findleaks.disasm.liveness.Code for a process."""
 
     def __init__(self, target: Target, unwinder: Unwinder, machine: Machine) -> None:
         self._target, self._unwinder, self._machine = target, unwinder, machine
@@ -112,8 +112,8 @@ class ProcessCode:
         return not self._machine.link or row.return_register not in row.rules
 
     def pointer(self, slot: int, one: Effect) -> int:
-        """See Code: of a read-only slot (RELRO), or of a stub of the procedure linkage table, whose
-        slot may still change, but to the same function."""
+        """See Code. `slot` is a read-only slot (RELRO), or that of a stub of the procedure linkage
+        table, which may still change, but to the same function."""
         at = bisect_right(self._writable, (slot, 1 << 64)) - 1
         if at >= 0 and slot < self._writable[at][1] and not self._machine.in_stub(self._target.read, one):
             return 0
@@ -133,15 +133,15 @@ class ProcessCode:
         calls = self._machine.calls
         known = {name: value for name, value in zip(self._machine.general, numbers) if value is not None}
         number = known.get(calls.number, -1)
-        return taken(number, known, calls), "stop" if number in calls.ending else "next"
+        return argument_mask(number, known, calls), "stop" if number in calls.ending else "next"
 
     def libc(self, pc: int) -> bool:
-        """Whether the place is in libc, or what belongs to it."""
+        """Whether `pc` is in libc, or in a library that belongs to it."""
         module = self._unwinder.module(pc)
         return module is not None and _LIBC.fullmatch(module.path.rsplit("/", 1)[-1]) is not None
 
     def bytes_at(self, address: int, size: int) -> bytes:
-        """b"" if unreadable."""
+        """Read bytes; b"" if unreadable."""
         try:
             return self._target.read(address, size)
         except UnreadableMemory:
@@ -149,7 +149,7 @@ class ProcessCode:
 
 
 class LivenessReader:
-    """Liveness of threads, cached by code: many threads asleep in one place cost little more."""
+    """Liveness of threads, cached by code: many threads that sleep at one pc cost little more."""
 
     def __init__(self, target: Target, capstone: ModuleType) -> None:
         self._target = target
@@ -161,16 +161,18 @@ class LivenessReader:
         self._slots = FrameSlots(target, self._unwinder, self._liveness)
 
     def mask_of(self, name: str) -> int:
-        """The mask in LiveWords of a word of a thread, by its name; 0 for other names."""
+        """Return the mask in LiveWords of a word of a thread, by its name; 0 for other names."""
         return self._machine.mask_of(name)
 
     @property
     def exhausted(self) -> bool:
-        """The limit of code to read was reached: all words of some threads count as live."""
+        """Whether the limit of decoded code was reached: all words of some threads then count as
+        live."""
         return self._liveness.exhausted
 
     def live_words(self, thread: Thread, signals: bool) -> LiveWords:
-        """A thread's live words; with `signals`, also those of interrupted frames on its stack."""
+        """Return a thread's live words; with `signals`, also those of interrupted frames on its
+        stack."""
         kept: list[FrameRegisters] = []
         most = _DEEPEST if signals else _NEAREST
         trace = self._unwinder.trace_with_registers(thread, kept, most)
@@ -190,7 +192,7 @@ class LivenessReader:
         return LiveWords(self._everything if live is None else live, tuple(found))
 
     def dead_slots(self, thread: Thread) -> list[Range]:
-        """Words in the thread's innermost frames that it will not read again, ascending."""
+        """Return words in the thread's innermost frames that it will not read again, ascending."""
         return self._slots.dead(self._unwinder.trace_with_registers(thread, [], MOST_FRAMES + 1).frames)
 
     def _registers(self, kept: FrameRegisters) -> dict[str, int]:
@@ -205,7 +207,7 @@ class LivenessReader:
         return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
 
     def _from(self, frames: Sequence[Frame], kept: Sequence[FrameRegisters], first: int, registers: Mapping[str, int]) -> int | None:
-        """Live words from interrupted frame `first` on; None if more frames are needed."""
+        """Return live words from interrupted frame `first` on; None if more frames are needed."""
         machine = self._machine
         top = frames[first]
         sp, pc = top.sp, top.pc
@@ -240,27 +242,29 @@ class LivenessReader:
         return None if len(frames) < _DEEPEST else live | rest
 
     def _frame_pointer(self, frame: Frame, own: Mapping[str, int]) -> int | None:
-        """Relative to the stack pointer, if its function has one that may point to the red zone."""
+        """Return the frame pointer relative to the stack pointer, if it may point to the red
+        zone."""
         bp = own["rbp"] - frame.sp if self._machine.red_zone and "rbp" in own else None
         return bp if bp is not None and -ZONE <= bp < 1 << 20 else None
 
     def _known(self, registers: Mapping[str, int], restarts: bool) -> tuple[tuple[int, int], ...]:
-        """(Register, contents) that decide what the next system call takes: its number, and where
-        it is certainly the next, the second argument, too (see taken)."""
+        """Return (register, contents) that determine the arguments of the next system call: its
+        number, and, if that call is certainly the next instruction, its second argument (see
+        argument_mask)."""
         calls = self._machine.calls
         names = (calls.number, calls.arguments[1]) if restarts else (calls.number,)
         return tuple((calls.registers.index(name), registers[name]) for name in names if name in registers)
 
     def _in_call(self, registers: Mapping[str, int]) -> int:
-        """The registers that a restarted system call reads."""
+        """Return the mask of registers that a restarted system call reads."""
         calls = self._machine.calls
         if signed(registers.get(calls.result, 0), 64) not in RESTARTED:
             return 0
         number = registers.get(calls.number_kept, -1)
-        return taken(-1 if number >> 63 else number, registers, calls)
+        return argument_mask(-1 if number >> 63 else number, registers, calls)
 
     def _over_return(self, frame: Frame, caller: Frame, plain: bool) -> int:
-        """The registers that a caller may read after the call."""
+        """Return the mask of registers that a caller may read after the call."""
         machine = self._machine
         before = self._code.bytes_at(caller.pc - machine.before_return, machine.before_return)
         called = machine.called(before) if len(before) == machine.before_return else ""
@@ -283,7 +287,7 @@ class LivenessReader:
         return symbol is not None and symbol.name.split("@")[0] in _KEEPING
 
     def _zone(self, pc: int, sp: int, bp: int | None, use: int, registers: Mapping[str, int], live: int) -> int:
-        """The live part of the red zone."""
+        """Return the live part of the red zone."""
         how = self._liveness.below(pc, bp)
         pointing = 0
         for number, name in enumerate(GENERAL):
@@ -298,7 +302,7 @@ class LivenessReader:
 
 
 def zone_bytes(live: int) -> list[Range]:
-    """The dead parts of the red zone: offsets from the stack pointer (-128 to 0), in words."""
+    """Return the dead parts of the red zone: word offsets from the stack pointer (-128 to 0)."""
     found: list[Range] = []
     for at in range(0, ZONE, 8):
         if not live >> (ZONE_AT + at) & 0xFF:

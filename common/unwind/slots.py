@@ -1,20 +1,17 @@
-"""Dead words in the frames of functions that are still running (x86-64).
-
-A word of a frame is dead if its function does not read it again before it overwrites it, or
-returns. Typical ones are padding, which a function reserves for alignment and never uses, and
-registers that it saved around an earlier call. They keep what an earlier, deeper call left there.
-
-Call frame information gives each operand on the stack its offset from the canonical frame address
-(CFA), so that no values have to be followed. All words of a frame count as live where this is not
-certain:
-
-- the function copies its stack pointer, takes the address of a word, or indexes the stack;
-- its code is not decoded as a whole, jumps through a register, or leaves for another part of the
-  function (".cold"), or it has no exact call frame information;
+"""Finds dead words in the frames of functions that are still running (x86-64).
+|| A word of a frame is dead if its function does not read it again before it overwrites it or
+returns. Typical examples are padding, which a function reserves for alignment and never uses, and
+slots of registers that it saved around an earlier call. They contain values that an earlier, deeper
+call left there.
+|| Call frame information relates each operand on the stack to the canonical frame address (CFA), so
+no values have to be tracked. All words of a frame count as live if one of these makes the result
+uncertain:
+|| - the function copies its stack pointer, takes the address of a word, or indexes the stack;
+- its code cannot be decoded completely, jumps through a register, or continues in another part of
+  the function (".cold"), or it has no exact call frame information;
 - it has exception handlers, or calls a function that returns twice (setjmp, vfork).
-
-A word that was ever written also stays live at a call of a function that may take arguments on the
-stack, and where the function saved a register for its caller."""
+|| A word that was ever written also stays live at a call of a function that may take arguments on
+the stack, and if the function saved a register of its caller there."""
 
 from __future__ import annotations
 
@@ -30,28 +27,29 @@ from findleaks.target.base import Range, Target
 from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import Frame, Unwinder
 
-_LARGEST = 1 << 12  # bytes of a frame that is looked at
-_MOST_INSTRUCTIONS = 1000  # of a function
-MOST_FRAMES = 6  # innermost frames of a thread
-_TAIL_CALLS = 3  # followed one after another
+_LARGEST = 1 << 12  # most bytes of an analysed frame
+_MOST_INSTRUCTIONS = 1000  # most instructions of a function
+MOST_FRAMES = 6  # most innermost frames of a thread
+_TAIL_CALLS = 3  # most tail calls followed in a row
 _RETURN = 8  # bytes of the return address, at the end of a frame
 _TWICE = re.compile(r"_*(sig)?setjmp|_*vfork|getcontext|savectx")
 _LIBC = re.compile(r"(libc|libpthread|ld)[-.].*|ld-linux.*")
 
 
 class _Function(NamedTuple):
-    """A function whose use of its frame is known. Masks have a bit for each byte: bit n is that at
-    the CFA less _LARGEST plus n."""
+    """A function whose use of its frame is known.
+    Masks have one bit per byte of the frame: bit n is the byte at CFA - _LARGEST + n. For example,
+    the return address at CFA - 8 has bits _LARGEST - 8 to _LARGEST - 1."""
 
     instructions: dict[int, Effect]
     reads: dict[int, int]  # by address
     writes: dict[int, int]
-    used: int  # all that some instruction reads or writes
-    saved: int  # registers of the caller
+    used: int  # bytes that some instruction reads or writes
+    saved: int  # bytes with saved registers of the caller
 
 
 def _mask(offset: int, size: int) -> int:
-    """The mask of [offset, offset + size), relative to the CFA."""
+    """Return the mask of [offset, offset + size), relative to the CFA."""
     low, high = max(offset + _LARGEST, 0), min(offset + size, 0) + _LARGEST
     return (1 << high) - (1 << low) if low < high else 0
 
@@ -70,10 +68,10 @@ class FrameSlots:
         self._dead: dict[tuple[int, bool], int] = {}
 
     def dead(self, frames: Sequence[Frame]) -> list[Range]:
-        """The dead parts of the innermost frames, ascending. `frames`: as Unwinder.trace gives
-        them."""
+        """Return the dead parts of the innermost frames, ascending. `frames` are those of
+        Unwinder.trace."""
         found: list[Range] = []
-        inner = True  # what runs above this frame takes no arguments on the stack
+        inner = True  # the callee of this frame takes no arguments on the stack
         for index, (frame, caller) in enumerate(zip(frames, frames[1:])):
             row = self._unwinder.row(frame.call)
             if not self._applies or index == MOST_FRAMES or caller.how != "cfi" or row is None or row.signal:
@@ -92,12 +90,12 @@ class FrameSlots:
         return found
 
     def _dead_at(self, pc: int, call: int, inner: bool) -> int:
-        """The dead bytes of the frame of the function at `call` that continues at `pc`."""
+        """Return the dead bytes of the frame of the function at `call` that continues at `pc`."""
         key = pc, inner
         if key not in self._dead:
             function = self._function(call)
             if function is None or pc not in function.instructions:
-                self._dead[key] = 0  # or its last instruction was a call that does not return
+                self._dead[key] = 0  # also if its last instruction was a call that does not return
             else:
                 unused = ~function.used
                 live = self._live_at(function, pc) if inner else -1
@@ -105,7 +103,7 @@ class FrameSlots:
         return self._dead[key]
 
     def _live_at(self, function: _Function, pc: int) -> int:
-        """The bytes that are read from `pc` on, before they are overwritten."""
+        """Return the bytes that are read from `pc` on before they are overwritten."""
         everything = (1 << _LARGEST) - 1
         live = dict.fromkeys(function.instructions, 0)
         order = sorted(live, reverse=True)
@@ -129,12 +127,13 @@ class FrameSlots:
         if extent is None:
             return None
         if extent.start not in self._functions:
-            self._functions[extent.start] = None  # functions that call themselves
+            # Ends the recursion of functions that call themselves
+            self._functions[extent.start] = None
             self._functions[extent.start] = self._examined(extent)
         return self._functions[extent.start]
 
     def _examined(self, extent: Range) -> _Function | None:
-        """The function's use of its frame; None if that is not certain."""
+        """Return the function's use of its frame; None if that is uncertain."""
         first = self._unwinder.row(extent.start)
         if first is None or (self._bases.get(first.register), first.offset) != ("rsp", _RETURN) or first.expression:
             return None  # not the beginning of a function
@@ -143,7 +142,7 @@ class FrameSlots:
         effects = self._liveness.instructions(extent)
         if effects is None or len(effects) > _MOST_INSTRUCTIONS:
             return None
-        made = _Function(_reached({one.address: one for one in effects}, extent.start), {}, {}, 0, 0)
+        made = _Function(_reachable_instructions({one.address: one for one in effects}, extent.start), {}, {}, 0, 0)
         used = saved = 0
         for one in made.instructions.values():
             row = self._unwinder.row(one.address)
@@ -161,8 +160,8 @@ class FrameSlots:
         return made._replace(used=used, saved=saved)
 
     def _agrees(self, one: Effect, row: Row, known: dict[int, Effect]) -> bool:
-        """Whether the call frame information of what follows agrees with what the instruction does
-        to the stack pointer: not all compilers describe the ends of functions."""
+        """Whether the call frame information after an instruction matches its change of the stack
+        pointer: not all compilers describe epilogues."""
         for address in _after(one):
             after = self._unwinder.row(address) if address in known else row
             if after is None or after.register not in self._bases or after.expression:
@@ -171,8 +170,8 @@ class FrameSlots:
             if moved == ("rsp", "rsp"):
                 right = after.offset == row.offset - (one.moved or 0) and one.moved is not None
             elif moved == ("rbp", "rbp"):
-                # What is pushed is a register that the function saves: arguments of calls would
-                # be at an unknown place.
+                # The pushed value must be a saved register: call arguments would be at an unknown
+                # offset.
                 right = after.offset == row.offset and (one.moved != -8 or len(after.rules) > len(row.rules))
             elif moved == ("rsp", "rbp"):
                 right = after.offset == row.offset and one.writes_rbp
@@ -183,15 +182,15 @@ class FrameSlots:
         return True
 
     def _accessed(self, one: Effect, row: Row, known: dict[int, Effect]) -> tuple[int, int] | None:
-        """(bytes of the frame that an instruction reads, bytes that it writes); None if that is not
-        certain, or the address of one may get out of sight."""
+        """Return (bytes of the frame that an instruction reads, bytes that it writes); None if
+        uncertain, or if it takes the address of one."""
         base = self._bases[row.register]
         if one.flow == "unknown" or "rsp" in one.copies or (base == "rbp" and "rbp" in one.copies):
             return None
         if not self._stays(one, row, known) or (one.flow == "call" and self._may_return_twice(one)):
             return None
         if one.moved is None and one.from_rbp is None:
-            return None  # the stack pointer is aligned, or moved by what is not known
+            return None  # the stack pointer is aligned, or moved by an unknown amount
         if one.writes_rbp and one.reads & general("rsp") and not one.memory and not self._sets_frame_pointer(one):
             return None
         if len(one.memory) > 1:
@@ -201,7 +200,7 @@ class FrameSlots:
             if operand.base != base:
                 if operand.base == "rsp":
                     return None if not (operand.written or operand.read) or not _pushes(one) else (0, 0)
-                continue  # rbp is no frame pointer here
+                continue  # rbp is not a frame pointer here
             if not operand.exact:
                 return None
             if not (operand.read or operand.written):
@@ -219,8 +218,8 @@ class FrameSlots:
         return reads, writes
 
     def _stays(self, one: Effect, row: Row, known: dict[int, Effect]) -> bool:
-        """Whether control stays in the function, or leaves it without its frame. The last
-        instruction may be a call, which does not return then."""
+        """Whether control stays in the function, or leaves it after its frame is removed. A call as
+        the last instruction does not return."""
         if one.flow in ("next", "system"):
             return one.address + one.size in known
         if one.flow == "branch" and one.address + one.size not in known:
@@ -252,7 +251,8 @@ class FrameSlots:
         if function is None or extent is None:
             return False
         if extent.start not in self._arguments:
-            self._arguments[extent.start] = False  # functions that call themselves
+            # Ends the recursion of functions that call themselves
+            self._arguments[extent.start] = False
             self._arguments[extent.start] = all(self._uses_no_argument(one, function, depth) for one in function.instructions.values())
         return self._arguments[extent.start]
 
@@ -272,8 +272,9 @@ def _pushes(one: Effect) -> bool:
     return one.moved in (-8, 8)
 
 
-def _reached(instructions: dict[int, Effect], start: int) -> dict[int, Effect]:
-    """The instructions that control reaches from `start`: not the padding behind a return."""
+def _reachable_instructions(instructions: dict[int, Effect], start: int) -> dict[int, Effect]:
+    """Return the instructions that control reaches from `start`, without the padding after a
+    return."""
     found: dict[int, Effect] = {}
     todo = [start]
     while todo:
@@ -286,7 +287,7 @@ def _reached(instructions: dict[int, Effect], start: int) -> dict[int, Effect]:
 
 
 def _after(one: Effect) -> tuple[int, ...]:
-    """Addresses of the instructions that may follow within the function."""
+    """Return addresses of the instructions that may follow within the function."""
     after = one.address + one.size
     if one.flow in ("next", "call", "system"):
         return (after,)

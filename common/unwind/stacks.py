@@ -1,4 +1,4 @@
-"""Threads grouped by identical stacks, with the functions named."""
+"""Groups threads by identical stacks, and names the functions in them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class NamedFrame(NamedTuple):
-    """`function`: "" if no symbol covers the address; `offset`: from the function, or the module's
-    address 0; `module`: a base name, "" for code of no file. `file`, `line`: of its source, or "",
-    0. An `inlined` function's code is that of the next frame, whose address and offset it has."""
+    """A frame with its names. `function`: "" if no symbol covers the address; `offset`: from the
+    function, or from the module's address 0; `module`: a base name, "" for code without a file.
+    `file`, `line`: source position, or "", 0. An `inlined` function is part of the next frame, and
+    has its address and offset."""
 
     address: int
     function: str
@@ -30,7 +31,8 @@ class NamedFrame(NamedTuple):
     inlined: bool = False
 
     def label(self) -> str:
-        """ "uv_run+0x164", "list_add (inlined)", "libm.so.6+0x1234", "0x7f…" """
+        """Return a short label: "uv_run+0x164", "list_add (inlined)", "libm.so.6+0x1234",
+        "0x7f…"."""
         if self.inlined:
             return f"{self.function or '?'} (inlined)"
         if self.function:
@@ -38,7 +40,8 @@ class NamedFrame(NamedTuple):
         return f"{self.module}+{self.offset:#x}" if self.module else hex(self.address)
 
     def place(self) -> str:
-        """The last parts of its source's path, and the line: "io/parser.c:42"; "" if not known."""
+        """Return the last parts of its source path, and the line: "io/parser.c:42"; "" if
+        unknown."""
         return SourcePlace(self.function, self.file, self.line).short()
 
 
@@ -60,21 +63,22 @@ class Namer:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Why lines or names are missing, a line each."""
+        """Return why lines or names are missing, one line each."""
         return self._sources.warnings if self._sources is not None else ()
 
     def name(self, frame: Frame) -> NamedFrame:
-        """The frame, without what is inlined in it."""
+        """Return the named frame, without functions inlined in it."""
         return self.names(frame)[-1]
 
     def names(self, frame: Frame) -> tuple[NamedFrame, ...]:
-        """The functions inlined at the frame's place, the innermost first, and the frame itself."""
+        """Return the functions inlined at the frame's pc, innermost first, and then the frame
+        itself."""
         if frame.call not in self._known:
             self._known[frame.call] = self._named(frame)
         return self._known[frame.call]
 
     def _named(self, frame: Frame) -> tuple[NamedFrame, ...]:
-        # First, because it may find a file with more symbols.
+        # Look up sources first: this may load a file with more symbols.
         places = self._sources.at(frame.call) if self._sources is not None else ()
         module = self._unwinder.module(frame.call)
         path = module.path.rsplit("/", 1)[-1] if module is not None else ""
@@ -86,15 +90,17 @@ class Namer:
 
 
 def own_function(symbol: Optional[Symbol], place: SourcePlace) -> tuple[str, int]:
-    """The name of the function whose code is at a place, and where it begins; "" and 0 if unknown.
-    By its symbol, or else, or if that has no size and begins before, by debug information."""
+    """Return the name and start of the function whose code is at a source position; "" and 0 if
+    unknown.
+    Uses its symbol. If there is none, or if it has no size and begins earlier, uses debug
+    information."""
     if place.function and place.start and (symbol is None or (not symbol.size and symbol.address < place.start)):
         return place.function, place.start
     return (symbol.name, symbol.address) if symbol is not None else ("", 0)
 
 
 def group_threads(target: Target, sources: Optional[Sources] = None) -> list[Stack]:
-    """Stacks, most threads first, then in their order. Interrupted if the user asks to stop."""
+    """Return stacks, those with most threads first, else in thread order. Interrupted on Ctrl-C."""
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder, sources)
     groups: dict[Trace, list[int]] = {}
@@ -112,7 +118,7 @@ _KEPT = ("(anonymous namespace)", "(lambda", "{lambda")
 
 
 def without_parameters(function: str) -> str:
-    """Without parameters or brackets: "node::Start(int, char**)" is node::Start."""
+    """Strip parameters and brackets: "node::Start(int, char**)" becomes "node::Start"."""
     depth = 0
     for at, letter in enumerate(function):
         before = function[:at]
@@ -126,8 +132,8 @@ def without_parameters(function: str) -> str:
 
 
 def matches_function(frame: NamedFrame, pattern: str) -> bool:
-    """Whether `pattern` (with * and ?) is this function's whole name, its name without parameters,
-    or the last part of that (MakeCallback for node::MakeCallback)."""
+    """Whether `pattern` (with * and ?) matches this function's whole name, its name without
+    parameters, or the last part of that (MakeCallback for node::MakeCallback)."""
     if not frame.function:
         return False
     plain = without_parameters(frame.function)
@@ -136,7 +142,8 @@ def matches_function(frame: NamedFrame, pattern: str) -> bool:
 
 
 def filter_stacks(found: Iterable[Stack], function: str, module: str, not_under: Sequence[str]) -> list[Stack]:
-    """Stacks with a frame of `function` and one of `module` ("": any), and none of `not_under`."""
+    """Select stacks with a frame of `function` and one of `module` ("": any), and none of
+    `not_under`."""
     return [
         stack
         for stack in found

@@ -165,7 +165,7 @@ def packed(data: bytes) -> None:
     fd = os.memfd_create("packed")
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
-    unpacked, _, _ = compressed.unpacked(fd, "core", data[:64])
+    unpacked, _, _ = compressed.unpack_core(fd, "core", data[:64])
     os.close(unpacked)
 
 
@@ -206,7 +206,7 @@ READERS: Mapping[str, Reader] = {
     "snapshot": Reader(snapshot, (FindleaksError,), lambda folder: [_snapshot(folder)]),
     "rows": Reader(rows, (FindleaksError,), lambda folder: [_rows(folder)]),
     "residency": Reader(side_file, (FindleaksError,), lambda folder: [_side_file(folder)]),
-    "note": Reader(lambda data: snapshot_note.decoded(memoryview(data), 4096), (snapshot_note.Damaged,), lambda folder: [bytes(200)]),
+    "note": Reader(lambda data: snapshot_note.decode_note(memoryview(data), 4096), (snapshot_note.Damaged,), lambda folder: [bytes(200)]),
     "suppressions": Reader(
         lambda data: suppressions.parse(data.decode("utf-8", "replace"), "file"),
         (FindleaksError,),

@@ -45,6 +45,7 @@ static void rows(const graph *g, const blocks *b, const piece *p, uint64_t count
     while (at < made && fl_row_columns(g, &r, p, count, NULL, &at, made, 64, &limit, &c, &written) >= 0 && limit)
         at++;
     fl_block_columns(b, 0, made, c.addresses, c.sizes, c.hints);
+    fl_block_indices(b, 0, made, 15, c.hints, UINT32_MAX, indices);
     fl_leaders(g, 0, made, indices);
     fl_block_columns_of(b, indices, made, c.addresses, c.sizes, c.hints);
     free_all((void *const[]){out, indices, c.addresses, c.sizes, c.names, c.hints, c.hint_ends}, 7);

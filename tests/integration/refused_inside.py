@@ -14,9 +14,9 @@ from debuggers import gdb, ran
 from cores import Running
 
 REFUSED = {
-    "count event --inject": "--inject knows x86-64 only, not AArch64: leave it out",
-    "track --for 1": "track knows x86-64 only, not AArch64",
-    "snapshot --fork --weight core": "cannot be cloned: that is for x86-64 only; without --fork it is stopped while it is copied",
+    "count event --inject": "--inject supports x86-64 only, not AArch64; omit it",
+    "track --for 1": "track supports x86-64 only, not AArch64",
+    "snapshot --fork --weight core": "cannot be cloned: only x86-64 is supported; without --fork it is stopped while it is copied",
 }
 
 

@@ -81,4 +81,4 @@ def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> Non
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
     """As the allocators themselves say, and a new one's among them."""
     classes = [Asan, GoogleTcmalloc, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
-    assert sorted(directory.known()) == sorted(["pool_reader", *(one.name for one in classes)])
+    assert sorted(directory.list_names()) == sorted(["pool_reader", *(one.name for one in classes)])

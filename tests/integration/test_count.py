@@ -301,7 +301,7 @@ ERRORS = {
     "count event --enter event": "--leave is missing",
     "count event --enter enter_scope --enter none --leave leave_scope": "the rule enter_scope or none … leave_scope does not work on this",
     "count event --enter event --leave leave_scope": "event itself opens or closes the scope",
-    "count 0x10": "0x10 is no code of the process",
+    "count 0x10": "0x10 is not code of the process",
 }
 
 

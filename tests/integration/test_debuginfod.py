@@ -108,7 +108,7 @@ def quiet(part: float) -> None:
 
 FAILURES: dict[str, tuple[Callable[[socket.socket], None], str]] = {
     "silent": (debugservers.silent, "did not answer in 1 s (DEBUGINFOD_TIMEOUT sets how many)"),
-    "garbage": (debugservers.garbage, "sent something else than the file asked for"),
+    "garbage": (debugservers.garbage, "sent another file than the requested one"),
     "no http": (debugservers.no_http, "failed: BadStatusLine"),
     "endless": (debugservers.endless, "sent more than the 3,000,000 bytes allowed (DEBUGINFOD_MAXSIZE, free space)"),
     "huge": (debugservers.huge, "has a file of 9,000,000,000,000,000 bytes, more than the 3,000,000 allowed"),

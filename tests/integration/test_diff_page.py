@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import browser
 import debuggers
@@ -44,8 +44,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def grown(by: Optional[str]) -> list[dict[str, Any]]:
-    (body,) = Comparison(moments.moments(3, 3600.0, names=[HOSTILE]), arguments(by=by)).json()
+def grown(by: str = "") -> list[dict[str, Any]]:
+    (body,) = Comparison(moments.moments(3, 3600.0, names=[HOSTILE]), by=by).json()
     return json.loads(json.dumps(body))["grown"]
 
 
@@ -110,7 +110,7 @@ def test_its_tables_have_the_figures_of_the_json(three: Path, tmp_path: Path) ->
         assert sorted(cells[1:] for cells in rows) == sorted(expected)
     assert len(answer["found"]["all"]) == sum(len(answer["found"][word]) for word in WORDS)
     assert answer["title"] == "What grew: shop"
-    text = list(Comparison(moments.moments(3, 3600.0, names=[HOSTILE]), arguments()).text(10_000, Invocation()))
+    text = list(Comparison(moments.moments(3, 3600.0, names=[HOSTILE])).text(10_000, Invocation()))
     assert answer["headline"] == text[0] and "+ 340 MiB" in text[0]
     assert answer["findings"] == [line[5:] for line in text if re.match(r"  \d\. ", line)] != []
     assert any(HOSTILE in cells[0] for cells in answer["found"]["lost"])  # as text
@@ -178,7 +178,7 @@ def test_what_is_under_the_pointer(three: Path, tmp_path: Path) -> None:
     """
     answer = driven(three, script, tmp_path)
     snapshots = moments.moments(3, 3600.0)
-    top = grown(None)[0]
+    top = grown()[0]
     for at, name in enumerate(("first", "middle", "last")):
         text = answer[name]
         assert text.startswith(f"{at + 1} of 3 {snapshots[at].name}")

@@ -238,13 +238,29 @@ def test_a_name_is_no_command(made: Cores) -> None:
     assert row["retained_bytes"] > 0
 
 
-def test_a_process(made: Cores) -> None:
+LIVE = (
+    ["find"],
+    ["stacks"],
+    ["verdict", "--json"],
+    ["watch", "--every", "0.3", "--for", "0.5"],
+    ["snapshot", "x"],
+    ["snapshot", "--weight", "core", "y"],
+    ["map", "--save-residency", "z"],
+    ["track", "--for", "0.2"],
+)
+
+
+def test_a_process(made: Cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     built = escapes.renamed(made.built)
     with escapes.running(built, made.harmless.parent / "live") as one:
-        for words in (["find"], ["stacks"], ["verdict", "--json"]):
-            reported = ask(*words, "--pid", str(one.pid))
-            check(reported.out, words)
-            check(reported.err, words)
+        for words in LIVE:
+            for line in (words, words if "--json" in words else [*words, "--json"]):
+                reported = ask(*line, "--pid", str(one.pid))
+                check(reported.out, line)
+                check(reported.err, line)
+                assert reported.out and reported.status == 0, (line, reported)
+                assert "--json" not in line or reported.objects()
         found = ask("roots", "--limit", "0", "--json", "--pid", str(one.pid)).objects()[0]["roots"]
         (mapped,) = (row["address"] for row in found if row["sort"] == "mapping" and row["name"].startswith(escapes.DATA[:12]))
         answer = ask("whatis", "--json", mapped, "--pid", str(one.pid)).objects()[0]["answers"][0]

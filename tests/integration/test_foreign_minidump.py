@@ -84,4 +84,4 @@ def test_lldbs(tmp_path: Path) -> None:
     )
     assert all(stack["complete"] for stack in of_core)
     assert [of_core] * 2 == of_dumps
-    assert "only `whatis` and `stacks` can be answered" in ran("find", str(folder / "stack.dmp")).stderr
+    assert "only `whatis` and `stacks` work" in ran("find", str(folder / "stack.dmp")).stderr

@@ -32,7 +32,7 @@ from findleaks.injection.held_clone import HeldClone
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.copied import CopiedProcess, attach
-from findleaks.target.ptrace import Tracer, ended, state
+from findleaks.target.ptrace import Tracer, has_ended, state
 
 PAGE = 4096
 PATIENCE = 60
@@ -324,7 +324,7 @@ def test_a_killed_clone_is_reported(watched: Callable[..., Watched], monkeypatch
 
     def killed(self: ForkedProcess, clone: HeldClone) -> Any:
         os.kill(clone.taken.clone, signal.SIGKILL)
-        assert wait_for(lambda: ended(clone.taken.clone))
+        assert wait_for(lambda: has_ended(clone.taken.clone))
         return copied(self, clone)
 
     monkeypatch.setattr(ForkedProcess, "_copied", killed)

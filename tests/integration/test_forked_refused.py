@@ -42,7 +42,7 @@ def test_seccomp(watched: Callable[..., Watched]) -> None:
     """A filter that ends the process for one of the calls: found before it is made."""
     for number in (seized.CLONE, seized.WAIT4, seized.EXIT_GROUP):
         one = watched("forbids", str(number))
-        assert f"seccomp, which does not let it make the system call {number};" in refusal(one.pid)
+        assert f"seccomp, which does not permit system call {number};" in refusal(one.pid)
         assert one.unharmed()
     one = watched("forbids", str(seized.CLOSE))  # but close_range it may make
     fork(one.pid).close()
@@ -78,7 +78,7 @@ def test_another_tracer_and_findleaks_itself(watched: Callable[..., Watched]) ->
     one = watched()
     clone = HeldClone(one.pid, lambda part: None)
     try:
-        assert "already held by python" in refusal(clone.taken.clone)
+        assert "already traced by python" in refusal(clone.taken.clone)
     finally:
         clone.end()
     assert "findleaks itself" in refusal(os.getpid())
@@ -123,9 +123,9 @@ def test_direct_io_on_old_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         try:
             if flag:
                 with pytest.raises(Refused, match="O_DIRECT"):
-                    clonable.checked(child.pid)
+                    clonable.check_clonable(child.pid)
             else:
-                assert clonable.checked(child.pid)
+                assert clonable.check_clonable(child.pid)
         finally:
             child.kill()
             child.wait()

@@ -69,7 +69,7 @@ def test_loading_imports_no_analysis() -> None:
     """What makes loading quick, whatever the machine: the commands are imported when one is used."""
     code = "print(sorted(m for m in sys.modules if m.startswith('findleaks')))"
     loaded = ["catalogue", "debugger_session", "errors", "escaping", "formatting", "gdb", "gdb.register"]
-    loaded += ["report", "report.columns", "report.encoding"]
+    loaded += ["report", "report.columns", "report.encoding", "value_classes"]
     assert last(gdb(["python import sys", f"python {code}"])) == str(["findleaks", *(f"findleaks.{name}" for name in loaded)])
 
 

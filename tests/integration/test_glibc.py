@@ -13,7 +13,7 @@ import pytest
 from variants import mark_matrix_except
 
 import cores
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.engine.load import load
 from findleaks.engine.terms import State
@@ -56,7 +56,7 @@ def seen(
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         target = attach(running.pid) if picture == "live" else open_core(str(running.kernel_core()))
         try:
-            yield [line.split() for line in running.output.splitlines()], target, build(target, load(target.arch))
+            yield [line.split() for line in running.output.splitlines()], target, build_directory(target, load(target.arch))
         finally:
             target.close()
 

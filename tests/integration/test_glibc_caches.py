@@ -12,7 +12,7 @@ import libcs
 import pytest
 
 import cores
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.engine.load import load
 from findleaks.engine.terms import State
@@ -42,7 +42,7 @@ def seen(program: Path, threads: int, folder: Path, picture: str, **environment:
         else:
             target = open_core(str(running.kernel_core() if picture == "kernel" else running.gcore()))
         try:
-            directory = build(target, load(target.arch))
+            directory = build_directory(target, load(target.arch))
             (glibc,) = directory.allocators
             assert isinstance(glibc, Glibc)
             yield running.output, glibc, directory
@@ -52,7 +52,7 @@ def seen(program: Path, threads: int, folder: Path, picture: str, **environment:
 
 def malloc_info(glibc: Glibc, directory: Directory) -> str:
     """malloc_info(0, …) as malloc/malloc.c prints it, from what each arena and the allocator count."""
-    counted = glibc.counted()
+    counted = glibc.read_counters()
     lines = ['<malloc version="1">']
     arenas = [arena for arena in glibc.arenas(directory.blocks) if arena.name != "mmapped"]
     rests = ("fast", "rest") if glibc.instance.layout.fastbins else ("rest",)
@@ -85,7 +85,7 @@ def check(printed: str, glibc: Glibc, directory: Directory) -> None:
     """Its own figures to the last byte, and every sum of ours."""
     assert directory.problems == []
     reported = {line.split()[1]: int(line.split()[2]) for line in printed.splitlines() if line.startswith("mallinfo ")}
-    counted = glibc.counted()
+    counted = glibc.read_counters()
     assert {name: counted[name] for name in reported} == reported
     assert len(reported) == 10 and reported["ordblks"] > 20
     xml = "".join(line + "\n" for line in printed.splitlines() if line.startswith(("<", "  <")))

@@ -27,12 +27,13 @@ from debuggers import ran
 from growing import Rounds
 
 from findleaks import commands
+from findleaks.answers.snapshots import take_snapshot
 from findleaks.commands.diff import SECTIONS, compare, diff
-from findleaks.commands.taking import name_of, take
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import load, save
 from findleaks.session import Session
 from findleaks.target.core import open_core
+from findleaks.target.program import program_name
 
 COMMANDS = {
     "verdict": ("total", "share"),
@@ -221,12 +222,12 @@ def moments(first: Path, last: Path, folder: Path) -> tuple[list[Snapshot], Amou
     before. And what they say of each."""
     path = folder / "first.snapshot"
     with closing(Session(open_core(str(first)))) as session:
-        save(take(session, "first"), path, "test")
+        save(take_snapshot(session, "first"), path, "test")
     with closing(Session(open_core(str(first)))) as session:
         before = said(session)
     with closing(Session(open_core(str(last)))) as session:
         after = said(session)
-        found = [load(str(path)), take(session, "last", frozenset().union(*SECTIONS.values()))]
+        found = [load(str(path)), take_snapshot(session, "last", frozenset().union(*SECTIONS.values()))]
     return found, before, after
 
 
@@ -349,7 +350,7 @@ def test_every_figure_of_a_server(tmp_path: Path) -> None:
     # Debian's file is redis-check-rdb, which is several programs, by the names that it is called by.
     assert load(str(tmp_path / "live.snapshot")).identity.program == "redis-server"
     with closing(open_core(str(cores[0]))) as core:
-        assert name_of(core) == "redis-server"
+        assert program_name(core) == "redis-server"
     figures = check(cores[0], cores[1], tmp_path)
     grown = [row for key, row in figures.items() if key[0] == "kind" and key[2] == "in_use"]
     assert grown[0]["delta"] > 2000 * 100

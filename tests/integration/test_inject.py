@@ -226,7 +226,7 @@ REFUSED = {
     "jumps_back": "jumps to 0x[0-9a-f]+, which would be overwritten",
     "calls_first": "cannot be moved: it is a call, which would return into the stub",
     "enters_first": "cannot be moved: it enters the kernel",
-    "event --when 1": "--when is an expression of the debugger's, which a stub in the process cannot evaluate",
+    "event --when 1": "--when is evaluated by the debugger, not by a stub in the process",
     "event --outside-scope v8": "the rule v8 does not work on this process",
     "no_such": "no function 'no_such' in any symbol table of the process",
 }
@@ -249,7 +249,7 @@ def test_refused(injected: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "function", "line"),
     [
-        ("crowded", "event", "memory cannot be had near 0x[0-9a-f]+: no [0-9,]+ bytes are free within 2 GiB"),
+        ("crowded", "event", "cannot allocate memory near 0x[0-9a-f]+: no [0-9,]+ bytes are free within 2 GiB"),
         ("confined", "event", "the process is under seccomp, which does not let it make the system call 319"),
         ("inside", "faults", "thread [0-9]+ may return to 0x[0-9a-f]+, in the bytes that are to be patched: try again"),
     ],

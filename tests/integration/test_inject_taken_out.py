@@ -110,11 +110,11 @@ def test_what_a_killed_debugger_leaves_the_next_one_takes_out(next_: str, runnin
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
     (table,) = reported(done.stdout)
     assert table["events"] == table["matched"] == 50
-    line = f"an earlier count --inject or track was killed: its stub at 0x{stub.split('-')[0]} is taken out, 1 function(s) restored"
+    line = f"an earlier count --inject or track was killed: its stub at 0x{stub.split('-')[0]} was removed, 1 function(s) restored"
     assert table["warnings"][0] == line
     assert text_of(running) == before
     if next_ == "lldb":
-        assert "stay mapped, and do nothing" in table["warnings"][1]
+        assert "stay mapped, without effect" in table["warnings"][1]
         assert by_line(running.pid, "event", "--for", "0.1").returncode == 0
     else:
         assert len(table["warnings"]) == 1

@@ -94,7 +94,7 @@ def compare(folder: Path, version: str, conf: str, threads: int = 5) -> None:
         rows = jemalloc.caches(directory.blocks)
         ours = {(cache.arena, cache.own["ind"]): cache for cache in rows}
         wanted = printed["opt"]["dirty_decay_ms"], printed["opt"]["muzzy_decay_ms"]
-        assert {retention.decay_times(jemalloc.memory, arena) for arena in jemalloc.parts.arenas} == {wanted}
+        assert {retention.find_decay_times(jemalloc.memory, arena) for arena in jemalloc.parts.arenas} == {wanted}
         blocks = 0
         arenas = {name: arena for name, arena in printed["stats.arenas"].items() if name.isdigit()}
         assert arenas
@@ -137,12 +137,12 @@ def compare(folder: Path, version: str, conf: str, threads: int = 5) -> None:
         totals = {name: printed["stats"][name] for name in ("allocated", "active", "metadata", "resident", "mapped", "retained")}
         totals["allocated"] -= buffer
         totals["metadata"] -= buffer
-        counted = dict(jemalloc.counted())
+        counted = dict(jemalloc.read_counters())
         # Its pages are counted as active; then they may have been given back.
         left = buffer + 4096 * bool(buffer)
         assert totals.pop("active") == counted.pop("active") + left
         # So may what was dirty beside them be.
-        dirty = sum(arena["pdirty"] for arena in arenas.values()) - sum(row.own["pdirty"] for row in report.arenas_of(jemalloc))
+        dirty = sum(arena["pdirty"] for arena in arenas.values()) - sum(row.own["pdirty"] for row in report.list_arenas(jemalloc))
         for name in ("resident", "mapped", "retained"):
             assert abs(totals.pop(name) - counted.pop(name)) in (0, left, left + 4096 * dirty), name
         assert totals == counted

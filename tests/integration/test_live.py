@@ -22,7 +22,7 @@ from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target.copied import attach
 from findleaks.target.live import SKIP, LiveTarget
 from findleaks.target.process import LocalProcess
-from findleaks.target.ptrace import ended, state
+from findleaks.target.ptrace import has_ended, state
 from findleaks.target.residency.pagemap import PageMap
 
 
@@ -292,7 +292,7 @@ def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> N
     one = counter()
     with held(one.pid) as live:
         os.kill(one.pid, signal.SIGKILL)
-        assert wait_for(lambda: ended(one.pid))
+        assert wait_for(lambda: has_ended(one.pid))
         with pytest.raises(TargetError, match=r"has ended|cannot read"):
             live.read(one.at["ticks"], 8)
         for region in live.regions():

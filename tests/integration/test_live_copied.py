@@ -24,7 +24,7 @@ from findleaks.target.base import Target
 from findleaks.target.copied import CopiedProcess, attach
 from findleaks.target.copying import Transfer
 from findleaks.target.live import LiveTarget
-from findleaks.target.ptrace import ended, state
+from findleaks.target.ptrace import has_ended, state
 from findleaks.target.residency import presence
 
 PAGE = 4096
@@ -114,7 +114,7 @@ def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPa
     with attach(running.pid) as copy:
         as_stopped(copy, running)
     monkeypatch.undo()
-    monkeypatch.setattr(presence, "ask", refused)
+    monkeypatch.setattr(presence, "scan_pagemap", refused)
     with attach(running.pid) as copy:
         as_stopped(copy, running)
     monkeypatch.undo()
@@ -133,7 +133,7 @@ def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.M
         as_stopped(copy, running)
         start, size = mapped(running.output)["offset"]
         os.kill(running.pid, signal.SIGKILL)
-        assert wait_for(lambda: ended(running.pid))
+        assert wait_for(lambda: has_ended(running.pid))
         copy._files.chunks.clear()  # type: ignore[union-attr]
         with pytest.raises(UnreadableMemory):
             copy.read(start, size)
@@ -164,7 +164,7 @@ def test_it_runs_on_and_the_copy_stays(counter: Callable[..., Counter]) -> None:
         later = copy.word(one.at["ticks"])
         assert later > before
         os.kill(one.pid, signal.SIGKILL)
-        assert wait_for(lambda: ended(one.pid))
+        assert wait_for(lambda: has_ended(one.pid))
         assert copy.word(one.at["ticks"]) == later
         found = copy.symbol("ticks")
         assert found is not None and found.address == one.at["ticks"]
@@ -198,8 +198,8 @@ def test_nothing_is_left_behind(running: Running) -> None:
     (running.folder / "grow").touch()
     assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text())
     constant = mapped(running.output)["constant"][0]
-    ended = subprocess.run([sys.executable, "-c", _COPIES, str(running.pid), str(constant)], capture_output=True, text=True, timeout=180)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    finished = subprocess.run([sys.executable, "-c", _COPIES, str(running.pid), str(constant)], capture_output=True, text=True, timeout=180)
+    assert (finished.returncode, finished.stderr) == (0, "")
 
 
 def test_ctrl_c_in_the_middle_of_a_copy(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter],
 
     def killed(self: Transfer, *given: Any) -> int:
         os.kill(one.pid, signal.SIGKILL)
-        assert wait_for(lambda: ended(one.pid))
+        assert wait_for(lambda: has_ended(one.pid))
         return vector(self, *given)
 
     monkeypatch.setattr(Transfer, "_vector", killed)
@@ -252,5 +252,5 @@ def test_where_memory_for_a_copy_is_lacking(programs: Path, tmp_path: Path) -> N
         )
         (found,) = (json.loads(line) for line in done.stdout.splitlines())
         (warning,) = [line for line in found["warnings"] if "memory for a copy" in line]
-        assert warning.startswith(f"pid {run.pid}: there is no memory for a copy of 3")
+        assert warning.startswith(f"pid {run.pid}: not enough memory for a copy of 3")
         assert warning.endswith("the process was stopped while it was read.")

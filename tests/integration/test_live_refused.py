@@ -65,7 +65,7 @@ def test_a_process_that_has_given_up_its_memory(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(process, "status", lambda pid: lines)
     monkeypatch.setattr(ptrace, "stat_of", lambda proc: stat)
     assert is_exiting(77)
-    assert refusal(77) == "pid 77: the process is ending: its memory is gone"
+    assert refusal(77) == "pid 77: the process is exiting; its memory is gone"
 
 
 def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
@@ -77,7 +77,7 @@ def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:
         assert child.stdout is not None
         child.stdout.readline()
         message = refusal(one.pid)
-        assert "already held by python" in message
+        assert "already traced by python" in message
         assert f"(pid {child.pid})" in message
     finally:
         child.kill()

@@ -53,7 +53,7 @@ def ask(commands: list[str], *arguments: str) -> list[str]:
 def test_loading_imports_no_analysis() -> None:
     code = "import sys; print(sorted(m for m in sys.modules if m.startswith('findleaks.')))"
     loaded = ["catalogue", "debugger_session", "errors", "escaping", "formatting", "lldb", "lldb.interrupt", "lldb.register"]
-    loaded += ["report", "report.columns", "report.encoding"]
+    loaded += ["report", "report.columns", "report.encoding", "value_classes"]
     assert ask([f"script {code}"]) == [str([f"findleaks.{name}" for name in loaded])]
 
 

@@ -165,7 +165,7 @@ def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
 def test_pictures(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
     core, _ = kernel_core
     for name in ("map.svg", "map.png", "map.html"):
-        assert f"drawn in {tmp_path / name}" in findleaks("map", str(core), "-o", str(tmp_path / name))
+        assert f"written to {tmp_path / name} (" in findleaks("map", str(core), "-o", str(tmp_path / name))
     svg = (tmp_path / "map.svg").read_text()
     import xml.etree.ElementTree as ET
 

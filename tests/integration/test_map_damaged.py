@@ -29,7 +29,7 @@ def test_damaged_core(seed: int, tmp_path: Path) -> None:
     if seed % 5 == 4:
         del core[rng.randrange(len(core)) :]
     (tmp_path / "core").write_bytes(core)
-    words = argparse.Namespace(output="", allocator=None, limit=8, residency="", save_residency="", json=True)
+    words = argparse.Namespace(output="", format=None, allocator=None, limit=8, residency="", save_residency="", json=True)
     try:
         with open_core(str(tmp_path / "core")) as target:
             session = Session(target)

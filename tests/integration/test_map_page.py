@@ -169,8 +169,8 @@ def test_it_is_searched(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
-    from findleaks.report.heapmap.html import _assembled
+    from findleaks.report.heapmap.html import _assemble_page
 
     title = '</script><script>document.title="owned"</script>@META@<img src=x onerror=alert(1)>'
-    text = _assembled({"title": title, "pages": 0}, "eA==")
+    text = _assemble_page({"title": title, "pages": 0}, "eA==")
     assert text.count("<script") == 3 and "<img" not in text and "owned" in text

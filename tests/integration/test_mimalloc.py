@@ -124,8 +124,8 @@ def compare_with_its_own_list(program: Path, folder: Path, environment: dict[str
                         ours.add(blocks.address(index))
             assert ours == set(listed)
             # The sums over size classes are all of its blocks; those freed elsewhere count as used until their owner collects them.
-            assert sum(row.in_use + row.cached for row in rows) == allocator.counted()["used"]
-            assert sum(row.total for row in rows) == allocator.counted()["capacity"]
+            assert sum(row.in_use + row.cached for row in rows) == allocator.read_counters()["used"]
+            assert sum(row.total for row in rows) == allocator.read_counters()["capacity"]
             for row in rows:
                 assert row.in_use + row.cached + row.free == row.total == row.own["capacity"]
             heaps = [(heap.start, heap.end) for heap in allocator.heaps()]

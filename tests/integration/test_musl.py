@@ -16,7 +16,7 @@ from debuggers import ran
 
 import cores
 from findleaks.allocators.base import Allocator, Problem
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.musl.engine import LARGE
 from findleaks.allocators.musl.layout import CLASSES
 from findleaks.allocators.musl.ng import MallocNG
@@ -56,7 +56,7 @@ def seen(program: Path, folder: Path, *arguments: str, picture: str = "kernel") 
         else:
             target = open_core(str(running.kernel_core() if picture == "kernel" else running.gcore()))
         try:
-            directory = build(target, load(target.arch))
+            directory = build_directory(target, load(target.arch))
             (allocator,) = directory.allocators
             assert allocator.name == "musl"
             yield running.output, allocator, directory
@@ -164,7 +164,7 @@ def test_classes_against_the_counters_of_mallocng(compiled, tmp_path: Path, vers
     with seen(compiled(version, "static", "musl_caches", "-DCONTEXT"), tmp_path, picture=picture) as (output, allocator, directory):
         assert directory.problems == []
         counted = {int(line.split()[1]): int(line.split()[2]) for line in output.splitlines() if line.startswith("class ")}
-        assert allocator.counted() == {f"usage_by_class[{number}]": slots for number, slots in counted.items() if slots}
+        assert allocator.read_counters() == {f"usage_by_class[{number}]": slots for number, slots in counted.items() if slots}
         identities(allocator, directory)
         slots: Counter[int] = Counter()
         for row in allocator.caches(directory.blocks):

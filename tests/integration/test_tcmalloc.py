@@ -130,7 +130,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
         blocks = session.directory.blocks
         assert session.directory.problems == []
         assert allocator.version == version
-        counted = allocator.counted()
+        counted = allocator.read_counters()
         properties = dict(re.findall(r"^property (\S+) (\d+)$", text, re.M))
         assert len(properties) >= 10
         assert {name: counted[name] for name in properties} == {name: int(value) for name, value in properties.items()}

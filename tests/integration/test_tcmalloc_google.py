@@ -88,7 +88,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, kind: str, caches: str, expe
         assert isinstance(allocator, GoogleTcmalloc)
         blocks = session.directory.blocks
         assert session.directory.problems == []
-        counted = allocator.counted()
+        counted = allocator.read_counters()
         properties = {name: int(value) for name, value in re.findall(r"^property (\S+) (\d+)$", text, re.M) if name in counted}
         assert len(properties) >= 5
         assert {name: counted[name] for name in properties} == properties

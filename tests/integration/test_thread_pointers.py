@@ -10,7 +10,7 @@ import pytest
 
 from cores import Running
 from findleaks.target.live import LiveTarget
-from findleaks.target.thread_pointers import completed
+from findleaks.target.thread_pointers import add_thread_pointers
 
 
 @pytest.mark.parametrize("link", ["-pie", "-static"])
@@ -21,16 +21,18 @@ def test_found_in_memory(tmp_path: Path, link: str, threads: int) -> None:
     with Running([str(program), str(threads)], tmp_path / "run") as run, LiveTarget(run.pid, stopped=False) as target:
         reported = list(target.threads())
         assert len({thread.thread_pointer for thread in reported} - {0}) == threads + 1
-        assert completed(target, reported) == reported
+        assert add_thread_pointers(target, reported) == reported
         unknown = [
             thread._replace(thread_pointer=0, registers={name: n for name, n in thread.registers.items() if name != "fs_base"})
             for thread in reported
         ]
         pointers = {thread.tid: thread.thread_pointer for thread in reported}
-        found = completed(target, unknown)
+        found = add_thread_pointers(target, unknown)
         assert {thread.tid: thread.thread_pointer for thread in found} == pointers
         assert {thread.tid: thread.registers["fs_base"] for thread in found} == pointers
         assert all(thread.thread_pointer in thread.words for thread in found)
         # As from outside of the process's pid namespace: the threads' ids are not those in its memory.
         renumbered = [thread._replace(tid=thread.tid + 1_000_000_000) for thread in unknown]
-        assert [thread.thread_pointer for thread in completed(target, renumbered)] == [thread.thread_pointer for thread in reported]
+        assert [thread.thread_pointer for thread in add_thread_pointers(target, renumbered)] == [
+            thread.thread_pointer for thread in reported
+        ]

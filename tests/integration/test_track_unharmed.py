@@ -92,7 +92,7 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
         busy.goes_on()
         words = by_line(busy.pid, "--json", "--for", "0.1", "--sample", "64k", "--limit", "1")
         report = finished(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
-        assert f"an earlier count --inject or track was killed: its stub at 0x{left.split('-')[0]} is taken out" in report["warnings"][-1]
+        assert f"an earlier count --inject or track was killed: its stub at 0x{left.split('-')[0]} was removed" in report["warnings"][-1]
         assert report["recorded"] > 0
         assert report["estimated"]
     assert stubs(busy.pid) == []
@@ -161,7 +161,7 @@ def test_refused(tmp_path: Path) -> None:
         assert "--json or --folded" in refused("--pid", pid, "--json", "--folded")
         assert "is not a size" in refused("--pid", pid, "--size", "many")
         assert "write 1 to 1G" in refused("--pid", pid, "--sample", "0")
-        assert "already held by" in _held_refusal(running.pid)
+        assert "already traced by" in _held_refusal(running.pid)
         assert f"`detach`, then run `findleaks track --pid {pid}` in a shell" in lldb(["leaks track --for 1", "detach"], "-p", pid)
         assert stubs(running.pid) == []
 

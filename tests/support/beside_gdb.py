@@ -19,12 +19,12 @@ from typing import NamedTuple
 from counts import code, until
 from debuggers import PATIENCE, environment
 
-from findleaks.injection.remote_syscall import mapped
-from findleaks.injection.stub.patcher import found
+from findleaks.injection.remote_syscall import read_mappings
+from findleaks.injection.stub.patcher import find_stubs
 from findleaks.injection.stub.proc_memory import writable_memory
 from findleaks.injection.stub.relocate import Patch
 from findleaks.target.live import LiveTarget
-from findleaks.tracking.hooks import hooks
+from findleaks.tracking.hooks import find_hooks
 
 RECORD = 0x98  # in the table: where the routine is that records a block
 SCRIPT = """
@@ -137,9 +137,9 @@ def compared(pid: int, folder: Path, frame_pointers: bool = False) -> Iterator[C
     functions, keeps them."""
     script, output = folder / "entries.py", folder / "calls"
     with closing(LiveTarget(pid)) as target, closing(writable_memory(pid)) as memory:
-        made, _ = hooks(target, lambda address, name: Patch(address, address, 0, b"", (), b""))
+        made, _ = find_hooks(target, lambda address, name: Patch(address, address, 0, b"", (), b""))
         entries = [hook.address for hook, _ in made if hook.kind != "freeing"]
-        (stub,) = found(mapped(pid), memory.read)
+        (stub,) = find_stubs(read_mappings(pid), memory.read)
         record = int.from_bytes(memory.read(stub.table + RECORD, 8), "little")
     values = {"ENTRIES": entries, "RECORD": record, "OUTPUT": str(output), "POINTERS": frame_pointers}
     script.write_text("".join(f"{name} = {value!r}\n" for name, value in values.items()) + SCRIPT)

@@ -9,7 +9,7 @@ from fake import FakeTarget
 
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.directory import Directory
-from findleaks.allocators.nesting import Owned
+from findleaks.allocators.nesting import HeapPart
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.load import load
 from findleaks.engine.terms import State
@@ -43,7 +43,7 @@ class ListAllocator(Allocator):
 def session(target: FakeTarget, allocators: Sequence[ListAllocator], engine: Engine | None = None) -> Session:
     """A session whose directory holds these allocators instead of those that would be found."""
     made = Session(target, engine or load(target.arch))
-    heaps = sorted((Owned(h, a, h.start, h.end) for a in allocators for h in a.heaps()), key=lambda owned: owned.heap.start)
+    heaps = sorted((HeapPart(h, a, h.start, h.end) for a in allocators for h in a.heaps()), key=lambda owned: owned.heap.start)
     blocks = made.engine.blocks(target.arch, 16)
     for owned in heaps:
         owned.heap.walk(blocks)

@@ -6,7 +6,7 @@ import struct
 
 import fake
 
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.jemalloc import classes, layout
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.engine import load as engine
@@ -28,7 +28,7 @@ NODE, LEAF = BASE + (2 << 20), BASE + (4 << 20)
 SMALL = [8, *(16 * n for n in range(1, 9)), *(step << lg for lg in range(5, 12) for step in (5, 6, 7, 8))]
 SMALL = [size for size in SMALL if size <= 14336]
 SLABS = {8: 1, 16: 1, 32: 1, 48: 3, 64: 1}
-SIZES = list(classes._sizes(SMALL[:3]))
+SIZES = list(classes._compute_sizes(SMALL[:3]))
 
 
 def slab_pages(size: int) -> int:
@@ -38,7 +38,7 @@ def slab_pages(size: int) -> int:
 class Image:
     """One arena with slabs of 32 and 64 bytes, a large block, dirty pages, and a thread cache that holds two blocks of 32 bytes."""
 
-    def __init__(self, kind: layout.Extent = layout.EDATA, address_bits: int = 48, arch: Arch = X86_64) -> None:
+    def __init__(self, kind: layout.ExtentLayout = layout.EDATA, address_bits: int = 48, arch: Arch = X86_64) -> None:
         self.kind, self.bits, self.arch = kind, address_bits, arch
         self.memory = {DATA: bytearray(0x300000), BASE: bytearray(BASE_SIZE), HEAP: bytearray(HEAP_SIZE), TLS: bytearray(0x10000)}
         self.descriptors: list[int] = []
@@ -95,7 +95,7 @@ class Image:
                 self.put(ROOT + 8 * (key >> 18), LEAF)
                 self.put(LEAF + 8 * (key & (1 << 18) - 1), szind << 48 | descriptor | slab)
             else:
-                shape = next(one for one in layout.levels(12, 8) if one.address == self.bits)
+                shape = next(one for one in layout.list_levels(12, 8) if one.address == self.bits)
                 self.put(ROOT + 8 * (key >> shape.inner[0] + shape.leaf), NODE)
                 self.put(NODE + 8 * (key >> shape.leaf & (1 << shape.inner[0]) - 1), LEAF)
                 self.put(LEAF + 16 * (key & (1 << shape.leaf) - 1), descriptor, szind)
@@ -188,7 +188,7 @@ class Image:
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Jemalloc]:
-    directory = build(target, engine.load(target.arch))
+    directory = build_directory(target, engine.load(target.arch))
     (jemalloc,) = [allocator for allocator in directory.allocators if isinstance(allocator, Jemalloc)]
     return directory, jemalloc
 
@@ -202,7 +202,7 @@ def states(directory: Directory, addresses: list[int]) -> set[str]:
     return found
 
 
-def profiler(image: Image, row: layout.Profile) -> dict[str, int]:
+def profiler(image: Image, row: layout.ProfileLayout) -> dict[str, int]:
     """A profiler in the slab of 64-byte blocks, three for a structure: one context, a thread's count there, the thread, another thread
     that has none; and the tables. What the profiler never wrote has addresses of the program's blocks in it."""
     start = image.blocks["used"][-64]

@@ -110,7 +110,7 @@ def compare_statistics(session: Session, folder: Path) -> None:
     rows, totals = printed(folder)
     caches = allocator.caches(blocks)
     assert {c.own["class"]: (c.own["num pools"], c.own["blocks in use"], c.own["avail blocks"]) for c in caches} == rows
-    counted = allocator.counted()
+    counted = allocator.read_counters()
     common = set(counted) & set(totals)
     assert len(common) == 12
     assert {name: counted[name] for name in common} == {name: totals[name] for name in common}

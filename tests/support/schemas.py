@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 ITEMS = 6
 """Items of each array that are validated: the first ones. The others have the same form, and validating takes 20 µs a value."""
 ROWS = 20
-"""Rows of `blocks` that are validated."""
+"""Rows of `blocks` and `triage` that are validated."""
+_LINES = {'{"address"': "Block", '{"core"': "TriagedCore"}
+"""Beginnings of such rows, and the names of their definitions."""
 
 
 def tool(name: str) -> Any:
@@ -51,9 +53,11 @@ def check_output(words: Sequence[str], output: str) -> None:
     for line in output.splitlines():
         if line.startswith('{"schema"'):
             check_object(json.loads(line))
-        elif line.startswith('{"address"') and rows < ROWS:
+            continue
+        name = next((name for start, name in _LINES.items() if line.startswith(start)), None)
+        if name is not None and rows < ROWS:
             rows += 1
-            _validator("Block").validate(json.loads(line))
+            _validator(name).validate(_shortened(json.loads(line)))
 
 
 def check_object(found: dict[str, Any]) -> None:

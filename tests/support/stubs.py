@@ -13,7 +13,7 @@ import truth
 
 from findleaks.counting.generated import stub as stubcode
 from findleaks.injection.stub.rule_server import Rules, Service
-from findleaks.injection.stub.table import ENABLED, EVENTS, EXACT, FULL, ORPHANED, SHARED, STACK, UNSURE, Layout, Scoped, paths
+from findleaks.injection.stub.table import ENABLED, EVENTS, EXACT, FULL, ORPHANED, SHARED, STACK, UNSURE, CountTable, Scoped, paths
 
 WORDS = 4096
 ROOM = 1024
@@ -44,8 +44,8 @@ class Machine:
 
     def __init__(self, library: ctypes.CDLL, scoped: Scoped = ALL, limit: int = 0, patience: int = 10**7, **sizes: int) -> None:
         self.library = library
-        self.memory = mmap.mmap(-1, Layout(0, **sizes).size)
-        self.layout = Layout(address(self.memory), **sizes)
+        self.memory = mmap.mmap(-1, CountTable(0, **sizes).size)
+        self.layout = CountTable(address(self.memory), **sizes)
         self.code = mmap.mmap(-1, 8192, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         settings = self.layout.settings(scoped, limit, patience)
         self.memory[: len(settings)] = settings
@@ -89,7 +89,7 @@ class Machine:
         """events, full, unsure, orphaned"""
         return self.counter(EVENTS), self.counter(FULL), self.counter(UNSURE), self.counter(ORPHANED)
 
-    def counted(self) -> dict[tuple[int, ...], tuple[int, int]]:
+    def read_counters(self) -> dict[tuple[int, ...], tuple[int, int]]:
         """By the keys of the frames: calls, and broken ones."""
         nodes = self.layout.read(self.memory[self.layout.nodes_at :])
         return {keys: (node.calls, node.broken) for node, keys in paths(nodes)}

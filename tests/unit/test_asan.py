@@ -12,7 +12,7 @@ import pytest
 from findleaks.allocators.asan.engine import read_chunks
 from findleaks.allocators.asan.layout import FREE_ARRAY, MAGIC, REGION, SPACE, class_size
 from findleaks.allocators.asan.thread_caches import CLASS
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.sites import Sites
 from findleaks.engine.load import load
 from findleaks.engine.terms import State
@@ -101,7 +101,7 @@ class Image:
 
     def read(self, pure: bool = False) -> Directory:
         target = self.target()
-        return build(target, load(target.arch, pure))
+        return build_directory(target, load(target.arch, pure))
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_stacks(image: Image) -> None:
     directory = image.read()
     sites = Sites(directory.allocators[0].recordings(directory.blocks))
     assert sites.warnings == []
-    found = {address: [one.site.frames for one in sites.all_of(address)] for address in (*image.used, SMALL + 80, MIDDLE + 288)}
+    found = {address: [one.site.frames for one in sites.list_all(address)] for address in (*image.used, SMALL + 80, MIDDLE + 288)}
     first, second, third = (CODE + 0x10, CODE + 0x20), (CODE + 0x10, 5), (CODE + 0x11,)
     assert found == {
         SMALL + 16: [first],
@@ -155,7 +155,7 @@ def test_what_is_no_root(image: Image) -> None:
     """The shadow, threads' caches, and what frames that have returned left on a fake stack."""
     target = image.target()
     engine = load(target.arch)
-    roots = root_ranges(target, engine, build(target, engine).claimed())
+    roots = root_ranges(target, engine, build_directory(target, engine).claimed())
     live = FAKE + 0x1800 + 64
     assert [Range(start, end) for start, end in roots if start >= FAKE] == [Range(live, live + 64)]
     assert not [start for start, _ in roots if start in range(SHADOW, SHADOW + 0x1000) or start in range(SMALL, INFOS + 0x2000)]
@@ -228,7 +228,7 @@ def test_hwasan_is_named_and_not_read(image: Image, tagged: bool) -> None:
         image.put(INFOS + 128 * number + 40, 16 * count)
     target = image.target()
     target.tagged = tagged
-    directory = build(target, load(target.arch))
+    directory = build_directory(target, load(target.arch))
     assert len(directory.blocks) == 0
     said = [problem.what.partition(":")[0] for problem in directory.problems]
     assert said == ["HWAddressSanitizer in libasan.so.8 has an allocator that is not read, with sizes beside the chunks"] * tagged
@@ -258,4 +258,4 @@ def test_interrupted(image: Image) -> None:
     target = image.target()
     target.stop_after(3)
     with pytest.raises(Interrupted):
-        build(target, load(target.arch))
+        build_directory(target, load(target.arch))

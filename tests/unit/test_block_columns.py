@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from random import Random
 
 import graphs
 import pyarrow
@@ -75,6 +76,16 @@ def test_arrow_wraps_columns_without_a_copy() -> None:
         buffer, again = pyarrow.py_buffer(address), pyarrow.py_buffer(address)
         assert buffer.address == again.address and buffer.size == 72
         assert pyarrow.Array.from_buffers(pyarrow.uint64(), 9, [None, buffer]).to_pylist() == address.tolist()
+
+
+@settings(max_examples=graphs.share(40), deadline=None)
+@given(GAPS, st.integers(0, 15), st.integers(0, 31), st.randoms(use_true_random=False))
+def test_indices_with_states_and_marks(gaps: list[tuple[int, int, int]], states: int, wanted: int, random: Random) -> None:
+    marks = bytearray(random.randrange(5) for _ in gaps)
+    expected = [at for at, (_, _, state) in enumerate(gaps) if states >> state & 1 and wanted >> marks[at] & 1]
+    for engine in engines():
+        found = directory(engine, gaps).indices_with(states, marks, wanted)
+        assert found.typecode == "I" and found.tolist() == expected
 
 
 @settings(max_examples=graphs.share(40), deadline=None)

@@ -9,7 +9,7 @@ import pytest
 from ptmalloc import BITS_32, SIZE, of_release
 
 from findleaks.allocators.base import Cache
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.glibc import caches, layout, tcache
 from findleaks.allocators.glibc.caches import Classes
 from findleaks.allocators.glibc.instance import Glibc
@@ -19,7 +19,7 @@ from findleaks.target.arch import X86_64
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
-    directory = build(target, PureEngine(target.arch))
+    directory = build_directory(target, PureEngine(target.arch))
     (glibc,) = directory.allocators
     assert isinstance(glibc, Glibc)
     return directory, glibc
@@ -50,7 +50,7 @@ def test_every_layout(minor: int, word: int) -> None:
     assert by_size[0x50].free == (1 if made.state.fastbins else 0)
     assert [(cache.in_use, cache.memory) for cache in found if cache.arena == "mmapped"] == [(2, sum(made.mapped))]
 
-    counted = glibc.counted()
+    counted = glibc.read_counters()
     arenas = 2
     fast = 1 if made.state.fastbins else 0
     assert (counted["ordblks"], counted["smblks"], counted["fsmblks"]) == (arenas + arenas, arenas * fast, arenas * fast * 0x50)
@@ -90,7 +90,7 @@ def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
 
     made.tcache = Long(**dataclasses.asdict(row))
     directory, glibc = read(made.build())
-    assert [cache.tid for cache in glibc.tcaches.caches] == [7] and isinstance(glibc.tcaches, tcache.Caches)
+    assert [cache.tid for cache in glibc.tcaches.caches] == [7] and isinstance(glibc.tcaches, tcache.Tcaches)
     assert directory.blocks.totals(State.CACHED).blocks == 2
     add_up(directory, glibc)
 
@@ -109,7 +109,7 @@ def test_a_bin_that_leads_astray(monkeypatch: pytest.MonkeyPatch, link: str, sho
     target.write_word(chunk + 16, values[link])
     directory, glibc = read(target)
     add_up(directory, glibc)
-    counted = glibc.counted()
+    counted = glibc.read_counters()
     assert 4 <= counted["ordblks"] <= 9
     reported = [problem.what for problem in glibc.problems if "its lists hold" in problem.what]
     assert reported == ["main: its lists hold 2 free blocks, its heaps 3"] or (link in ("itself", "used") and len(reported) <= 1)
@@ -122,7 +122,7 @@ def test_long_bins_are_followed_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None
     for short in (1024, 7):
         monkeypatch.setattr(caches, "SHORT", short)
         directory, glibc = read(made.build())
-        results.append((glibc.counted(), [arena.own for arena in glibc.arenas(directory.blocks)]))
+        results.append((glibc.read_counters(), [arena.own for arena in glibc.arenas(directory.blocks)]))
         assert glibc.problems == []
         made.blocks.clear()
     assert results[0] == results[1] and results[0][0]["ordblks"] == 2 + 120

@@ -13,7 +13,7 @@ from counts import until
 
 from findleaks import cli
 from findleaks.errors import TargetError
-from findleaks.report.encoding import plain
+from findleaks.report.encoding import substitute_text
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_process_by_its_name(opened: list[tuple[object, str]], tmp_path: Path,
         two = sleeper(link)
         assert cli.main(["find", "--pid", name]) == 2
         said = capsys.readouterr().err
-        assert f"2 processes are called {name!r}: {min(one.pid, two.pid)}, {max(one.pid, two.pid)}; choose one by its number" in said
+        assert f"2 processes are called {name!r}: {min(one.pid, two.pid)}, {max(one.pid, two.pid)}; choose one by its pid" in said
         assert cli.main(["find", "--pid", name + "x"]) == 2
         assert f"no process is called {name + 'x'!r}" in capsys.readouterr().err
         assert len(opened) == 1
@@ -113,6 +113,6 @@ def test_closed_streams(redirected: str, status: int, line: str) -> None:
 
 
 def test_text_for_a_terminal_of_few_characters() -> None:
-    assert plain("a – b → c … 中 é", "ascii") == "a - b > c ~ \\u4e2d \\xe9"
-    assert plain("5 × 3 µs – é", "latin-1") == "5 × 3 µs - é"
-    assert plain("a – b", "utf-8") == "a – b"
+    assert substitute_text("a – b → c … 中 é", "ascii") == "a - b > c ~ \\u4e2d \\xe9"
+    assert substitute_text("5 × 3 µs – é", "latin-1") == "5 × 3 µs - é"
+    assert substitute_text("a – b", "utf-8") == "a – b"

@@ -12,16 +12,18 @@ from fake import FakeTarget, thread
 from heaps import ListAllocator, Listed, session
 
 from findleaks import commands
+from findleaks import session as sessions
 from findleaks.arg_types import SizeRange, size_range, size_word
 from findleaks.audit.address_info import Describer
 from findleaks.audit.block_rows import BlockRows
 from findleaks.block_types import Types
 from findleaks.catalogue import CATALOGUE
-from findleaks.engine.terms import State
+from findleaks.commands.find import HEURISTIC_WORDS
+from findleaks.engine.terms import Heuristic, State
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import size
+from findleaks.graph.unread import Doubtful, Unread
 from findleaks.session import Session
-from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.target.base import Module, Symbol
 
 HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
@@ -183,22 +185,34 @@ def test_ctrl_c_ends_long_listings(made: Session) -> None:
     for line in (["blocks", "--size", "48"], ["refs", hex(HELD)], ["find"]):
         run(made, *line)
         made.target._left = 0  # type: ignore[attr-defined]
-        made.graphs = ReferenceGraphs(made)
+        made._drop_computed()
         with pytest.raises(Interrupted):
             run(made, *line)
         made.target._left = None  # type: ignore[attr-defined]
 
 
-def test_the_other_commands_speak_of_what_find_showed(made: Session) -> None:
-    """With heuristics one block is held that is not without; no command computes another graph."""
-    for words in (["--heuristics", "all"], [], ["--heuristics", "all"]):
-        found = run_json(made, "find", *words)
-        shown = made.latest
-        for line in (["whatis", hex(HELD)], ["refs", hex(HELD)], ["path", hex(HELD)], ["blocks"]):
-            run(made, *line)
-            assert made.latest is shown
-        assert found["totals"]["in_use"]["blocks"] == 8
-    assert len(made.graphs) == 2
+def test_no_command_depends_on_the_one_before(made: Session) -> None:
+    """With heuristics a block is reachable that is not without; a session keeps one graph for each choice."""
+    made.target.write(INNER, struct.pack("<Q", 40))  # type: ignore[attr-defined]  # memcheck's length64
+    lines = (["whatis", hex(INNER)], ["refs", hex(INNER)], ["path", hex(HELD)], ["blocks"])
+    before = [run(made, *line, "--json")[1] for line in lines]
+    graph, found = made.graph(), {words: run_json(made, "find", "--heuristics", words) for words in ("all", "none", "auto", "all")}
+    assert found["all"]["totals"]["possible"] != found["none"]["totals"]["possible"]
+    assert [run(made, *line, "--json")[1] for line in lines] == before
+    assert made.graph() is graph
+    assert made.with_heuristics(HEURISTIC_WORDS["all"]) is made.with_heuristics(HEURISTIC_WORDS["all"]) is not made
+    assert made.with_heuristics(Heuristic.AUTO) is made
+
+
+def test_a_warning_is_in_the_results_that_it_concerns_only(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command of a debugger warns as it would on the command line, whatever was computed before it."""
+    unread = Unread()
+    unread.warning = "some code cannot be read"
+    monkeypatch.setattr(sessions, "unread", lambda *_: unread)
+    monkeypatch.setattr(sessions, "doubtful", lambda *_: Doubtful([], [LONE], Unread(), {}, True))
+    lines = (["caches"], ["find"], ["stacks"], ["caches"], ["whatis", hex(HELD)], ["find"], ["whatis", "0x10"])
+    warned = ["some code cannot be read" in run_json(made, *line)["warnings"] for line in lines]
+    assert warned == [False, True, False, False, True, True, False]
 
 
 def test_nothing_of_the_target_reaches_the_terminal_as_it_is(made: Session) -> None:

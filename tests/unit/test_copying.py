@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from findleaks.target import available_memory
 from findleaks.target.base import Range, Region
-from findleaks.target.copying import Copied, CopyBuffer, Layout, windows
+from findleaks.target.copying import CopiedRuns, CopyBuffer, CopyPlacement, windows
 from findleaks.target.moment import Moment
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
@@ -45,12 +45,12 @@ def test_every_page_has_one_place(before: set[int], after: set[int], cuts: list[
     assert all(one.end <= two.start and two.offset == one.offset + one.end - one.start for one, two in zip(made, made[1:]))
     covered = {page for one in made for page in range(one.start // PAGE, one.end // PAGE)}
     assert before <= covered
-    layout, placed, rest = Layout(made, MANY), Copied.none(), list[Range]()
+    layout, placed, rest = CopyPlacement(made, MANY), CopiedRuns.none(), list[Range]()
     words = array("Q", numbers(after).words)
     for low, high in zip(words[::2], words[1::2]):
         layout.place(array("Q", [low, high]), placed, rest)
     layout.place(array("Q"), placed, rest)
-    again, same = Copied.none(), list[Range]()
+    again, same = CopiedRuns.none(), list[Range]()
     layout.place(words, again, same)
     assert (again, same) == (placed, rest)
     found = {}
@@ -99,15 +99,15 @@ def test_what_memory_there_is(tmp_path: Path) -> None:
     proc, groups = tmp_path / "proc", tmp_path / "groups"
     group(proc, meminfo="MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
     group(proc / "self", status="VmSize:\t 100 kB\nVmData:\t 50 kB\n")
-    assert available_memory.available(str(proc), str(groups)) == 8000 << 10
+    assert available_memory.available_memory(str(proc), str(groups)) == 8000 << 10
     group(proc / "self", cgroup="0::/outer/inner\n")
     group(groups / "outer", memory__max="5000000\n", memory__current="1000000\n", memory__stat="anon 1\ninactive_file 250000\n")
     group(groups / "outer" / "inner", memory__max="max\n", memory__high="max\n", memory__current="900000\n")
-    assert available_memory.available(str(proc), str(groups)) == 4250000
+    assert available_memory.available_memory(str(proc), str(groups)) == 4250000
     group(groups / "outer" / "inner", memory__high="1000000\n")
-    assert available_memory.available(str(proc), str(groups)) == 100000
+    assert available_memory.available_memory(str(proc), str(groups)) == 100000
     group(groups / "outer" / "inner", memory__high="800000\n")
-    assert available_memory.available(str(proc), str(groups)) == 0
+    assert available_memory.available_memory(str(proc), str(groups)) == 0
     group(proc / "self", cgroup="5:cpu:/x\n4:cpuset,memory:/box\n")
     unlimited = str((1 << 63) - PAGE)
     group(groups / "memory", memory__limit_in_bytes=unlimited, memory__usage_in_bytes="1")
@@ -117,7 +117,7 @@ def test_what_memory_there_is(tmp_path: Path) -> None:
         memory__usage_in_bytes="1000000",
         memory__stat="total_inactive_file 7\n",
     )
-    assert available_memory.available(str(proc), str(groups)) == 2000007
+    assert available_memory.available_memory(str(proc), str(groups)) == 2000007
 
 
 def test_limits_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +125,6 @@ def test_limits_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     infinite = resource.RLIM_INFINITY
     limits = {resource.RLIMIT_AS: (1 << 20, infinite), resource.RLIMIT_DATA: (infinite, infinite)}
     monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
-    assert available_memory.available(str(tmp_path), str(tmp_path)) == (1 << 20) - (100 << 10)
+    assert available_memory.available_memory(str(tmp_path), str(tmp_path)) == (1 << 20) - (100 << 10)
     limits[resource.RLIMIT_DATA] = 1 << 19, infinite
-    assert available_memory.available(str(tmp_path), str(tmp_path)) == (1 << 19) - (50 << 10)
+    assert available_memory.available_memory(str(tmp_path), str(tmp_path)) == (1 << 19) - (50 << 10)

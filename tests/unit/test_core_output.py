@@ -55,9 +55,9 @@ def test_nothing_is_left_after_an_error(tmp_path: Path, error: BaseException) ->
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (errno.ENOSPC, "the core does not fit: no space left on device; what was written is removed"),
-        (errno.EDQUOT, "the core does not fit: disk quota exceeded; what was written is removed"),
-        (errno.EFBIG, "the core is larger than a file may be here (ulimit -f, or the file system's limit); what was written is removed"),
+        (errno.ENOSPC, "the core does not fit: no space left on device; the partial file was removed"),
+        (errno.EDQUOT, "the core does not fit: disk quota exceeded; the partial file was removed"),
+        (errno.EFBIG, "the core exceeds the largest file size (ulimit -f, or the file system's limit); the partial file was removed"),
         (errno.EIO, "cannot be written: input/output error"),
     ],
 )
@@ -75,17 +75,17 @@ def test_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code:
 def test_places_where_no_core_can_be(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, said in (
-        (tmp_path, "this is a folder: name a file in it"),
-        (tmp_path / "pipe", "not a regular file, which a core would replace: name another file"),
-        (Path("/dev/null"), "not a regular file, which a core would replace: name another file"),
-        (tmp_path / "none" / "core", f"there is no folder {tmp_path}/none"),
+        (tmp_path, "expected a file, got a folder; name a file in it"),
+        (tmp_path / "pipe", "not a regular file, so a core cannot replace it; name another file"),
+        (Path("/dev/null"), "not a regular file, so a core cannot replace it; name another file"),
+        (tmp_path / "none" / "core", f"no such folder: {tmp_path}/none"),
         (tmp_path / ("x" * 300), "cannot be written: file name too long"),
         (Path("a\0b"), "cannot be written: "),
     ):
         with pytest.raises(TargetError) as caught:
             check(str(path))
         assert said in str(caught.value)
-    with pytest.raises(TargetError, match="the core takes"):
+    with pytest.raises(TargetError, match="the core needs"):
         check_space(str(tmp_path / "core"), 1 << 60)
     check(str(tmp_path / "core"), compress=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from findleaks.commands.count import breakpoint_host, wanted
 from findleaks.commands.count_text import CountResult
-from findleaks.counting.counter import Counted, Counter, Table
+from findleaks.counting.counter import Counter, StackCount, Table
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb_subprocess import without_pid
 from findleaks.injection.stub.unwind_cache import UnwindCache
@@ -288,7 +288,9 @@ def test_text() -> None:
 
     args = arguments(function=F, limit=1)
     frames = (NamedFrame(CODE, "ns::f(int)", 0, "prog"), NamedFrame(CODE + 9, "main", 9, "prog"))
-    table = Table(1234, 1200, 2.5, [Counted(1100, frames, ""), Counted(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV"))
+    table = Table(
+        1234, 1200, 2.5, [StackCount(1100, frames, ""), StackCount(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV")
+    )
     lines = list(CountResult(Counter(Scripted(Image(), []), wanted(args)), table, 0, args).text(80, Invocation()))
     assert lines[:5] == [
         "2.5 s: 1,234 calls, 2 stacks",

@@ -148,7 +148,7 @@ def test_a_return_address_has_a_call_before_it() -> None:
     """What is not one is not taken for one."""
     found, end = frames(0x21E, [7, BIAS + 0x211, 0, 0, 4, BIAS + 0x203])
     assert found == [0x21E]
-    assert end == f"nothing says who called {BIAS + 0x21E:#x}"
+    assert end == f"no unwind information for {BIAS + 0x21E:#x}"
 
 
 def test_nonsense_is_no_information() -> None:

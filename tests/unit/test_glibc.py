@@ -10,7 +10,7 @@ import pytest
 from ptmalloc import BITS_32, SIZE, TCACHE_OFFSET, Image, of_release
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.glibc import layout, lists, spans
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.memory import Memory
@@ -22,7 +22,7 @@ BIG = X86_64._replace(name="made up, big-endian", machine=22, byteorder="big")
 
 
 def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
-    directory = build(target, PureEngine(target.arch))
+    directory = build_directory(target, PureEngine(target.arch))
     (glibc,) = directory.allocators
     assert isinstance(glibc, Glibc)
     return directory, glibc
@@ -148,7 +148,7 @@ def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bo
 def test_a_cleared_bit_makes_no_block_free(reported: int) -> None:
     """A string's end one byte past a block: the bit that says that the block is in use is gone, but no bin has it."""
     state, (problem,) = doubted("used", reported)
-    assert state == "IN_USE" and problem.corrupt and "no free list has that" in problem.what
+    assert state == "IN_USE" and problem.corrupt and "in no free list" in problem.what
     assert problem.damaged is not None and problem.damaged.start == problem.address + 8
 
 
@@ -182,7 +182,7 @@ def test_wild_ring(value: int) -> None:
     target = image.build()
     target.write_word(image.main + image.state.next, value)
     directory, _ = read(target)
-    assert any("further arenas" in problem.what and hex(value) in problem.what for problem in directory.problems)
+    assert any("other arenas" in problem.what and hex(value) in problem.what for problem in directory.problems)
     assert states(directory, image.blocks["tcache"]) == {"METADATA"}
 
 
@@ -191,7 +191,7 @@ def test_ring_that_closes_wrongly() -> None:
     target = image.build()
     target.write_word(image.thread + image.state.next, image.thread)
     directory, glibc = read(target)
-    assert len(glibc.instance.arenas) == 2 and any("runs into" in problem.what for problem in directory.problems)
+    assert len(glibc.instance.arenas) == 2 and any("reaches" in problem.what for problem in directory.problems)
 
 
 @pytest.mark.parametrize("value", [0x10, 0x4141414141414141, 0x7FFF00000000, 8])
@@ -271,7 +271,7 @@ def test_no_thread_pointer() -> None:
     target._threads = [fake.thread(7)]
     directory, glibc = read(target)
     assert states(directory, image.cached) == {"CACHED"}
-    assert any("thread caches" in problem.what for problem in directory.problems) and glibc.tcaches.unread == [7]
+    assert any("of 1 thread were not found" in problem.what for problem in directory.problems) and glibc.tcaches.unread == [7]
 
 
 @pytest.mark.parametrize(("minor", "reported"), [(25, False), (36, True), (42, True)])
@@ -285,12 +285,12 @@ def test_no_thread_at_all(minor: int, reported: bool) -> None:
 
 def test_nothing_but_zeros() -> None:
     target = fake.FakeTarget({0x10000: bytes(0x10000)}, names={0x10000: "/lib/libc.so.6"})
-    assert not build(target, PureEngine(target.arch)).allocators
+    assert not build_directory(target, PureEngine(target.arch)).allocators
 
 
 def test_adding_to_packed_addresses() -> None:
     values = lists.array("Q", [0x7F00FFFFFFF0, 0x1000, 0xFFFF0])
-    assert list(lists.added(values, 16)) == [value + 16 for value in values]
+    assert list(lists.add_to_each(values, 16)) == [value + 16 for value in values]
 
 
 def test_locate() -> None:
@@ -323,7 +323,7 @@ def test_fenceposts_end_where_alignment_permits(arch: Arch, align: int, sizes: t
         data[address - end + 4096 : address - end + 4096 + word] = arch.pack([value])
     memory = Memory(fake.FakeTarget({end - 4096: bytes(data)}, arch=arch))
     sound = first == second
-    assert spans._heap_fence(memory, end - 4096, end, align) == (post if sound else end)
+    assert spans._find_heap_fence(memory, end - 4096, end, align) == (post if sound else end)
     data[post + 3 * word - end + 4096 : post + 4 * word - end + 4096] = arch.pack([second | 1])
     memory = Memory(fake.FakeTarget({end - 4096: bytes(data)}, arch=arch))
-    assert layout.fencepost(memory, post, align) == (end - post if sound else 0)
+    assert layout.measure_fencepost(memory, post, align) == (end - post if sound else 0)

@@ -8,9 +8,9 @@ import time
 import pytest
 from fake import FakeTarget, thread
 
-from findleaks.allocators.glibc import _portion
-from findleaks.allocators.glibc.mmapped import find
-from findleaks.allocators.mappings import Mapped
+from findleaks.allocators.glibc import _take_portion
+from findleaks.allocators.glibc.mmapped import find_mmapped
+from findleaks.allocators.mappings import MappedChunk
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.libc.loader import table_blocks
@@ -40,26 +40,26 @@ def test_rings_that_run_into_each_other_are_walked_once() -> None:
     assert time.process_time() - start < 8
 
 
-def chunks(*sizes: int) -> list[Mapped]:
+def chunks(*sizes: int) -> list[MappedChunk]:
     made, at = [], 0x1000
     for size in sizes:
-        made.append(Mapped(at, at, at + size, size - 16))
+        made.append(MappedChunk(at, at, at + size, size - 16))
         at += size
     return made
 
 
 def test_mapped_chunks_are_dealt_out_by_count_and_size() -> None:
     given = chunks(0x2000, 0x3000, 0x4000, 0x5000)
-    assert _portion(given, 2, 0x7000) == (given[1:3], [given[0], given[3]])
-    assert _portion(given, 2, 0x1000) == (given[:2], given[2:])
-    assert _portion(given, 0, 0) == ([], given)
-    assert _portion(given, 9, 0x7000) == (given, [])
+    assert _take_portion(given, 2, 0x7000) == (given[1:3], [given[0], given[3]])
+    assert _take_portion(given, 2, 0x1000) == (given[:2], given[2:])
+    assert _take_portion(given, 0, 0) == ([], given)
+    assert _take_portion(given, 9, 0x7000) == (given, [])
 
 
 def test_many_mapped_chunks_are_dealt_out_at_once() -> None:
     given = chunks(*[0x2000] * 40_000, 0x3000)
     start = time.process_time()
-    mine, others = _portion(given, 20_000, 20_000 * 0x2000 + 0x1000)
+    mine, others = _take_portion(given, 20_000, 20_000 * 0x2000 + 0x1000)
     assert (mine, others) == (given[-20_000:], given[:-20_000])
     assert time.process_time() - start < 2
 
@@ -83,7 +83,7 @@ def test_a_look_alike_in_front_does_not_end_the_search_for_mapped_chunks() -> No
     page = 0x1000
     memory = b"".join([chunk(2 * page), bytes(page), chunk(40 * page), bytes(page), chunk(50 * page)])
     target = FakeTarget({CHAIN: memory})
-    found = find(Memory(target), 16, [Range(CHAIN, CHAIN + len(memory))], 2, 90 * page)
+    found = find_mmapped(Memory(target), 16, [Range(CHAIN, CHAIN + len(memory))], 2, 90 * page)
     assert [mapped.start - CHAIN for mapped in found] == [3 * page, 44 * page]
 
 

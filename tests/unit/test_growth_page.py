@@ -25,7 +25,7 @@ from findleaks.history.snapshot import Clock, Snapshot
 from findleaks.report.files import write_file
 from findleaks.report.growth import html
 from findleaks.report.growth.html import MAX_MOMENTS, MAX_PAGE, MAX_ROWS
-from findleaks.report.pack import LARGEST, packed
+from findleaks.report.pack import LARGEST, pack_series
 
 WORDS = ("share", "mapping", "kind", "cache", "root", "type", "lost", "runtime", "handles", "threads")
 
@@ -40,7 +40,7 @@ def paged(snapshots: list[Snapshot], folder: Path, **more: Any) -> tuple[Page, C
 
 
 def answers(snapshots: list[Snapshot], by: Optional[str]) -> list[dict[str, Any]]:
-    (body,) = Comparison(snapshots, arguments(by=by)).json()
+    (body,) = Comparison(snapshots, by=by or "").json()
     return json.loads(json.dumps(body))["grown"]
 
 
@@ -73,7 +73,7 @@ def test_text_and_json_name_the_page(tmp_path: Path) -> None:
     assert body["written"] == {"file": str(file), "bytes": file.stat().st_size, "format": "page", "notes": []}
     text = " ".join(" ".join(found.text(100, Invocation())).split())
     assert f"written to {file}" in text
-    (plain,) = Comparison(moments.moments(3), arguments()).json()
+    (plain,) = Comparison(moments.moments(3)).json()
     assert "written" not in plain
     assert [path.name for path in tmp_path.iterdir()] == ["growth.html"]
 
@@ -198,7 +198,7 @@ def test_moments_without_times_are_numbered(times: tuple[Optional[float], ...], 
 
 def test_packed_series() -> None:
     series = [[0, 0, 0], [None, 5, None], [-3, 1 << 40, -(1 << 40)], [LARGEST + 9, -LARGEST - 9, 7], [63, 64, -64], [None] * 3]
-    assert unpacked(packed(series), 3) == [
+    assert unpacked(pack_series(series), 3) == [
         *series[:3],
         [LARGEST, -LARGEST, 7],
         *series[4:],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from findleaks.target import elf
 from findleaks.target.base import Range, Region
 from findleaks.target.layout import Load
-from findleaks.target.residency.holes import by_kernel, by_pages, page_of_zeros, presence
+from findleaks.target.residency.holes import find_zero_page, has_page_holes, is_kernel_core, presence_of_holes
 from findleaks.target.runs import Runs
 
 PAGE = 4096
@@ -34,7 +34,7 @@ def test_pages_of_segments(seed: int) -> None:
     points = sorted(rng.sample(range(offset // PAGE + 4), 2 * rng.randrange(3)))
     data = [Range(a * PAGE, b * PAGE) for a, b in zip(points[::2], points[1::2])]
     anonymous = rng.random() < 0.8
-    found = presence(Runs.of(data), loads, regions, anonymous)
+    found = presence_of_holes(Runs.of(data), loads, regions, anonymous)
     assert found is not None and found.source == "holes of the core"
     for load, region in zip(loads, regions):
         for page in range(load.start, load.end, PAGE):
@@ -48,9 +48,9 @@ def test_segments_that_overlap_tell_nothing() -> None:
     region = Region(0x10000, 0x14000, True, True, False)
     data = Runs.of([Range(0x1000, 0x9000)])
     one = Load(0x10000, 0x12000, 6, 0x1000, 0x2000, 0x2000)
-    assert presence(data, [one, Load(0x12000, 0x14000, 6, 0x2000, 0x2000, 0x2000)], [region], True) is None  # in the file
-    assert presence(data, [one, Load(0x11000, 0x13000, 6, 0x3000, 0x2000, 0x2000)], [region], True) is None  # in memory
-    assert presence(data, [one, Load(0x12000, 0x14000, 6, 0x3000, 0x2000, 0x2000)], [region], True) is not None
+    assert presence_of_holes(data, [one, Load(0x12000, 0x14000, 6, 0x2000, 0x2000, 0x2000)], [region], True) is None  # in the file
+    assert presence_of_holes(data, [one, Load(0x11000, 0x13000, 6, 0x3000, 0x2000, 0x2000)], [region], True) is None  # in memory
+    assert presence_of_holes(data, [one, Load(0x12000, 0x14000, 6, 0x3000, 0x2000, 0x2000)], [region], True) is not None
 
 
 class Stopped(Exception):
@@ -58,7 +58,7 @@ class Stopped(Exception):
 
 
 def zeros_in(core: bytes, data: list[Range]) -> int:
-    return page_of_zeros(memoryview(core), Runs.of(data), PAGE, lambda part: None)
+    return find_zero_page(memoryview(core), Runs.of(data), PAGE, lambda part: None)
 
 
 def test_a_page_of_zeros_that_is_no_hole() -> None:
@@ -79,7 +79,7 @@ def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
         view.cast("Q")[:: PAGE // 8] = memoryview(array("Q", [1]) * (pages + 2))
         view.cast("Q")[pages * PAGE // 8] = 0
         reported: list[float] = []
-        assert page_of_zeros(view, Runs.of([Range(0, len(view))]), PAGE, reported.append) == pages * PAGE
+        assert find_zero_page(view, Runs.of([Range(0, len(view))]), PAGE, reported.append) == pages * PAGE
         assert len(reported) == 514
         assert reported == sorted(reported)
 
@@ -88,26 +88,26 @@ def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
                 raise Stopped
 
         with pytest.raises(Stopped):
-            page_of_zeros(view, Runs.of([Range(0, len(view))]), PAGE, stop)
+            find_zero_page(view, Runs.of([Range(0, len(view))]), PAGE, stop)
 
 
 def test_the_form_of_the_kernels_cores() -> None:
     head = elf.header(elfcore.core([]))
     load = Load(0x10000, 0x14000, 6, PAGE, 4 * PAGE, 4 * PAGE)
-    assert by_kernel(head, [load], PAGE, PAGE)
-    assert by_kernel(head, [load], 0, PAGE)  # without NT_FILE
-    assert not by_kernel(head, [load], 1, PAGE)  # gcore's
-    assert not by_kernel(head._replace(shoff=0x5000, shnum=9), [load], PAGE, PAGE)
-    assert by_kernel(head._replace(shoff=0x5000, shnum=0, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # 70,000 segments
-    assert by_kernel(head._replace(shoff=0x5000, shnum=1, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # as fill_extnum_info has it
-    assert not by_kernel(head._replace(shoff=0x5000, shnum=9, phnum=elf.PN_XNUM), [load], PAGE, PAGE)
-    assert not by_kernel(head, [load._replace(offset=PAGE + 0x5B8)], PAGE, PAGE)
+    assert is_kernel_core(head, [load], PAGE, PAGE)
+    assert is_kernel_core(head, [load], 0, PAGE)  # without NT_FILE
+    assert not is_kernel_core(head, [load], 1, PAGE)  # gcore's
+    assert not is_kernel_core(head._replace(shoff=0x5000, shnum=9), [load], PAGE, PAGE)
+    assert is_kernel_core(head._replace(shoff=0x5000, shnum=0, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # 70,000 segments
+    assert is_kernel_core(head._replace(shoff=0x5000, shnum=1, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # as fill_extnum_info has it
+    assert not is_kernel_core(head._replace(shoff=0x5000, shnum=9, phnum=elf.PN_XNUM), [load], PAGE, PAGE)
+    assert not is_kernel_core(head, [load._replace(offset=PAGE + 0x5B8)], PAGE, PAGE)
 
 
 def test_holes_that_were_not_made_page_by_page() -> None:
     size = 100 * PAGE
-    assert by_pages([Range(0, 700), Range(3 * PAGE, 4 * PAGE), Range(8 * PAGE, size)], PAGE, size, PAGE)
-    assert not by_pages([Range(0, size)], PAGE, size, PAGE)
-    assert not by_pages([], PAGE, size, PAGE)
-    assert not by_pages([Range(PAGE, 3 * PAGE + 1024), Range(8 * PAGE, size)], PAGE, size, PAGE)
-    assert not by_pages([Range(0, 16 * PAGE), Range(32 * PAGE, size)], PAGE, size, PAGE)  # of 64 KiB each
+    assert has_page_holes([Range(0, 700), Range(3 * PAGE, 4 * PAGE), Range(8 * PAGE, size)], PAGE, size, PAGE)
+    assert not has_page_holes([Range(0, size)], PAGE, size, PAGE)
+    assert not has_page_holes([], PAGE, size, PAGE)
+    assert not has_page_holes([Range(PAGE, 3 * PAGE + 1024), Range(8 * PAGE, size)], PAGE, size, PAGE)
+    assert not has_page_holes([Range(0, 16 * PAGE), Range(32 * PAGE, size)], PAGE, size, PAGE)  # of 64 KiB each

@@ -14,8 +14,8 @@ from findleaks.counting.counter import Table
 from findleaks.disasm.x86 import instructions
 from findleaks.injection.stub import patcher as implant
 from findleaks.injection.stub.free_range import GROWTH, find_free_range
-from findleaks.injection.stub.relocate import Refused, jump, plan, relocated
-from findleaks.injection.stub.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, Layout, Node, answer, pack, paths
+from findleaks.injection.stub.relocate import Refused, jump, plan, relocate_code
+from findleaks.injection.stub.table import BY_FP, BY_SP, LAST, SIGNAL, THROUGH_FP, CountTable, Node, answer, pack, paths
 from findleaks.injection.stub.unwind_rules import CHAINED, _near, _value, follow
 from findleaks.target.base import Region
 from findleaks.target.control import Outcome, ThreadPosition
@@ -26,7 +26,7 @@ AT, TO = 0x555555554000, 0x555500000000
 
 def planned(text: str, end: int = 64) -> Optional[bytes]:
     code = bytes.fromhex(text).ljust(end, b"\x90")
-    return relocated(plan("f", AT, AT + end, code), TO)
+    return relocate_code(plan("f", AT, AT + end, code), TO)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ REFUSED = {
     "b801000000 0f05": "",
     "31c0 0f05 90": "it enters the kernel",
     "cc 90 90 90 90": "it is a breakpoint",
-    "06 90 90 90 90": "f: the instruction at 0x555555554000 is not known",
-    "90 90 90 90 90 06": "f: the instruction at 0x555555554005 is not known",
+    "06 90 90 90 90": "f: the instruction at 0x555555554000 cannot be decoded",
+    "90 90 90 90 90 06": "f: the instruction at 0x555555554005 cannot be decoded",
     "c5f877 c5fd6f00": "",  # vzeroupper; vmovdqa
     "90 90 90 90 90 ebfc": "0x555555554005 jumps to 0x555555554003, which would be overwritten",
     "90 90 90 90 90 ebf9": "",  # to the beginning itself
@@ -96,7 +96,7 @@ def test_too_far() -> None:
     code = bytes.fromhex("8b0510000000c3")
     made = plan("f", AT, AT + len(code), code)
     with pytest.raises(Refused, match="too far"):
-        relocated(made, AT + (1 << 31) + 4096)
+        relocate_code(made, AT + (1 << 31) + 4096)
     with pytest.raises(Refused, match="too far"):
         jump(0, 1 << 32)
     assert jump(0x1000, 0x1005) == bytes.fromhex("e900000000")
@@ -193,7 +193,7 @@ def test_answers_fit_a_request() -> None:
     data = answer((n, n) for n in range(100))
     assert len(data) == 32 + 16 * 56
     assert data[0] == 56
-    assert Layout(0).size % 4096 == 0
+    assert CountTable(0).size % 4096 == 0
 
 
 def test_the_page_that_says_what_was_patched() -> None:
@@ -206,11 +206,11 @@ def test_the_page_that_says_what_was_patched() -> None:
     def read(address: int, size: int) -> bytes:
         return memory.get(address, b"")[:size]
 
-    assert implant.found([code], read) == [stub]
-    assert implant.found([Region(0x10000, 0x13000, True, False, True, "/lib/x.so")], read) == []
-    assert implant.found([Region(0x10000, 0x14000, True, False, True)], read) == []
+    assert implant.find_stubs([code], read) == [stub]
+    assert implant.find_stubs([Region(0x10000, 0x13000, True, False, True, "/lib/x.so")], read) == []
+    assert implant.find_stubs([Region(0x10000, 0x14000, True, False, True)], read) == []
     memory[0x10000] = b"findleaks" + bytes(4087)
-    assert implant.found([code], read) == []
+    assert implant.find_stubs([code], read) == []
 
 
 def test_threads_that_stand_there() -> None:
@@ -221,10 +221,10 @@ def test_threads_that_stand_there() -> None:
         return stack.tobytes()[address - 0x7000 :][:size]
 
     places = [ThreadPosition(7, 0x500000, 0x7000)]
-    assert implant.standing(places, regions, read, [(0x401001, 0x401005)]) == "thread 7 may return to 0x401003"
-    assert implant.standing([ThreadPosition(7, 0x500000, 0x7018)], regions, read, [(0x401001, 0x401005)]) is None
-    assert implant.standing(places, regions, read, [(0x401004, 0x401009)]) is None
-    assert implant.standing(places, regions, read, [(0x3FFFFF, 0x401004)]) == "thread 7 may return to 0x401003"
-    found = implant.standing(places, regions, read, [(0x4FFFFF, 0x500001)])
+    assert implant.describe_thread_in(places, regions, read, [(0x401001, 0x401005)]) == "thread 7 may return to 0x401003"
+    assert implant.describe_thread_in([ThreadPosition(7, 0x500000, 0x7018)], regions, read, [(0x401001, 0x401005)]) is None
+    assert implant.describe_thread_in(places, regions, read, [(0x401004, 0x401009)]) is None
+    assert implant.describe_thread_in(places, regions, read, [(0x3FFFFF, 0x401004)]) == "thread 7 may return to 0x401003"
+    found = implant.describe_thread_in(places, regions, read, [(0x4FFFFF, 0x500001)])
     assert found is not None
     assert re.fullmatch("thread 7 is at 0x500000", found)

@@ -28,7 +28,7 @@ from findleaks.injection.stub.table import (
     STACK,
     STATES,
     THROUGH_FP,
-    Layout,
+    CountTable,
     Scoped,
     pack,
     place,
@@ -341,7 +341,7 @@ def test_beside_its_twin(library: ctypes.CDLL, data: st.DataObject) -> None:
 
 
 def test_seeds_are_found_where_the_stub_looks() -> None:
-    layout = Layout(0x10000, nodes=8, rules=64, threads=8)
+    layout = CountTable(0x10000, nodes=8, rules=64, threads=8)
     made = layout.seeds([(key, key + 1) for key in range(1, 100)])
     assert 40 < len(made) <= 64
     assert all(struct.unpack("<2Q", data)[1] == struct.unpack("<2Q", data)[0] + 1 for data in made.values())

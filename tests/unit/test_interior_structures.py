@@ -78,7 +78,7 @@ class Image:
         assert len(forms[form]) // word == 2 + form
         self.expected.append(Structure.CHUNK_AT_END)
 
-    def counted(self) -> None:
+    def read_counters(self) -> None:
         start = self.block(self.words(self.rng.randint(1, 9), self.rng.randint(1, 9)) + self.rng.randbytes(40))
         self.root(start + 2 * self.arch.word)
         self.expected.append(Structure.COUNTED_VALUE)
@@ -125,7 +125,7 @@ class Image:
                 self.swiss(size, (1 << shift) - 1, self.rng.choice((16, 8)))
         for form in range(3):
             self.chunk(64 * self.rng.randint(2, 9), form)
-        self.counted()
+        self.read_counters()
         self.frame()
         if self.arch.word == 8:
             for shift in (3, 6):

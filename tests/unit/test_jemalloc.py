@@ -30,7 +30,7 @@ from image_jemalloc import (
 
 from findleaks.allocators import directory
 from findleaks.allocators.base import State
-from findleaks.allocators.directory import build
+from findleaks.allocators.directory import build_directory
 from findleaks.allocators.jemalloc import layout
 from findleaks.engine import load as engine
 from findleaks.target.arch import X86_64, Arch
@@ -47,7 +47,7 @@ LAYOUTS = [(layout.EDATA, 48), (layout.EXTENT, 48), (layout.EDATA, 57), (layout.
 
 @pytest.mark.parametrize("arch", [X86_64, graphs.ARCHES[3]], ids=lambda arch: arch.name)
 @pytest.mark.parametrize(("kind", "bits"), [*LAYOUTS, (layout.EDATA, 64), (layout.EXTENT, 64)])
-def test_every_layout(kind: layout.Extent, bits: int, arch: Arch) -> None:
+def test_every_layout(kind: layout.ExtentLayout, bits: int, arch: Arch) -> None:
     image = Image(kind, bits, arch)
     directory, jemalloc = read(image.build())
     assert directory.problems == []
@@ -63,7 +63,7 @@ def test_every_layout(kind: layout.Extent, bits: int, arch: Arch) -> None:
     (cache,) = [cache for cache in jemalloc.caches(directory.blocks) if cache.size == 32]
     assert (cache.in_use, cache.cached, cache.free, cache.total, cache.allocs) == (126, 2, 128, 256, 133)
     assert cache.own["curregs"] == 128 and cache.own["curslabs"] == 2 and cache.own["nregs"] == 128
-    assert jemalloc.counted()["active"] == 3 * PAGE + 5 * PAGE + 6 * PAGE
+    assert jemalloc.read_counters()["active"] == 3 * PAGE + 5 * PAGE + 6 * PAGE
     claimed = directory.claimed()
     for address in (BASE, ARENA, image.descriptors[0], ROOT, image.entries, image.dirty, image.bin_of_32, image.heads):
         assert any(start <= address < end for start, end in claimed), hex(address)
@@ -84,9 +84,9 @@ def test_absent() -> None:
     """A program with a large .bss that has none, and one whose jemalloc was never used."""
     image = Image()
     image.memory[DATA][ROOT - DATA :] = bytes(len(image.memory[DATA]) - (ROOT - DATA))
-    assert build(image.build(), engine.load(X86_64)).allocators == []
+    assert build_directory(image.build(), engine.load(X86_64)).allocators == []
     image.memory[DATA][:] = bytes(len(image.memory[DATA]))
-    assert build(image.build(), engine.load(X86_64)).allocators == []
+    assert build_directory(image.build(), engine.load(X86_64)).allocators == []
 
 
 @pytest.mark.parametrize("word", [1, 2], ids=["address", "size"])
@@ -95,7 +95,7 @@ def test_descriptor_written_over(word: int) -> None:
     target = image.build()
     target.write_word(image.descriptors[1] + 8 * word, 0x4141414141414141)
     directory, _ = read(target)
-    assert any(problem.address == image.descriptors[1] and "not seen" in problem.what for problem in directory.problems)
+    assert any(problem.address == image.descriptors[1] and "not read" in problem.what for problem in directory.problems)
     assert states(directory, image.blocks["used"][100:]) == {"IN_USE"}, "the rest is there"
 
 
@@ -134,7 +134,7 @@ def test_freed_twice() -> None:
     assert any("it was freed 2 times" in problem.what for problem in jemalloc.verify(directory.blocks))
     image.put(image.entries, image.cached[0], image.blocks["free"][0])
     directory, jemalloc = read(image.build())
-    assert any("has as free: freed twice" in problem.what for problem in jemalloc.verify(directory.blocks))
+    assert any("is free according to its slab" in problem.what for problem in jemalloc.verify(directory.blocks))
 
 
 def test_cached_is_no_block() -> None:
@@ -150,7 +150,7 @@ def test_cached_is_no_block() -> None:
 
 
 @pytest.mark.parametrize("kind", [layout.EDATA, layout.EXTENT])
-def test_stack_written_over(kind: layout.Extent) -> None:
+def test_stack_written_over(kind: layout.ExtentLayout) -> None:
     image = Image(kind)
     image.put(image.bin_of_32, 0x4141414100000000 if kind is layout.EXTENT else image.entries, 0, 0x41414141414141)
     directory, jemalloc = read(image.build())
@@ -226,11 +226,11 @@ def test_any_damage_is_survived(seed: int) -> None:
     values = [0, 1, (1 << 64) - 1, HEAP, HEAP + 8, BASE, ARENA, LEAF, TLS + 0x1000, 0x4141414141414141, 1 << 47, *image.descriptors]
     for spot in chance.sample(spots, 12):
         image.put(spot, chance.choice([*values, chance.getrandbits(64)]))
-    directory = build(image.build(), engine.load(X86_64))
+    directory = build_directory(image.build(), engine.load(X86_64))
     for jemalloc in directory.allocators:
         blocks = directory.blocks
         assert list(jemalloc.verify(blocks)) is not None
-        jemalloc.caches(blocks), jemalloc.arenas(blocks), jemalloc.thread_caches(blocks), jemalloc.counted(), jemalloc.summary()
+        jemalloc.caches(blocks), jemalloc.arenas(blocks), jemalloc.thread_caches(blocks), jemalloc.read_counters(), jemalloc.summary()
         end = 0
         for index in range(len(blocks)):
             assert blocks.address(index) >= end

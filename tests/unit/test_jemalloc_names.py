@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake import FakeTarget, thread
 
-from findleaks.allocators.jemalloc.names import environment_variable, renamed
+from findleaks.allocators.jemalloc.names import find_variable, rename_settings
 from findleaks.target.base import Module
 
 RODATA, DATA = 0x10000, 0x20000
@@ -15,7 +15,7 @@ def variable(constants: bytes) -> str:
     module = Module("/lib/libthing.so", RODATA, RODATA, DATA + 0x1000)
     memory = {RODATA: constants.ljust(0x3000, b"\0"), DATA: b"\0WRITABLE_MALLOC_CONF\0".ljust(0x1000, b"\0")}
     target = FakeTarget(memory, permissions={RODATA: "r--"}, threads=[thread(1)])
-    return environment_variable(target, module)
+    return find_variable(target, module)
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def test_the_variable_is_read_from_the_constants(constants: bytes, expected: str
 
 def test_words_carry_the_prefix() -> None:
     words = 'MALLOC_CONF=dirty_decay_ms:1000, or mallctl("arena.4096.purge")'
-    assert renamed(words, "_RJEM_MALLOC_CONF") == '_RJEM_MALLOC_CONF=dirty_decay_ms:1000, or _rjem_mallctl("arena.4096.purge")'
-    assert renamed(words, "MALLOC_CONF") == renamed(words, "") == words
+    assert rename_settings(words, "_RJEM_MALLOC_CONF") == '_RJEM_MALLOC_CONF=dirty_decay_ms:1000, or _rjem_mallctl("arena.4096.purge")'
+    assert rename_settings(words, "MALLOC_CONF") == rename_settings(words, "") == words

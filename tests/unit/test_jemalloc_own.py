@@ -16,7 +16,7 @@ def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("row", layout.PROFILES)
-def test_profiler(row: layout.Profile) -> None:
+def test_profiler(row: layout.ProfileLayout) -> None:
     image = Image()
     own = profiler(image, row)
     directory, jemalloc = read(image.build())
@@ -56,7 +56,7 @@ def test_profiler_comes_back_to_itself() -> None:
 
 
 @pytest.mark.parametrize("kind", [layout.EDATA, layout.EXTENT])
-def test_built_without_statistics(kind: layout.Extent) -> None:
+def test_built_without_statistics(kind: layout.ExtentLayout) -> None:
     """No counter moves, no arena lists thread caches, these do not say where their bins are: they are found in the threads' storage."""
     image = Image(kind)
     row = next(row for row in layout.BINS if row.extent is kind)
@@ -70,4 +70,4 @@ def test_built_without_statistics(kind: layout.Extent) -> None:
     assert states(directory, image.cached) == {"CACHED"} and states(directory, image.blocks["used"]) == {"IN_USE"}
     assert [(cache.thread, cache.size, cache.blocks) for cache in jemalloc.thread_caches(directory.blocks)] == [(TID, 32, 2)]
     assert {cache.allocs for cache in jemalloc.caches(directory.blocks)} == {None}
-    assert jemalloc.counted() == {} and list(jemalloc.verify(directory.blocks)) == []
+    assert jemalloc.read_counters() == {} and list(jemalloc.verify(directory.blocks)) == []

@@ -112,7 +112,7 @@ def test_what_dead_parts_refer_to() -> None:
     for at in (HEAP + 0x4000, HEAP + 0x20000):
         target.write(at, block.to_bytes(8, "little"))
     made = session(target, [ListAllocator(OBJECTS + 0x8000, OBJECTS + 0x8100, [Listed(block, 0x40)])])
-    assert made.latest.kind(0) == Kind.DEFINITE
+    assert made.graph().kind(0) == Kind.DEFINITE
     assert [(one.address, one.live) for one in references_to(made, block, block + 1)] == [(HEAP + 0x4000, False), (HEAP + 0x20000, False)]
     (found,) = made.runtimes
     assert found.describe(HEAP + 0x4000) == "Java heap of the JVM, in eden above its top: dead"
@@ -121,7 +121,7 @@ def test_what_dead_parts_refer_to() -> None:
     held = Image("Serial", [(HEAP, HEAP + 0x4008, HEAP + 0x8000), *SPACES[1:]]).target()
     held.write(HEAP, bytes(HEAP_SIZE))
     held.write(HEAP + 0x4000, block.to_bytes(8, "little"))
-    assert session(held, [ListAllocator(OBJECTS + 0x8000, OBJECTS + 0x8100, [Listed(block, 0x40)])]).latest.kind(0) == Kind.REACHABLE
+    assert session(held, [ListAllocator(OBJECTS + 0x8000, OBJECTS + 0x8100, [Listed(block, 0x40)])]).graph().kind(0) == Kind.REACHABLE
 
 
 def test_the_name_of_a_free_region() -> None:
@@ -135,12 +135,12 @@ def test_fields_far_inside_structures_are_not_read(monkeypatch: pytest.MonkeyPat
     image = Image("G1", REGIONS)
     image.fields["HeapRegion", "_top"] = 0xFFF8
     asked: list[int] = []
-    records = spaces.records
+    records = spaces.read_records
 
     def counted(target: FakeTarget, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
         asked.append(size)
         return records(target, engine, addresses, size)
 
-    monkeypatch.setattr(spaces, "records", counted)
+    monkeypatch.setattr(spaces, "read_records", counted)
     dead(image)
     assert max(asked, default=0) <= 256

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findleaks.target.arch import I386, X86_64
-from findleaks.target.kernel_references import KernelReference, KernelState, RawState, decode, decoded, encoded
+from findleaks.target.kernel_references import KernelReference, KernelState, RawState, decode_raw_state, decode_state, encode_state
 
 EPOLL = b"""pos:\t0
 flags:\t02
@@ -59,16 +59,16 @@ def siginfo(code: int, value: int) -> bytes:
 
 
 def test_epoll() -> None:
-    assert names(decode(raw("anon_inode:[eventpoll]", EPOLL), X86_64)) == [
+    assert names(decode_raw_state(raw("anon_inode:[eventpoll]", EPOLL), X86_64)) == [
         (0x56478BF91E00, "epoll data of descriptor 7 (target 33)"),
         (0xFFFF00007F001234, "epoll data of descriptor 7 (target 5)"),
     ]
-    narrow = decode(raw("anon_inode:[eventpoll]", EPOLL), I386)
+    narrow = decode_raw_state(raw("anon_inode:[eventpoll]", EPOLL), I386)
     assert [one.value for one in narrow.references] == [0x8BF91E00, 0x5647, 0x7F001234, 0xFFFF0000]
 
 
 def test_io_uring() -> None:
-    found = names(decode(raw("anon_inode:[io_uring]", RING), X86_64))
+    found = names(decode_raw_state(raw("anon_inode:[io_uring]", RING), X86_64))
     assert sorted(value for value, _ in found) == sorted(
         [0x55B400F342A0, 0x55B400F352B0, 0x55B400F360A0, 94197001445360, 19088743, 35865960]
     )
@@ -76,23 +76,25 @@ def test_io_uring() -> None:
 
 
 def test_timers() -> None:
-    assert names(decode(raw(timers=TIMERS), X86_64)) == [(0x5571F75B1210, "timer 19")]
+    assert names(decode_raw_state(raw(timers=TIMERS), X86_64)) == [(0x5571F75B1210, "timer 19")]
 
 
 def test_queued_signals() -> None:
     """A kill() has no value, and another sender's process id in its place must not be taken for one."""
-    assert names(decode(raw(queued=siginfo(-1, 0x5571F75B1210)), X86_64)) == [(0x5571F75B1210, "signal 34 queued for thread 12")]
-    assert names(decode(raw(queued=siginfo(0, 0x5571F75B1210)), X86_64)) == []
+    assert names(decode_raw_state(raw(queued=siginfo(-1, 0x5571F75B1210)), X86_64)) == [(0x5571F75B1210, "signal 34 queued for thread 12")]
+    assert names(decode_raw_state(raw(queued=siginfo(0, 0x5571F75B1210)), X86_64)) == []
 
 
 def test_the_text_form() -> None:
-    state = decode(raw("anon_inode:[eventpoll]", EPOLL, TIMERS, siginfo(-2, 5)), X86_64)._replace(hidden={"io_uring descriptor": 2})
-    assert decoded(encoded(state)) == KernelState(state.references, {"io_uring descriptor": 2})
+    state = decode_raw_state(raw("anon_inode:[eventpoll]", EPOLL, TIMERS, siginfo(-2, 5)), X86_64)._replace(
+        hidden={"io_uring descriptor": 2}
+    )
+    assert decode_state(encode_state(state)) == KernelState(state.references, {"io_uring descriptor": 2})
 
 
 @given(st.binary(max_size=300) | st.text("REFERENCEHIDDEN 0123456789abcdef,()\n\x1b", max_size=300).map(str.encode))
 def test_hostile_text(text: bytes) -> None:
-    state = decoded(b"REFERENCE 7f00 POSIX timers, timer 1\n" + text)
+    state = decode_state(b"REFERENCE 7f00 POSIX timers, timer 1\n" + text)
     assert KernelReference(0x7F00, "POSIX timers", "timer 1") in state.references
     assert all(one.value < 1 << 64 and one.name.isprintable() for one in state.references)
     assert all(name.isprintable() and 0 <= count <= 1 << 31 for name, count in state.hidden.items())

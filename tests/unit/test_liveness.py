@@ -12,7 +12,7 @@ from findleaks.disasm.capstone_loader import load_capstone
 from findleaks.disasm.effects import ALL_ZONE, REGISTERS, ZONE, ZONE_AT, Effect, mask_of
 from findleaks.disasm.liveness import UNKNOWN, Liveness
 from findleaks.disasm.registers import general
-from findleaks.disasm.system_calls import taken
+from findleaks.disasm.system_calls import argument_mask
 from findleaks.target.base import Range
 from findleaks.target.register_words import vector_words, xsave_words
 
@@ -50,7 +50,7 @@ class Snippet:
         return 1 if address == self.at.get("f_last") else None
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
-        return taken(-1 if numbers[0] is None else numbers[0], {}), "next"
+        return argument_mask(-1 if numbers[0] is None else numbers[0], {}), "next"
 
 
 def live(text: str, folder: Path) -> tuple[set[str], set[int]]:

@@ -13,7 +13,7 @@ from findleaks.disasm.aarch64_effects import AARCH64, REGISTERS, VECTORS
 from findleaks.disasm.capstone_loader import require_capstone
 from findleaks.disasm.liveness import Liveness
 from findleaks.disasm.machine import Effect
-from findleaks.disasm.system_calls import AARCH64_CALLS, X86_64_CALLS, taken
+from findleaks.disasm.system_calls import AARCH64_CALLS, X86_64_CALLS, argument_mask
 from findleaks.target.arch import AARCH64 as ARCH
 from findleaks.target.arch import NT_ARM_SVE, NT_PRFPREG
 from findleaks.target.base import Range
@@ -107,7 +107,7 @@ class Snippets:
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
         known = {f"x{at}": number for at, number in enumerate(numbers) if number is not None}
-        return taken(known.get("x8", -1), known, AARCH64_CALLS), "next"
+        return argument_mask(known.get("x8", -1), known, AARCH64_CALLS), "next"
 
 
 @pytest.fixture(scope="module")

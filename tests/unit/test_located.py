@@ -23,7 +23,7 @@ from findleaks.debuginfo.sources import Sources
 from findleaks.errors import Interrupted
 from findleaks.target import elf, separate
 from findleaks.target.base import Module, SourcePlace
-from findleaks.target.files import Place
+from findleaks.target.files import FilePlace
 
 BUILDS = [(compiler, version) for compiler in ("g++", "clang++-19") for version in ("-gdwarf-4", "-gdwarf-5")]
 
@@ -156,13 +156,13 @@ def test_the_user_may_stop_it(program: Path) -> None:
 def test_damaged_zstd() -> None:
     packed = subprocess.run(["zstd", "-c"], input=bytes(range(256)) * 4096, capture_output=True, check=True).stdout
     whole = bytes(range(256)) * 4096
-    assert zstd.unpacked(memoryview(packed), len(whole), lambda: None) == whole
-    assert zstd.unpacked(memoryview(packed), 1000, lambda: None) == whole[:1000]
-    assert zstd.unpacked(memoryview(b"no zstd"), 1000, lambda: None) == b""
-    cut = zstd.unpacked(memoryview(packed)[: len(packed) // 2], len(whole), lambda: None)
+    assert zstd.unpack_section(memoryview(packed), len(whole), lambda: None) == whole
+    assert zstd.unpack_section(memoryview(packed), 1000, lambda: None) == whole[:1000]
+    assert zstd.unpack_section(memoryview(b"no zstd"), 1000, lambda: None) == b""
+    cut = zstd.unpack_section(memoryview(packed)[: len(packed) // 2], len(whole), lambda: None)
     assert whole.startswith(cut)
     with pytest.raises(Interrupted):
-        zstd.unpacked(memoryview(packed), len(whole), interrupt)
+        zstd.unpack_section(memoryview(packed), len(whole), interrupt)
 
 
 def interrupt() -> None:
@@ -208,7 +208,7 @@ def test_links_to_other_files(tmp_path: Path) -> None:
         found = separate.SeparateFiles()
         assert found.of(module, own, None, "") == wanted
         elsewhere = Module("/nowhere/program", 0, 0x1000, 0x2000)
-        assert separate.SeparateFiles().of(elsewhere, own, Place(str(tmp_path / "bin" / "program")), "") == wanted
+        assert separate.SeparateFiles().of(elsewhere, own, FilePlace(str(tmp_path / "bin" / "program")), "") == wanted
 
 
 class WithFile(FakeTarget):

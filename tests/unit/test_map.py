@@ -21,7 +21,7 @@ from findleaks.commands.map import map as command
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.errors import FindleaksError, Interrupted, UsageError
-from findleaks.report.heapmap.cells import Picture, blend, cells, pages_per_cell, sums
+from findleaks.report.heapmap.cells import Picture, blend, format_sums, make_cells, pages_per_cell
 from findleaks.report.heapmap.terminal import Style, render_lines
 from findleaks.session import Session
 from findleaks.target.base import Module, Symbol
@@ -51,7 +51,8 @@ def made(engine: Any, known: bool = True, stop_after: Optional[int] = None) -> S
 
 
 def arguments(**more: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"output": "", "allocator": None, "limit": 8, "residency": "", "save_residency": "", "json": False, **more})
+    plain = {"output": "", "format": None, "allocator": None, "limit": 8, "residency": "", "save_residency": "", "json": False}
+    return argparse.Namespace(**{**plain, **more})
 
 
 def answer(result: Any) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def test_what_is_not_known_is_not_guessed(engine: Any) -> None:
     assert [run["state"] for run in found["heaps"][0]["pages"]] == ["in_use", "cached", "metadata", "free"]
     assert found["residency"]["source"] == "unknown" and found["totals"]["resident"] is None
     text = "\n".join(result.text(80, Invocation("findleaks", "core")))
-    assert "which pages are resident is not known" in text and "--save-residency" in text and "kept or returned: not known" in text
+    assert "resident pages are unknown" in text and "--save-residency" in text and "kept or returned: not known" in text
 
 
 def test_text() -> None:
@@ -102,7 +103,7 @@ def test_in_use_means_one_thing_in_every_picture() -> None:
     session = made(graphs.native)
     known = residency(session)
     picture = Picture("a fake", areas(session, known), known, PAGE)
-    said = sums(picture.areas[0])
+    said = format_sums(picture.areas[0])
     assert said == "32 KiB mapped, 20 KiB resident, 10 KiB in use"
     text = " ".join(" ".join(render_lines(picture, 80, Style(), 0)).split())
     assert picture.headline in text
@@ -127,7 +128,7 @@ def test_terminal_styles() -> None:
     assert all(line.isascii() for line in plain) and any("#+_cmo.." in line for line in plain)
     coloured = "\n".join(render_lines(picture, 80, Style(colour=True), 0))
     assert "\x1b[34m█▓\x1b[36m□" in coloured and re.sub(r"\x1b\[\d+m", "", coloured) == "\n".join(render_lines(picture, 80, Style(), 0))
-    (whole,) = cells(picture.areas[0], 8)
+    (whole,) = make_cells(picture.areas[0], 8)
     assert (whole.state, whole.pages, whole.share) == (PageState.IN_USE, 8, (255 + 128) // 2)
     assert pages_per_cell(1000, 100) == 16 and pages_per_cell(100, 100) == 1
     assert blend("#000000", "#ff8000", 255) == "#ff8000" and blend("#000000", "#ff8000", 0) == "#000000"
@@ -138,8 +139,13 @@ def test_terminal_styles() -> None:
 def test_pictures(engine: Any, name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     result = command.run(made(engine), arguments(output=str(file)))
-    assert answer(result)["written"] == {"file": str(file), "bytes": file.stat().st_size}
-    assert "drawn in" in next(iter(result.text(80, Invocation())))
+    assert answer(result)["written"] == {
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "format": {"html": "map"}.get(name[4:], name[4:]),
+        "notes": [],
+    }
+    assert f"written to {file} (" in " ".join(result.text(1000, Invocation()))
     assert file.read_bytes().startswith({"svg": b"<svg ", "png": b"\x89PNG", "html": b"<!doctype html>"}[name[4:]])
 
 

@@ -11,7 +11,7 @@ import fake
 import pytest
 from hostile import PAGE, Claim, hostile, lines_run, tail
 
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.mimalloc import aligned, checks, layout, lists, segments
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.engine.reference.engine import PureEngine
@@ -32,11 +32,11 @@ USED, FREE, LOCAL, REMOTE = (0, 1, 4, 5, 6, 8), (2, 3), (7,), (9,)
 class Image:
     """One page of 64-byte blocks, in a 2.x segment or a 3.x mapping of its own; the lists are linked as that layout would."""
 
-    def __init__(self, row: layout.Segments | layout.Pages) -> None:
+    def __init__(self, row: layout.SegmentLayout | layout.PageLayout) -> None:
         self.row = row
         self.keys = KEYS if row.keyed else (0, 0)
         self.area = SEGMENT + layout.SLICE
-        if isinstance(row, layout.Segments):
+        if isinstance(row, layout.SegmentLayout):
             self.meta = SEGMENT + row.header.size + row.page.size
             self.start = self.area + (0 if "start" in row.page.offsets else 384)
         else:
@@ -51,7 +51,7 @@ class Image:
         self.fill()
         self.module = Module("/lib/made-up.so", 0x400000, 0x400000, 0x402000)
         self.extra: dict[int, bytes] = {}
-        if isinstance(row, layout.Pages):
+        if isinstance(row, layout.PageLayout):
             self.map()
 
     def put(self, address: int, data: bytes) -> None:
@@ -75,11 +75,11 @@ class Image:
             slice_count=3,
             heap=THREAD + 0x20000,
             owner=THREAD,
-            kind=4 if isinstance(self.row, layout.Segments) else self.row.os_kinds[0],
+            kind=4 if isinstance(self.row, layout.SegmentLayout) else self.row.os_kinds[0],
         )
         values.update(base=SEGMENT, extent=len(self.memory), thread=self.heads[2] | 1, start=self.start)
         row = self.row
-        if isinstance(row, layout.Segments):
+        if isinstance(row, layout.SegmentLayout):
             values["thread"] = self.heads[2]
             header = {"used": 1, "cookie": SEGMENT ^ 0x1234567890, "segment_slices": 512, "info_slices": 1, "kind": 0}
             header.update(slice_entries=4, thread_id=THREAD)
@@ -115,7 +115,7 @@ class Image:
         return made
 
     def read(self) -> tuple[Directory, Mimalloc]:
-        directory = build(self.target(), PureEngine(X86_64))
+        directory = build_directory(self.target(), PureEngine(X86_64))
         (found,) = (a for a in directory.allocators if isinstance(a, Mimalloc))
         return directory, found
 
@@ -186,7 +186,7 @@ def test_a_wrong_count(image: Image) -> None:
 
 
 @pytest.mark.parametrize("row", layout.SEGMENTS, ids=NAMES[: len(layout.SEGMENTS)])
-def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.Segments) -> None:
+def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.SegmentLayout) -> None:
     """The last slice's page claims more blocks than it has: it is named, the other page is read."""
     image = Image(row)
     image.fill(slice_count=2)
@@ -203,22 +203,22 @@ def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.Segments) -
 
 @pytest.mark.parametrize("offset", range(0, 416, 8))
 @pytest.mark.parametrize("row", [layout.SEGMENTS[0], layout.SEGMENTS[-1], layout.PAGES[0], layout.PAGES[-1]], ids=lambda row: row.version)
-def test_any_damage_is_survived(row: layout.Segments | layout.Pages, offset: int) -> None:
+def test_any_damage_is_survived(row: layout.SegmentLayout | layout.PageLayout, offset: int) -> None:
     image = Image(row)
-    base = SEGMENT + offset if isinstance(row, layout.Segments) else image.meta + offset - 100 * (offset >= 200)
+    base = SEGMENT + offset if isinstance(row, layout.SegmentLayout) else image.meta + offset - 100 * (offset >= 200)
     image.word(base & -8, 0xFFFFFFFFFFFFFF41)
-    directory = build(image.target(), PureEngine(X86_64))
+    directory = build_directory(image.target(), PureEngine(X86_64))
     for allocator in directory.allocators:
         list(allocator.verify(directory.blocks))
         allocator.caches(directory.blocks)
 
 
 @pytest.mark.parametrize("row", [row for row in (*layout.SEGMENTS, *layout.PAGES) if getattr(row, "pointer", "start" in row.page.offsets)])
-def test_a_page_whose_first_block_is_crooked(row: layout.Segments | layout.Pages) -> None:
+def test_a_page_whose_first_block_is_crooked(row: layout.SegmentLayout | layout.PageLayout) -> None:
     """Its start is a pointer in the descriptor. Blocks are on multiples of 8."""
     image = Image(row)
     image.fill(start=image.start + 1)
-    assert build(image.target(), PureEngine(X86_64)).allocators == []
+    assert build_directory(image.target(), PureEngine(X86_64)).allocators == []
 
 
 def test_links_are_decoded_as_they_are_encoded() -> None:
@@ -227,9 +227,9 @@ def test_links_are_decoded_as_they_are_encoded() -> None:
 
 
 def test_where_an_alignment_can_have_moved_a_pointer() -> None:
-    assert aligned._spots(0x1010, 256) == [0x1020, 0x1040, 0x1080, 0x1100]
-    assert aligned._spots(0x1000, 256) == []
-    assert aligned._spots(0x1050, 32) == [0x1060]
+    assert aligned._list_spots(0x1010, 256) == [0x1020, 0x1040, 0x1080, 0x1100]
+    assert aligned._list_spots(0x1000, 256) == []
+    assert aligned._list_spots(0x1050, 32) == [0x1060]
 
 
 @pytest.mark.parametrize("referred", ["start", "moved", "below", "nothing"])
@@ -265,11 +265,11 @@ class Words:
 @pytest.mark.parametrize("right", [True, False])
 def test_padding_is_known_by_blocks_in_use_wherever_they_are(right: bool) -> None:
     """The first blocks of a page may all be free."""
-    page = layout.Page(SEGMENT, SEGMENT + 4096, SIZE, CAPACITY, CAPACITY, 2, 0, 0, 0, KEYS, False, THREAD, 0, 4096, "")
+    page = layout.MimallocPage(SEGMENT, SEGMENT + 4096, SIZE, CAPACITY, CAPACITY, 2, 0, 0, 0, KEYS, False, THREAD, 0, 4096, "")
     used = [page.start + SIZE * number for number in (7, 9)]
     canaries = {block + SIZE - 8: lists.encode(block, KEYS, page.meta) & 0xFFFFFF00 if right else 0x41414141 for block in used}
     live = aligned.Live([page], lambda page: set(range(page.start, page.end, SIZE)) - set(used))
-    assert checks.padded(Words(canaries), [page], live) is right  # type: ignore[arg-type]
+    assert checks.are_padded(Words(canaries), [page], live) is right  # type: ignore[arg-type]
 
 
 OLDEST = next(row for row in layout.SEGMENTS if "start" not in row.page.offsets)
@@ -288,14 +288,14 @@ def test_a_page_of_2_1_0_whose_blocks_reach_out_of_its_segment() -> None:
         image.word(SEGMENT + OLDEST.header.offsets["segment_slices"], 4)
         image.put(SEGMENT + OLDEST.header.offsets["kind"], struct.pack("<I", 1))
         image.word(first + 3 * 440, 0)
-        directory = build(image.target(), PureEngine(X86_64))
+        directory = build_directory(image.target(), PureEngine(X86_64))
         assert sum("more than fit" in problem.what for problem in directory.problems) == (count == fit)
         assert directory.blocks.find(first) >= 0
         assert (directory.blocks.find(second) < 0) == (count == fit)
 
 
 @pytest.mark.parametrize("row", [layout.SEGMENTS[0], OLDEST], ids=["new", "old"])
-def test_segments_that_all_have_another_cookie(row: layout.Segments, tmp_path: Path) -> None:
+def test_segments_that_all_have_another_cookie(row: layout.SegmentLayout, tmp_path: Path) -> None:
     """Each would be a mimalloc of its own: only so many are looked at."""
     image = Image(row)
     base = gzip.decompress((Path(__file__).parents[2] / "cores" / "sample.core.gz").read_bytes())
@@ -317,12 +317,12 @@ def test_segments_that_all_have_another_cookie(row: layout.Segments, tmp_path: P
     assert work[1] < 4 * work[0]
 
 
-class Counted(list[layout.Page]):
+class Counted(list[layout.MimallocPage]):
     """Pages that count how often they are looked at."""
 
     given = 0
 
-    def __iter__(self) -> Iterator[layout.Page]:
+    def __iter__(self) -> Iterator[layout.MimallocPage]:
         for page in super().__iter__():
             self.given += 1
             yield page

@@ -199,7 +199,7 @@ def test_what_is_lacking(tmp_path: Path, maps: str, heap: int, held: str) -> Non
     target = opened(tmp_path, dump)
     if maps:
         held = held.replace("4.0 KiB of 16 KiB", "4.0 KiB of 40 KiB") if heap else "24 B of 40 KiB of the other writable memory"
-        assert f"a.dmp: this minidump has the threads' stacks and {held}: only `whatis` and `stacks`" in target.lacks
+        assert f"a.dmp: the minidump has the threads' stacks and {held}: only `whatis` and `stacks`" in target.lacks
     else:
         assert bool(target.lacks) is not bool(heap)
     assert "gcore" in target.lacks or not target.lacks
@@ -256,7 +256,7 @@ def test_another_file_is_not_used(tmp_path: Path, library: Path, build_id: str) 
     assert target.symbol("shared_function") is None
     with pytest.raises(TargetError):
         target.read(LIBRARY + 0x1000, 4)
-    reason = "is not the minidump's (11111111…): not used" if build_id else "without a build-id in the minidump to compare"
+    reason = "is not the minidump's (11111111…); not used" if build_id else "without a build-id in the minidump to compare"
     assert [reason in warning for warning in target.warnings].count(True) == 1
 
 
@@ -277,8 +277,8 @@ def test_what_is_no_minidump_of_linux_is_refused(tmp_path: Path) -> None:
     assert "version 0x1" in refusal(tmp_path, usual().bytes().replace(b"\x93\xa7", b"\1\0", 1))
     for size in (4, 20, 31):
         assert "truncated" in refusal(tmp_path, usual().bytes()[:size])
-    assert "directory is missing" in refusal(tmp_path, usual().bytes()[:40])
-    assert "directory is missing" in refusal(tmp_path, b"MDMP\x93\xa7\0\0" + b"\xff" * 24)
+    assert "directory of the minidump is missing" in refusal(tmp_path, usual().bytes()[:40])
+    assert "directory of the minidump is missing" in refusal(tmp_path, b"MDMP\x93\xa7\0\0" + b"\xff" * 24)
 
 
 def with_system(data: bytes) -> Dump:

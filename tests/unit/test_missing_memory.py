@@ -37,7 +37,7 @@ def process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = T
 def missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, int]]:
     made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])], load(target.arch, pure=engine == "pure"))
     assert missing_memory(made) == (), "before anything is marked"
-    _ = made.latest
+    _ = made.graph()
     found = [(one.start, one.end, one.words) for one in missing_memory(made)]
     assert trusted(made) == (not found)
     assert len([text for text in result_warnings(made) if "pointers in it are not seen" in text]) == len(found)

@@ -11,7 +11,7 @@ import graphs
 import pytest
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.directory import Directory, build
+from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import old_heaps
 from findleaks.allocators.musl.layout import CLASSES, Meta, Old, bin_of, contexts
@@ -142,7 +142,7 @@ class Image:
 
 
 def read(target: fake.FakeTarget, engine: Callable[..., Engine] = PureEngine) -> tuple[Directory, Allocator]:
-    directory = build(target, engine(target.arch))
+    directory = build_directory(target, engine(target.arch))
     (allocator,) = directory.allocators
     assert allocator.name == "musl"
     return directory, allocator
@@ -168,7 +168,7 @@ def test_blocks_begin_and_end_where_they_were_asked_for(arch: Arch, paged: bool,
     assert sum(row.free for row in rows) == directory.blocks.totals(State.FREE).blocks > 30
     assert sum(row.in_use_bytes for row in rows) == sum(used.values())
     assert {row.arena for row in rows} == {"main", "mmapped", "donated"}
-    assert allocator.counted() == {f"usage_by_class[{n}]": count for n, count in enumerate(image.usage) if count}
+    assert allocator.read_counters() == {f"usage_by_class[{n}]": count for n, count in enumerate(image.usage) if count}
     inner = SLABS + 0x2000 + 16 + 1008
     assert directory.blocks.find(inner) < 0  # the slot that holds a group is no block
     claimed = directory.claimed()
@@ -186,7 +186,7 @@ DAMAGE: dict[str, tuple[Callable[[Image], None], str, int]] = {
     "group's header": (lambda i: i.word(SLABS, 0x4141414141414141), "has 0x4141414141414141 for its meta", 0),
     "header of a block": (lambda i: i.byte(SLABS + 16 + 128 - 2, 0x77), "the header of the block", 0),
     "moved block": (lambda i: i.byte(SLABS + 0x1000 + 16 + 288 - 2, 0x0F), "not where its header says", 1),
-    "size at the end": (lambda i: i.put(SLABS + 16 + 6 * 128 - 8, b"\xff\xff\xff"), "what counts its size", 0),
+    "size at the end": (lambda i: i.put(SLABS + 16 + 6 * 128 - 8, b"\xff\xff\xff"), "the number at the end of its slot", 0),
     "overrun of no reserve": (lambda i: i.byte(SLABS + 16 + 124, 0x58), "overrun", 1),
     "overrun of some": (lambda i: i.byte(SLABS + 16 + 2 * 128 + 122, 0x58), "b'X' is 0 bytes behind its end", 0),
     "both masks": (lambda i: i.put(AREAS + 24 + 28, struct.pack("<I", 0x7FFFFFC0)), "both available and freed", 0),
@@ -335,7 +335,7 @@ def test_any_bytes_may_be_wrong(kind: type[Image] | type[OldImage]) -> None:
                 wild = (r.getrandbits(64), r.getrandbits(12), SLABS + 16 * r.getrandbits(10), AREAS + 8 * r.getrandbits(9), 0, 1)
                 image.word(address, r.choice(wild))
         target = image.target()
-        directory = build(target, PureEngine(target.arch))
+        directory = build_directory(target, PureEngine(target.arch))
         for allocator in directory.allocators:
             list(allocator.verify(directory.blocks))
             allocator.caches(directory.blocks)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from findleaks.allocators import directory
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.nesting import nest, walk
+from findleaks.allocators.nesting import nest_heaps, walk_heap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64
@@ -37,10 +37,10 @@ class Simple(Allocator):
 
     @staticmethod
     def _walker(contents: list[tuple[int, int, State]]):  # type: ignore[no-untyped-def]
-        def walk(blocks: Blocks) -> None:
+        def walk_heap(blocks: Blocks) -> None:
             blocks.append([start for start, _, _ in contents], [size for _, size, _ in contents], [state for _, _, state in contents])
 
-        return walk
+        return walk_heap
 
     def heaps(self) -> Sequence[Heap]:
         return self._heaps
@@ -164,9 +164,9 @@ def test_each_block_belongs_to_one_allocator(engine: type, seed: int) -> None:
 def built(engine: Engine, allocators: Sequence[Simple]):  # type: ignore[no-untyped-def]
     problems: list[Problem] = []
     blocks = engine.blocks(X86_64, 16)
-    tree = nest([(heap, allocator) for allocator in allocators for heap in allocator.heaps()], problems)
+    tree = nest_heaps([(heap, allocator) for allocator in allocators for heap in allocator.heaps()], problems)
     for node in tree:
-        walk(node, blocks, engine, FakeTarget({LOW: bytes(16)}), problems)
+        walk_heap(node, blocks, engine, FakeTarget({LOW: bytes(16)}), problems)
     blocks.seal()
     return blocks, problems, tree
 
@@ -184,7 +184,7 @@ class TestDirectory:
         modules = {name: type("Module", (), {"find": staticmethod(lambda t, e, taken, a=a: [a])}) for name, a in finders.items()}
         monkeypatch.setattr(directory, "FINDERS", tuple(modules))
         monkeypatch.setattr(directory.importlib, "import_module", modules.__getitem__)
-        made = directory.build(FakeTarget({0x1000: bytes(0x2000)}), engine())
+        made = directory.build_directory(FakeTarget({0x1000: bytes(0x2000)}), engine())
         assert made.problems == []
         assert [(o.allocator.name, o.start, o.end) for o in made.heaps] == [
             ("outer", 0x1000, 0x1100),

@@ -30,7 +30,7 @@ from findleaks.escaping import visible
 from findleaks.report import files
 from findleaks.report.block_files import COLUMNS, write_csv, write_sqlite
 from findleaks.report.block_parquet import write_parquet
-from findleaks.report.flamegraph.tree import tree
+from findleaks.report.flamegraph.tree import build_tree
 from findleaks.report.profile import Frame, Measure, Profile, Sample
 from findleaks.target.base import Module, Region
 
@@ -211,9 +211,9 @@ def test_a_page_has_every_stack(compared: bool, tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=5), st.integers(0, 1 << 62)), max_size=30), st.integers(1, 20))
 def test_a_smaller_tree_loses_nothing(stacks: list[tuple[list[int], int]], most: int) -> None:
     samples = [Sample(tuple(Frame(f"f{at}") for at in stack), (1, size)) for stack, size in stacks]
-    found = tree(Profile("t", BOTH, samples), most)
+    found = build_tree(Profile("t", BOTH, samples), most)
     assert sum(found.own[0]) == len(stacks) and sum(found.own[1]) == sum(size for _, size in stacks)
-    whole = tree(Profile("t", BOTH, samples), 1 << 30)
+    whole = build_tree(Profile("t", BOTH, samples), 1 << 30)
     assert whole.left_out == 0 and len(found.label) + found.left_out == len(whole.label)
     assert len(found.label) <= most + 1
     assert found.depth[0] == 0 and all(after <= before + 1 and after > 0 for before, after in zip(found.depth, found.depth[1:]))

@@ -11,7 +11,7 @@ from fake import FakeTarget
 
 from findleaks.allocators import pymalloc
 from findleaks.allocators.base import Problem
-from findleaks.allocators.nesting import nest, walk
+from findleaks.allocators.nesting import nest_heaps, walk_heap
 from findleaks.allocators.pymalloc import pools as pools_of
 from findleaks.allocators.pymalloc.instance import Pymalloc
 from findleaks.allocators.pymalloc.layout import POOLS, VARIABLES, Variables
@@ -84,10 +84,10 @@ class Image:
         (allocator,) = self.found(engine)
         problems: list[Problem] = []
         blocks = engine().blocks(X86_64, 16)
-        for node in nest([(heap, allocator) for heap in allocator.heaps()], problems):
-            walk(node, blocks, engine(), self.target, problems)
+        for node in nest_heaps([(heap, allocator) for heap in allocator.heaps()], problems):
+            walk_heap(node, blocks, engine(), self.target, problems)
         blocks.seal()
-        allocator.sealed(blocks)
+        allocator.mark_blocks(blocks)
         assert problems == []
         return allocator, blocks
 
@@ -111,7 +111,7 @@ class TestWhole:
         used |= {ARENA + 3 * pool + HEADER + 16 * i for i in range(1, full - 1)}
         assert {address for address, state in states.items() if state == State.IN_USE} == used
         assert len(states) == sum(room.values())
-        counted = allocator.counted()
+        counted = allocator.read_counters()
         assert [counted[f"arenas {n}"] for n in ("allocated total", "reclaimed", "highwater mark", "allocated current")] == [5, 4, 3, 1]
         assert counted["unused pools"] == 61
         parts = ("in allocated blocks", "in available blocks", "in unused pools")
@@ -139,7 +139,7 @@ class TestWhole:
         allocator, blocks = image.read(engine)
         assert sum(cache.in_use for cache in allocator.caches(blocks)) == 8 + 4 + 1018
         assert [problem.corrupt for problem in allocator.problems] == [False]
-        assert "arenas allocated total" not in allocator.counted()
+        assert "arenas allocated total" not in allocator.read_counters()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -69,7 +69,7 @@ def memory() -> Iterator[Stopped]:
 def reported(memory: Stopped) -> tuple[Presence, list[bool]]:
     """What is found of the process, and of each page of the mapping."""
     start = memory.start
-    found = presence.live(memory.proc, PAGE, lambda part: None)
+    found = presence.read_presence(memory.proc, PAGE, lambda part: None)
     assert found is not None and found.known.bytes(start, start + 300 * PAGE) == 300 * PAGE
     return found, [found.resident.bytes(start + page * PAGE, start + page * PAGE + PAGE) == PAGE for page in range(len(memory.wanted))]
 
@@ -84,7 +84,7 @@ def _old(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(presence, "ask", refused)
+    monkeypatch.setattr(presence, "scan_pagemap", refused)
 
 
 def test_a_kernel_without_pagemap_scan(memory: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_a_kernel_without_pagemap_scan_as_anybody(memory: Stopped, monkeypatch: 
 
 
 def test_no_such_process() -> None:
-    assert presence.live("/proc/0", PAGE, lambda part: None) is None
+    assert presence.read_presence("/proc/0", PAGE, lambda part: None) is None
 
 
 def some_runs(rng: random.Random) -> Runs:

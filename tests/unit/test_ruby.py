@@ -15,7 +15,7 @@ import rubyimage as r
 from fake import FakeTarget
 from rubyimage import Image
 
-from findleaks.allocators.directory import build
+from findleaks.allocators.directory import build_directory
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.errors import Interrupted
@@ -29,7 +29,7 @@ VERSIONS = ["2.7", "3.1", "3.3"]
 
 def ruby(target: FakeTarget, engine: Engine | None = None) -> Runtime:
     engine = engine or graphs.pure()
-    (found,) = find(target, engine, build(target, engine))
+    (found,) = find(target, engine, build_directory(target, engine))
     return found
 
 
@@ -120,10 +120,10 @@ def test_no_ruby_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     target = FakeTarget({0x1000: bytes(4096)}, modules=[Module("/usr/bin/python3", 0, 0x1000, 0x2000)])
     finder = importlib.import_module("findleaks.runtimes.ruby").find
-    assert finder(target, graphs.pure(), build(target, graphs.pure())) == []
+    assert finder(target, graphs.pure(), build_directory(target, graphs.pure())) == []
     assert not [name for name in sys.modules if name.startswith("findleaks.runtimes.ruby.")]
     other = FakeTarget({0x1000: bytes(4096)}, modules=[Module("/usr/lib/ruby/json.so", 0, 0x1000, 0x2000)])
-    assert finder(other, graphs.pure(), build(other, graphs.pure())) == []
+    assert finder(other, graphs.pure(), build_directory(other, graphs.pure())) == []
 
 
 def test_a_collection_is_reported() -> None:
@@ -241,7 +241,7 @@ def test_any_byte_may_be_wrong(version: str) -> None:
 
 
 def _everything(target: FakeTarget, engine: Engine) -> list[Any]:
-    found = find(target, engine, build(target, engine))
+    found = find(target, engine, build_directory(target, engine))
     pages: list[Any] = []
     for one in found:
         holders = one.holders()

@@ -11,7 +11,7 @@ from elfcore import Load, Task, core
 from findleaks.target import reader
 from findleaks.target.base import Range
 from findleaks.target.core import open_core
-from findleaks.target.residency.holes import scattered, without_long_holes
+from findleaks.target.residency.holes import is_scattered, without_long_holes
 
 PAGE = 4096
 MIB = 1 << 20
@@ -32,10 +32,10 @@ def test_holes_that_are_less_than_the_data_are_read_as_zeros() -> None:
 
 
 def test_what_counts_as_scattered() -> None:
-    assert scattered(pages(10, MIB), 10 * MIB)
-    assert not scattered([Range(0, 10 * MIB)], 100 * MIB)  # one large part
-    assert not scattered(pages(10, 2 * PAGE), 19 * PAGE)  # hardly any holes
-    assert not scattered([], 0)
+    assert is_scattered(pages(10, MIB), 10 * MIB)
+    assert not is_scattered([Range(0, 10 * MIB)], 100 * MIB)  # one large part
+    assert not is_scattered(pages(10, 2 * PAGE), 19 * PAGE)  # hardly any holes
+    assert not is_scattered([], 0)
 
 
 @pytest.mark.parametrize("step", [256, 1024])

@@ -9,7 +9,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findleaks.injection.seccomp import ALLOW, KILL, LOG, Step, allowed, program, verdict
+from findleaks.injection.seccomp import ALLOW, KILL, LOG, Step, is_allowed, program, verdict
 
 ERRNO, TRAP = 0x00050000, 0x00030000
 LOAD_NUMBER, LOAD_ARCH = Step(0x20, 0, 0, 0), Step(0x20, 0, 0, 4)
@@ -35,13 +35,13 @@ def test_filters_as_they_are_written() -> None:
         returns(ALLOW),
         returns(TRAP),
     ]
-    assert allowed([listed], 9, 0x1000, [0, 4096, 3, 0x22])
-    assert not allowed([listed], 9, 0x1000, [0, 4096, 5, 0x22])
-    assert allowed([listed], 11, 0x1000, [0, 4096])
-    assert not allowed([listed], 28, 0x1000, [])
-    assert not allowed([listed], 0x40000009, 0x1000, [])
-    assert allowed([[returns(ALLOW)], [returns(LOG)]], 1, 0, [])
-    assert not allowed([[returns(ALLOW)], [returns(ERRNO)]], 1, 0, [])
+    assert is_allowed([listed], 9, 0x1000, [0, 4096, 3, 0x22])
+    assert not is_allowed([listed], 9, 0x1000, [0, 4096, 5, 0x22])
+    assert is_allowed([listed], 11, 0x1000, [0, 4096])
+    assert not is_allowed([listed], 28, 0x1000, [])
+    assert not is_allowed([listed], 0x40000009, 0x1000, [])
+    assert is_allowed([[returns(ALLOW)], [returns(LOG)]], 1, 0, [])
+    assert not is_allowed([[returns(ALLOW)], [returns(ERRNO)]], 1, 0, [])
 
 
 def test_arithmetic_memory_and_arguments() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import fake
 import pytest
 
-from findleaks.allocators.sites import Site, Sites, SourceFrame, recording, represented
+from findleaks.allocators.sites import Site, Sites, SourceFrame, estimate_represented, make_recording
 from findleaks.audit.cache_sites import class_sites
 from findleaks.engine.load import load
 from findleaks.engine.terms import State, Totals
@@ -20,8 +20,8 @@ SAMPLED = Site((SourceFrame("shop.py", 41, "order"),), Totals(1, 100), None, Tot
 
 
 def both() -> Sites:
-    first = recording(TARGET, "first", [SMALL, LARGE], [(0x3000, 1, 1.0), (0x1000, 0, 1.0), (0x1000, 1, 1.0)])
-    return Sites([first, recording(TARGET, "second", [SAMPLED], [(0x1000, 0, 40.0), (0x2000, 0, 40.0)], interval=512)])
+    first = make_recording(TARGET, "first", [SMALL, LARGE], [(0x3000, 1, 1.0), (0x1000, 0, 1.0), (0x1000, 1, 1.0)])
+    return Sites([first, make_recording(TARGET, "second", [SAMPLED], [(0x1000, 0, 40.0), (0x2000, 0, 40.0)], interval=512)])
 
 
 def test_most_bytes_first() -> None:
@@ -38,19 +38,19 @@ def test_of_blocks() -> None:
     sites = both()
     assert [sites.of(address) for address in (0x1000, 0x1001, 0x2000, 0x3000, 0)] == [3, 0, 1, 2, 0]
     assert [sites.weighted(address) for address in (0x2000, 0x3000, 0x4000)] == [(1, 40.0), (2, 1.0), (0, 0.0)]
-    assert [one.number for one in sites.all_of(0x1000)] == [3, 1]
+    assert [one.number for one in sites.list_all(0x1000)] == [3, 1]
     assert [list(sites.blocks(number)) for number in (1, 2, 3)] == [[0x1000, 0x2000], [0x3000], [0x1000]]
 
 
 def test_samples_represent_others() -> None:
-    assert represented(100, 1) == 1.0 and represented(0, 512) == 1.0
-    assert represented(1, 1 << 19) == pytest.approx((1 << 19) + 0.5)
-    assert represented(1 << 30, 1 << 10) == pytest.approx(1.0)
+    assert estimate_represented(100, 1) == 1.0 and estimate_represented(0, 512) == 1.0
+    assert estimate_represented(1, 1 << 19) == pytest.approx((1 << 19) + 0.5)
+    assert estimate_represented(1 << 30, 1 << 10) == pytest.approx(1.0)
 
 
 def test_nothing_recorded() -> None:
     sites = Sites([])
-    assert len(sites) == 0 and sites.of(0x1000) == 0 and sites.all_of(0x1000) == [] and sites.warnings == []
+    assert len(sites) == 0 and sites.of(0x1000) == 0 and sites.list_all(0x1000) == [] and sites.warnings == []
 
 
 def test_a_block_of_two_recorders_is_counted_once() -> None:

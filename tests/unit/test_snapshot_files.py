@@ -234,7 +234,7 @@ def test_files_of_one_name_are_named_with_their_folders(tmp_path: Path) -> None:
 
 def test_a_snapshot_is_no_core(tmp_path: Path) -> None:
     save(made(), tmp_path / "one.snapshot", "1")
-    with pytest.raises(TargetError, match="`findleaks diff` compares: a core file is needed"):
+    with pytest.raises(TargetError, match="expected a core file, got an SQLite database"):
         open_core(str(tmp_path / "one.snapshot"))
 
 

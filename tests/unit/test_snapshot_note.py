@@ -18,12 +18,12 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region
 from findleaks.target.core import CoreTarget, open_core
 from findleaks.target.core_writer.contents import Segment
-from findleaks.target.core_writer.headers import laid_out
+from findleaks.target.core_writer.headers import lay_out_core
 from findleaks.target.kernel_references import KernelReference, KernelState
 from findleaks.target.notes import FINDLEAKS, NT_SNAPSHOT
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
-from findleaks.target.snapshot_note import Damaged, SnapshotNote, decoded, encoded
+from findleaks.target.snapshot_note import Damaged, SnapshotNote, decode_note, encode_note
 
 PAGE = 4096
 START = 0x10000000
@@ -45,7 +45,7 @@ WHOLE = note(Runs.of([(START, START + 8 * PAGE)]), Runs.of([(START, START + 2 * 
 @given(known=RUNS, resident=RUNS, swapped=RUNS, rss=st.none() | st.integers(0, 1 << 40))
 def test_what_was_written_is_read(known: Runs, resident: Runs, swapped: Runs, rss: Optional[int]) -> None:
     made = note(known, resident, swapped, rss)
-    found = decoded(memoryview(encoded(made, PAGE) + b"of a later version"), PAGE)
+    found = decode_note(memoryview(encode_note(made, PAGE) + b"of a later version"), PAGE)
     assert [runs.words for runs in found.presence[1:4]] == [runs.words for runs in made.presence[1:4]]
     assert found.presence[4:] == made.presence[4:]
     assert found.presence.source == "note of the core"
@@ -57,29 +57,29 @@ KERNEL = KernelState([KernelReference(0x7F00, "POSIX timers", "timer 3")], {"io_
 
 @pytest.mark.parametrize("kernel", [None, KernelState([], {}), KERNEL])
 def test_what_the_kernel_keeps_is_read(kernel: Optional[KernelState]) -> None:
-    desc = encoded(WHOLE._replace(kernel=kernel), PAGE)
-    assert decoded(memoryview(desc), PAGE).kernel == decoded(memoryview(desc + b"later"), PAGE).kernel == kernel
+    desc = encode_note(WHOLE._replace(kernel=kernel), PAGE)
+    assert decode_note(memoryview(desc), PAGE).kernel == decode_note(memoryview(desc + b"later"), PAGE).kernel == kernel
 
 
 def test_cut_off_anywhere() -> None:
     """But for the end of a note of an earlier version, which has nothing behind the version."""
-    desc = memoryview(encoded(WHOLE._replace(kernel=KERNEL), PAGE))
-    before = len(encoded(WHOLE, PAGE)) - 8
+    desc = memoryview(encode_note(WHOLE._replace(kernel=KERNEL), PAGE))
+    before = len(encode_note(WHOLE, PAGE)) - 8
     for size in set(range(len(desc))) - {before}:
         with pytest.raises(Damaged):
-            decoded(desc[:size], PAGE)
-    earlier = decoded(desc[:before], PAGE)
+            decode_note(desc[:size], PAGE)
+    earlier = decode_note(desc[:before], PAGE)
     assert (earlier.names, earlier.version, earlier.kernel) == (WHOLE.names, WHOLE.version, None)
 
 
 @given(seed=st.integers(0, 1 << 32))
 def test_damaged_anywhere(seed: int) -> None:
     rng = random.Random(seed)
-    desc = bytearray(encoded(WHOLE, PAGE))
+    desc = bytearray(encode_note(WHOLE, PAGE))
     for _ in range(rng.randrange(1, 6)):
         desc[rng.randrange(len(desc))] = rng.choice((0, 1, 255, rng.randrange(256)))
     try:
-        found = decoded(memoryview(desc), PAGE)
+        found = decode_note(memoryview(desc), PAGE)
     except Damaged as why:
         assert str(why)
     else:
@@ -97,7 +97,7 @@ def core(tmp_path: Path, desc: bytes) -> CoreTarget:
 
 
 def test_a_core_with_the_note(tmp_path: Path) -> None:
-    with core(tmp_path, encoded(WHOLE, PAGE)) as found:
+    with core(tmp_path, encode_note(WHOLE, PAGE)) as found:
         assert found.warnings == []
         assert (found.taken_at, found.start_time) == (1_700_000_000.25, 4711)
         assert found.thread_names() == WHOLE.names
@@ -112,14 +112,14 @@ def test_a_core_with_the_note(tmp_path: Path) -> None:
     ("desc", "why"),
     [
         (b"", "it is cut off"),
-        (encoded(WHOLE, PAGE)[:-30], "it has "),
-        (struct.pack("<I", 2) + encoded(WHOLE, PAGE)[4:], "it has version 2, and this findleaks reads version 1"),
-        (encoded(WHOLE, 8192), "its pages have 8192 bytes instead of 4096"),
-        (encoded(WHOLE, PAGE)[:32] + b"\xff" * 64 + encoded(WHOLE, PAGE)[96:], "it has "),
-        (encoded(note(Runs.of([]), Runs.of([(5, 6)]), Runs.of([])), PAGE), "its ranges do not ascend"),
-        (encoded(note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS[:50]), PAGE), "its mappings are not the core's"),
+        (encode_note(WHOLE, PAGE)[:-30], "it has "),
+        (struct.pack("<I", 2) + encode_note(WHOLE, PAGE)[4:], "it has version 2, expected 1"),
+        (encode_note(WHOLE, 8192), "its pages have 8192 bytes instead of 4096"),
+        (encode_note(WHOLE, PAGE)[:32] + b"\xff" * 64 + encode_note(WHOLE, PAGE)[96:], "it has "),
+        (encode_note(note(Runs.of([]), Runs.of([(5, 6)]), Runs.of([])), PAGE), "its ranges do not ascend"),
+        (encode_note(note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS[:50]), PAGE), "its mappings are not the core's"),
         (
-            encoded(note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS.replace(b"rw-p", b"r--p")), PAGE),
+            encode_note(note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS.replace(b"rw-p", b"r--p")), PAGE),
             "its mappings are not the core's",
         ),
     ],
@@ -140,7 +140,7 @@ def test_a_hostile_note_takes_linear_time(tmp_path: Path) -> None:
     rows = b"".join(b"%x-%x rw-p 00000000 00:00 0 x\n" % (at, at + 1) for at in range(START, START + 100_000))
     words = Runs.of((at, at + PAGE) for at in range(START, START + (1 << 31), 2 * PAGE))
     began = time.process_time()
-    desc = encoded(note(words, words, words, maps=rows), PAGE)
+    desc = encode_note(note(words, words, words, maps=rows), PAGE)
     made = time.process_time() - began
     began = time.process_time()
     with core(tmp_path, desc) as found:
@@ -151,16 +151,16 @@ def test_a_hostile_note_takes_linear_time(tmp_path: Path) -> None:
 def test_more_segments_than_a_header_counts() -> None:
     """PN_XNUM: the number is in section 0, as the kernel writes it."""
     regions = [Region(START + 2 * at * PAGE, START + (2 * at + 1) * PAGE, True, True, False) for at in range(70_000)]
-    made = laid_out(X86_64, [Segment(region, 0) for region in regions], elfcore.note(b"CORE", 99, b"x"))
+    made = lay_out_core(X86_64, [Segment(region, 0) for region in regions], elfcore.note(b"CORE", 99, b"x"))
     assert len(made.tail) == 64
     data = made.head + bytes(made.size - len(made.head) - len(made.tail)) + made.tail
     head = elf.header(data)
     assert (head.phnum, head.shnum, head.shstrndx) == (elf.PN_XNUM, 1, 0)
     found = elf.segments(data, head)
     assert [s.vaddr for s in found if s.type == elf.PT_LOAD] == [region.start for region in regions]
-    few = laid_out(X86_64, [Segment(regions[0], PAGE)], b"")
+    few = lay_out_core(X86_64, [Segment(regions[0], PAGE)], b"")
     assert (few.tail, few.size, elf.header(few.head).shoff) == (b"", 2 * PAGE, 0)
 
 
 def test_the_messages_of_what_cannot_be_used() -> None:
-    assert snapshot_note.warning("core", "why").count("\n") == 0
+    assert snapshot_note.damage_warning("core", "why").count("\n") == 0

@@ -14,7 +14,7 @@ from findleaks.engine.terms import Heuristic, Kind
 from findleaks.session import Session
 from findleaks.stale_slots.heap_memory import request_sizes
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import around
+from findleaks.target.ranges import cut_out
 
 OWNER = DATA + 0x100
 
@@ -77,7 +77,7 @@ def test_what_only_a_stale_slot_holds_is_lost() -> None:
     made = Building()
     messages, _ = bounded(made, 10, 7, 12)
     session: Session = made.session()
-    graph = session.graph(Heuristic.NONE)
+    graph = session.with_heuristics(Heuristic.NONE).graph()
     kinds = {}
     for slot, address in enumerate(messages):
         kinds[slot] = graph.kind(session.directory.blocks.find(made.get(address)))
@@ -169,7 +169,7 @@ def test_sizes_of_requests() -> None:
 
 def test_parts_around_holes() -> None:
     piece = Piece(100, memoryview(bytes(range(100))))
-    assert list(around(piece, [])) == [piece] == list(around(piece, [Range(0, 50), Range(200, 300)]))
-    parts = list(around(piece, [Range(90, 110), Range(120, 130), Range(190, 220)]))
+    assert list(cut_out(piece, [])) == [piece] == list(cut_out(piece, [Range(0, 50), Range(200, 300)]))
+    parts = list(cut_out(piece, [Range(90, 110), Range(120, 130), Range(190, 220)]))
     assert [(part.address, bytes(part.data)) for part in parts] == [(110, bytes(range(10, 20))), (130, bytes(range(30, 90)))]
-    assert list(around(piece, [Range(0, 1000)])) == []
+    assert list(cut_out(piece, [Range(0, 1000)])) == []

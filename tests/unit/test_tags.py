@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from findleaks.target.base import Piece
-from findleaks.target.tags import untagged, untagged_word
+from findleaks.target.tags import remove_tag, remove_tags
 
 POINTER = 0x0000FFFF9809B010
 WORDS = [
@@ -27,7 +27,7 @@ def test_aligned_words_of_a_piece(shift: int) -> None:
     edge = bytes([0xEE]) * shift
     data = edge + struct.pack(f"<{len(WORDS)}Q", *(word for word, _ in WORDS)) + b"\0\0\0\0\0\0\x07"
     piece = Piece(0x1000 - shift, memoryview(bytearray(data)))
-    made = untagged(piece)
+    made = remove_tags(piece)
     assert made.address == piece.address
     assert bytes(made.data[:shift]) == edge
     assert struct.unpack(f"<{len(WORDS)}Q", made.data[shift:-7]) == tuple(plain for _, plain in WORDS)
@@ -37,8 +37,8 @@ def test_aligned_words_of_a_piece(shift: int) -> None:
 
 def test_a_piece_without_tags_is_not_copied() -> None:
     piece = Piece(0x1000, memoryview(bytearray(struct.pack("<2Q", POINTER, 0))))
-    assert untagged(piece) is piece
+    assert remove_tags(piece) is piece
 
 
 def test_single_words() -> None:
-    assert [untagged_word(word) for word, _ in WORDS] == [plain for _, plain in WORDS]
+    assert [remove_tag(word) for word, _ in WORDS] == [plain for _, plain in WORDS]

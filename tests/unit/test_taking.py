@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from findleaks.commands.taking import Ended, every
+from findleaks.session.host import LiveHost
+from findleaks.session.moments import Ended, read_repeatedly
 
 AUXV = {3: 0x40, 9: 0x1000, 25: 0x7000}
 """Where the program's headers, its entry and its random bytes are."""
@@ -18,7 +19,7 @@ def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
     """Of this very process, with what is asked of it; when it is read again, with these."""
     rest = [session(one) for one in later]
     target = SimpleNamespace(pid=os.getpid(), auxv=auxv, exe_path="/usr/bin/other", called="")
-    return SimpleNamespace(target=target, close=lambda: None, wait=lambda seconds: None, reopen=lambda: rest.pop(0))
+    return SimpleNamespace(target=target, close=lambda: None, host=LiveHost(lambda: rest.pop(0), lambda seconds: None))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
     ],
 )
 def test_why_there_are_no_more(last: dict[int, int], why: str) -> None:
-    moments = every(session(AUXV, AUXV, last), 0.001)
+    moments = read_repeatedly(session(AUXV, AUXV, last), 0.001)
     assert [next(moments).target.auxv, next(moments).target.auxv] == [AUXV, AUXV]
     with pytest.raises(Ended, match=f"^pid {os.getpid()} {why}$"):
         next(moments)

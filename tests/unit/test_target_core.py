@@ -12,7 +12,7 @@ from handmade import HEAP, LIBRARY, STACK, opened, page, usual
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.core import open_core
-from findleaks.target.notes import called
+from findleaks.target.notes import program_name
 
 
 @pytest.mark.parametrize("unaligned", [False, True])
@@ -102,10 +102,10 @@ def test_the_time_to_open_grows_with_the_segments_not_their_square(tmp_path: Pat
 
 def test_the_name_that_a_program_was_called_by() -> None:
     """As /proc/PID/cmdline and a core's pr_psargs have it, beside the kernel's 15 characters."""
-    assert called("redis-server", "/usr/bin/redis-server 127.0.0.1:6379") == "redis-server"
-    assert called("nginx", "nginx: worker process") == "nginx"
-    assert called("a-very-long-nam", "/opt/a-very-long-name\0--now\0") == "a-very-long-name"
-    assert called("bash", "-bash\0") == "bash"
-    assert called("script", "python3\0/usr/local/bin/script\0") == ""  # comm is the script's, the program is not
-    assert called("worker", "/usr/bin/shop") == ""  # renamed by prctl
-    assert called("", "") == ""
+    assert program_name("redis-server", "/usr/bin/redis-server 127.0.0.1:6379") == "redis-server"
+    assert program_name("nginx", "nginx: worker process") == "nginx"
+    assert program_name("a-very-long-nam", "/opt/a-very-long-name\0--now\0") == "a-very-long-name"
+    assert program_name("bash", "-bash\0") == "bash"
+    assert program_name("script", "python3\0/usr/local/bin/script\0") == ""  # comm is the script's, the program is not
+    assert program_name("worker", "/usr/bin/shop") == ""  # renamed by prctl
+    assert program_name("", "") == ""

@@ -28,7 +28,7 @@ def test_each_file_that_is_no_core_is_refused_in_one_line(tmp_path: Path) -> Non
         open_core(str(path))
     with pytest.raises(TargetError, match="folder"):
         open_core(str(tmp_path))
-    with pytest.raises(TargetError, match="no file name"):
+    with pytest.raises(TargetError, match="not a valid file name"):
         open_core("a\0b")
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(TargetError, match="not a regular file"):
@@ -38,13 +38,13 @@ def test_each_file_that_is_no_core_is_refused_in_one_line(tmp_path: Path) -> Non
     assert "lz4" in refusal(path, b"\x04\x22\x4d\x18" + bytes(100))
     assert "cut off" in refusal(path, b"\x7fELF\2\1\1" + bytes(20))
     assert "not an ELF file" in refusal(path, b"\x7fELF\2\1\1")
-    assert "not a core file" in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], kind=2))
+    assert "expected a core file, got a program" in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], kind=2))
     assert "LoongArch" in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], machine=258))
     known = "only x86-64, AArch64, i386, ARM, RISC-V, PowerPC64 and s390x are supported"
     assert known in refusal(path, elfcore.core([Load(HEAP, 4096, page(b"h"))], machine=258))
-    assert "no memory" in refusal(path, elfcore.core([], [Task(1)]))
-    assert "no memory" in refusal(path, usual()[:4096])
-    assert "no memory" in refusal(path, usual()[:70])
+    assert "the core has no memory" in refusal(path, elfcore.core([], [Task(1)]))
+    assert "without any memory" in refusal(path, usual()[:4096])
+    assert "without any memory" in refusal(path, usual()[:70])
 
 
 def test_a_core_of_x32_is_refused(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_a_truncated_core_says_how_many_stacks_are_missing(tmp_path: Path) -> No
     data = usual()
     core = opened(tmp_path / "core.cut", data[: len(data) - 4096])
     assert core.warnings[0] == (
-        "core.cut: truncated: 12 KiB of 16 KiB are there; 2 of 2 thread stacks are missing. "
-        "What is found lost may be referred to from the missing part."
+        "core.cut: truncated: 12 KiB of 16 KiB are left; 2 of 2 thread stacks are missing. "
+        "Blocks reported as leaked may be referenced from the missing part."
     )
     assert core.unread == [(STACK, STACK + 0x1000)]
 
@@ -122,7 +122,7 @@ def test_a_truncated_core_says_how_many_stacks_are_missing(tmp_path: Path) -> No
 def test_a_core_a_few_bytes_short_is_reported_in_bytes(tmp_path: Path) -> None:
     data = usual()
     core = opened(tmp_path / "core.cut", data[:-3])
-    assert f"truncated: {len(data) - 3:,} of {len(data):,} bytes are there" in core.warnings[0]
+    assert f"truncated: {len(data) - 3:,} of {len(data):,} bytes are left" in core.warnings[0]
 
 
 def exercise(core: CoreTarget) -> None:

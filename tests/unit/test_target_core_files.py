@@ -82,7 +82,7 @@ def test_another_build_of_the_file_is_not_used(tmp_path: Path, library: Path) ->
     core = opened(tmp_path / "core", data)
     (warning,) = core.warnings
     assert warning.startswith("libx.so on this machine (build-id ")
-    assert f"is not the core's ({core.modules()[0].build_id[:8]}…): not used. Give --sysroot." in warning
+    assert f"is not the core's ({core.modules()[0].build_id[:8]}…); not used. Give --sysroot." in warning
     assert not constant_of(core)
 
 

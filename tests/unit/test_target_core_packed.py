@@ -21,9 +21,9 @@ from elfcore import Load, Task
 from handmade import HEAP, STACK, check_line, opened, page, refusal, usual
 
 from findleaks.errors import TargetError
-from findleaks.target.compressed import unpacked
+from findleaks.target.compressed import unpack_core
 from findleaks.target.core import open_core
-from findleaks.target.zstd import Damaged, Frames, Trailing
+from findleaks.target.zstd import Damaged, Frames, TrailingData
 
 
 def pack_zstd(data: bytes) -> bytes:
@@ -118,7 +118,7 @@ def test_much_from_little_takes_neither_memory_nor_disk(tmp_path: Path, kind: st
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     tracemalloc.start()
     try:
-        fd, warning, in_part = unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8])
+        fd, warning, in_part = unpack_core(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -135,8 +135,8 @@ def test_what_is_no_core_is_not_unpacked(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"core.{kind}"
     path.write_bytes(PACKERS[kind](b"a tar file, say" * 100_000))
     reported: list[float] = []
-    with pytest.raises(TargetError, match=f"^core.{kind}: what is packed in it is not an ELF file: a core file is needed$"):
-        unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], reported.append)
+    with pytest.raises(TargetError, match=f"^core.{kind}: expected a core file: the unpacked content is not an ELF file$"):
+        unpack_core(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], reported.append)
     assert len(reported) == 1
 
 
@@ -158,7 +158,7 @@ def test_unpacked_zeros_are_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(b"\x7fELF" + bytes(64 << 20) + b"end"))
     reported: list[float] = []
-    fd, warning, in_part = unpacked(os.open(path, os.O_RDONLY), "zeros.gz", path.read_bytes()[:8], reported.append)
+    fd, warning, in_part = unpack_core(os.open(path, os.O_RDONLY), "zeros.gz", path.read_bytes()[:8], reported.append)
     try:
         info = os.fstat(fd)
         assert (info.st_size, warning, in_part) == ((64 << 20) + 7, "", False)
@@ -201,11 +201,11 @@ def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkey
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert core.truncated
-    why = {"free": "of 512 KiB that were free a tenth is kept free", "file": "File too large"}[limit]
+    why = {"free": "a tenth of the 512 KiB of free space is reserved", "file": "File too large"}[limit]
     there = {"free": 460, "file": 448}[limit]
     assert core.warnings[0] == (
-        f"core.gz: {there} KiB of the core are unpacked in {tmp_path}, and there is no space for more ({why}): the rest is missing. "
-        "Set TMPDIR to a folder on a disk with more space."
+        f"core.gz: {there} KiB of the core were unpacked in {tmp_path}, then disk space ran out ({why}); the rest is missing. "
+        "Set TMPDIR to a folder on a larger disk."
     )
     size = (there << 10) - 8192
     assert core.read(HEAP, size) == noise[:size]
@@ -226,7 +226,7 @@ def test_unpacking_can_be_broken_off(tmp_path: Path) -> None:
         path = tmp_path / f"core.{kind}"
         path.write_bytes(pack(b"\x7fELF" + random.Random(2).randbytes(1 << 20)))
         with pytest.raises(Stopped):
-            unpacked(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], stop)
+            unpack_core(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], stop)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
@@ -251,5 +251,5 @@ def test_frames_of_zstd_of_every_kind(tmp_path: Path) -> None:
     assert read == whole
     for size in chance.sample(range(1, len(packed)), 60):
         path.write_bytes(packed[:size])
-        with path.open("rb", buffering=0) as file, pytest.raises((EOFError, Damaged, Trailing)):
+        with path.open("rb", buffering=0) as file, pytest.raises((EOFError, Damaged, TrailingData)):
             b"".join(iter(partial(Frames(file, zstandard).read1, 1 << 16), b""))

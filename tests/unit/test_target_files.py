@@ -13,7 +13,7 @@ from handmade import built_library, constant_of, core_with, opened
 
 from findleaks.target import files
 from findleaks.target.core import CoreTarget
-from findleaks.target.files import Place, open_regular
+from findleaks.target.files import FilePlace, open_regular
 
 LOCAL = "frame_dummy"
 """A symbol of every library of gcc's, which is in no dynamic symbol table."""
@@ -106,21 +106,26 @@ def test_the_door_refuses_what_is_not_regular(tmp_path: Path, library: Path) -> 
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket"))
         for name in ("fifo", "link", "socket", "."):
-            for place in (Place(str(tmp_path / name)), Place(f"/{name}", str(tmp_path))):
+            for place in (FilePlace(str(tmp_path / name)), FilePlace(f"/{name}", str(tmp_path))):
                 with pytest.raises(OSError, match=r"not a regular file|Is a directory|No such device"):
                     place.open()
     for device in ("/dev/zero", "/dev/null"):
-        for place in (Place(device), Place(device, "/")):
+        for place in (FilePlace(device), FilePlace(device, "/")):
             with pytest.raises(OSError, match="not a regular file"):
                 place.open()
     before = len(os.listdir("/proc/self/fd"))
-    for place in (Place(str(library)), Place(str(library), "/"), Place(str(tmp_path / "library")), Place("../../etc/passwd", "/")):
+    for place in (
+        FilePlace(str(library)),
+        FilePlace(str(library), "/"),
+        FilePlace(str(tmp_path / "library")),
+        FilePlace("../../etc/passwd", "/"),
+    ):
         fd = place.open()
         assert not os.get_inheritable(fd)
         os.close(fd)
     os.close(open_regular(str(library)))
     for bad in ("a\0b", "x" * 5000, "/no/such/file", ""):
-        for place in (Place(bad), Place(bad, "/")):
+        for place in (FilePlace(bad), FilePlace(bad, "/")):
             with pytest.raises((OSError, ValueError)):
                 place.open()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -142,8 +147,8 @@ def mounted(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str]) -> None:
     """As if these file systems, (folder, type), were mounted besides the root's."""
     table = "".join(f"{50 + n} 27 0:9{n} / {folder} rw,relatime shared:1 - {kind} what rw\n" for n, (folder, kind) in enumerate(rows))
     data = f"27 1 254:0 / / rw - ext4 /dev/vda rw\n{table}".encode()
-    kept = files.content
-    monkeypatch.setattr(files, "content", lambda path: data if path == "/proc/self/mountinfo" else kept(path))
+    kept = files.read_file
+    monkeypatch.setattr(files, "read_file", lambda path: data if path == "/proc/self/mountinfo" else kept(path))
 
 
 def test_mounts_of_the_kernel_and_of_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +192,7 @@ def test_no_file_is_touched_where_a_core_could_have_findleaks_wait(
         for path in named:
             assert not constant_of(of_core(path)), path
     assert "here" in touched and not any(one in ("remote", "lib") or str(remote) in one for one in touched)
-    assert any("on another machine's file system" in warning for warning in of_core(named[0]).warnings)
+    assert any("on a remote or kernel file system" in warning for warning in of_core(named[0]).warnings)
     assert constant_of(of_core(f"{here}/libx.so"))
     assert constant_of(of_core(named[0], sysroot="/")), "the user named it"
     assert constant_of(of_core(named[0], remote)), "the core itself is there"
@@ -201,5 +206,5 @@ def test_files_of_the_kernel_are_not_read(tmp_path: Path, library: Path, monkeyp
     for path in ("/proc/kmsg", f"/proc/self/root{library}", "/sys/kernel/notes"):
         core = opened(tmp_path / "core", core_with(library, path))
         assert core.symbol(LOCAL) is None
-        assert any("one of the kernel's" in warning for warning in core.warnings), path
+        assert any("on a remote or kernel file system" in warning for warning in core.warnings), path
     assert "/" in touched and not {"proc", "sys", "/proc/kmsg"} & set(touched)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import blanked, inside, merged, subtract
+from findleaks.target.ranges import blank_out, merge_ranges, range_at, subtract
 
 SOME = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda t: Range(t[0], t[0] + t[1])), max_size=12)
 
@@ -18,16 +18,16 @@ def members(ranges: list[Range]) -> set[int]:
 
 
 def test_ranges_are_merged() -> None:
-    assert merged([Range(5, 9), Range(1, 3), Range(3, 5), Range(20, 20), Range(30, 25), Range(6, 7)]) == [Range(1, 9)]
+    assert merge_ranges([Range(5, 9), Range(1, 3), Range(3, 5), Range(20, 20), Range(30, 25), Range(6, 7)]) == [Range(1, 9)]
     ranges = [Range(1, 3), Range(5, 9)]
-    assert [inside(ranges, a) for a in (0, 1, 2, 3, 5, 8, 9)] == [None, ranges[0], ranges[0], None, ranges[1], ranges[1], None]
+    assert [range_at(ranges, a) for a in (0, 1, 2, 3, 5, 8, 9)] == [None, ranges[0], ranges[0], None, ranges[1], ranges[1], None]
 
 
 @given(SOME, st.integers(0, 40), st.integers(0, 30))
 def test_holes_are_blanked(holes: list[Range], start: int, size: int) -> None:
-    holes = merged(holes)
+    holes = merge_ranges(holes)
     piece = Piece(start, memoryview(bytearray(b"x" * size)))
-    made = blanked(piece, holes)
+    made = blank_out(piece, holes)
     assert made.address == start
     assert bytes(made.data) == bytes(0 if start + i in members(holes) else ord("x") for i in range(size))
     assert bytes(piece.data) == b"x" * size
@@ -36,7 +36,7 @@ def test_holes_are_blanked(holes: list[Range], start: int, size: int) -> None:
 
 @given(SOME, SOME)
 def test_what_is_left_is_what_no_hole_covers(ranges: list[Range], holes: list[Range]) -> None:
-    left = subtract(merged(ranges), holes)
+    left = subtract(merge_ranges(ranges), holes)
     assert members(left) == members(ranges) - members(holes)
     assert left == sorted(left)
     assert all(start < end for start, end in left)

@@ -214,7 +214,7 @@ def walked(found: Tcmalloc, which: int = 0) -> Blocks:
     for heap in sorted(found.heaps(), key=lambda heap: heap.start):
         heap.walk(blocks)
     blocks.seal()
-    found.sealed(blocks)
+    found.mark_blocks(blocks)
     return blocks
 
 
@@ -255,7 +255,7 @@ def test_every_layout(layout: Layout, links: int, which: int) -> None:
     rows = {cache.name: cache for cache in found.caches(blocks)}
     assert (rows["64"].in_use, rows["64"].cached, rows["64"].free) == (page // 64 * 2 - 3 - len(cached), len(cached), 3)
     assert (rows["large"].in_use, rows["large"].in_use_bytes) == (2, 3 * page + 128)
-    assert found.counted()["tcmalloc.pageheap_free_bytes"] == 2 * page
+    assert found.read_counters()["tcmalloc.pageheap_free_bytes"] == 2 * page
     assert [(heap.start, heap.end) for heap in found.heaps()] == [(HEAP, HEAP + 10 * page)]
 
 
@@ -317,9 +317,9 @@ def link(block: int) -> int:
 M = made()
 TARGET = M.target()
 DAMAGE = {
-    "a span that lost its pages": (M.spans["mixed"], 0x4141414141414141, "is of other pages", "full"),
-    "a span that claims to be huge": (M.spans["mixed"] + 8, 1 << 40, "is of other pages", "full"),
-    "a span that claims a page more": (M.spans["mixed"] + 8, 2, "is of other pages", "full"),
+    "a span that lost its pages": (M.spans["mixed"], 0x4141414141414141, "has other pages", "full"),
+    "a span that claims to be huge": (M.spans["mixed"] + 8, 1 << 40, "has other pages", "full"),
+    "a span that claims a page more": (M.spans["mixed"] + 8, 2, "has other pages", "full"),
     "a size class there is none of": (M.spans["full"] + 40, 200 << 16 | 32, "size class 200, which does not exist", "mixed"),
     "a page map's entry to nowhere": (M.entry(HEAP >> 13), 0x4141414141414140, "cannot be read", "full"),
     "a free list that leaves its span": (link(2), HEAP + 8192 + 256, "2 on its free list, 125 in use by its count; ", "full"),
@@ -334,7 +334,7 @@ DAMAGE = {
     ),
     "a thread cache into a block": (M.mine + CLASS_64 * LIST, HEAP + 64 * 40 + 8, "where no block starts", "full"),
     "a thread cache freed twice": (link(31), HEAP + 64 * 30, "thread 42's cache, blocks of 64: 2 on the list, 2 by its count; ", "full"),
-    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than it has slots for", "full"),
+    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than it has slots", "full"),
     "thread caches that end in nothing": (M.mine + M.links, 0x6161616161616160, "", "full"),
     "counts that are off": (M.root + M.layout.stats, 4096, "the page heap counts system_bytes 4,096", "full"),
     "a central count that is off": (M.of_class(CLASS_64) + COUNTER, 77, "counts 77 free blocks", "full"),
@@ -403,7 +403,7 @@ def test_any_damage_ends(writes: list[tuple[int, int]]) -> None:
         list(found.verify(blocks))
         found.caches(blocks)
         found.metadata()
-        found.counted()
+        found.read_counters()
     for address, _ in writes:
         TARGET.write_word(address, M.words[address])
 

@@ -31,7 +31,7 @@ def read(target: FakeTarget, which: int = 0) -> tuple[GoogleTcmalloc, Blocks]:
     for heap in one.heaps():
         heap.walk(blocks)
     blocks.seal()
-    one.sealed(blocks)
+    one.mark_blocks(blocks)
     return one, blocks
 
 
@@ -74,7 +74,7 @@ def test_caches_add_up(layout: Layout) -> None:
     assert small.total + 1 == layout.page // 16  # what is kept in place of the sampled block is the allocator's own
     assert (rows["large"].in_use, rows["large"].in_use_bytes) == (2, 70 * layout.page + 512)
     assert sum(row.total for row in rows.values()) + 1 == len(blocks)
-    counted = one.counted()
+    counted = one.read_counters()
     assert counted["tcmalloc.cpu_free"] == 48
     assert counted["tcmalloc.current_total_thread_cache_bytes"] == 32 + 2048
     assert counted["tcmalloc.central_cache_free"] == 16 * len(FREE) + 2048
@@ -198,7 +198,7 @@ def sample(image: Image) -> None:
         (allocated, "30 on its free list"),
         (slab, "has an invalid header"),
         (in_slab, "a cache has 0x"),
-        (slots, "no sense"),
+        (slots, "which is impossible"),
         (link, "1 on the list, 2 by its count; node 0x7fff00000000"),
         (loop, "runs into itself"),
         (sample, "the record of the sampled block at"),
@@ -289,7 +289,7 @@ def test_any_damage(changes: list[tuple[int, int]]) -> None:
         for heap in one.heaps():
             heap.walk(blocks)
         blocks.seal()
-        one.sealed(blocks)
+        one.mark_blocks(blocks)
         list(one.verify(blocks))
         one.caches(blocks)
         one.arenas(blocks)

@@ -8,7 +8,7 @@ from fake import FakeTarget
 
 from findleaks.target.arch import ARM
 from findleaks.target.base import Thread
-from findleaks.target.thread_pointers import completed
+from findleaks.target.thread_pointers import add_thread_pointers
 
 STACKS, HEAP = (0xB6000000, 0xB6100000, 0xB6200000), 0xB4000000
 TID, POINTER = 0x6000, 0x6000 + 1112  # in each stack; of glibc 2.31's struct pthread
@@ -32,4 +32,4 @@ def test_another_vector_that_looks_like_musls_is_not_taken() -> None:
         struct.pack_into("<6I", heap, 256 * number, 18, 0, 1, 0, start + POINTER + 8, 0)
     threads = [Thread(100 + number, {}, start + 0x5000, 0, 0, ()) for number, start in enumerate(STACKS)]
     target = FakeTarget({**{start: bytes(data) for start, data in stacks.items()}, HEAP: bytes(heap)}, threads=threads, arch=ARM)
-    assert [thread.thread_pointer - thread.sp + 0x5000 for thread in completed(target, threads)] == [POINTER] * 3
+    assert [thread.thread_pointer - thread.sp + 0x5000 for thread in add_thread_pointers(target, threads)] == [POINTER] * 3

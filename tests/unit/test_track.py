@@ -31,8 +31,8 @@ from findleaks.tracking.record_table import (
     Record,
     RecordTable,
     Sampling,
-    draws,
-    records,
+    build_draws,
+    read_table,
 )
 from findleaks.tracking.sites import _Wanted
 from findleaks.tracking.thinning import FREE_RECORDS, RECORDS_A_SECOND, Thinning
@@ -67,7 +67,7 @@ class Machine:
         self.memory[: len(text)] = text
         settings = self.layout.recording(sampling, base)
         self.table[: len(settings)] = settings
-        self.table[self.layout.draws_at : self.layout.draws_at + 4 * DRAWS] = draws()
+        self.table[self.layout.draws_at : self.layout.draws_at + 4 * DRAWS] = build_draws()
         self.table[ENABLED] = 1
         # No rule is known, and no server answers: stacks end at the function.
         self.table[SERVED] = 0
@@ -81,7 +81,7 @@ class Machine:
 
     def records(self) -> list[Record]:
         taken = min(int.from_bytes(self.table[TAKEN : TAKEN + 8], "little"), self.layout.records)
-        return list(records(self.table[self.layout.records_at : self.layout.records_at + RECORD.size * taken]))
+        return list(read_table(self.table[self.layout.records_at : self.layout.records_at + RECORD.size * taken]))
 
 
 def test_blocks_are_recorded_and_freed() -> None:
@@ -190,7 +190,7 @@ def test_switched_off() -> None:
 
 
 def test_draws_have_the_right_mean() -> None:
-    values = struct.unpack(f"<{DRAWS}I", draws())
+    values = struct.unpack(f"<{DRAWS}I", build_draws())
     assert abs(sum(values) / DRAWS / DRAW_UNIT - 1) < 1e-3
     assert values[0] == max(values)
     assert min(values) < 1

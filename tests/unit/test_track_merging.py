@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findleaks.tracking.merging import allocating_frame, merge_stacks
-from findleaks.tracking.sites import Site, Tally
+from findleaks.tracking.sites import Tally, TrackedSite
 from findleaks.unwind.stacks import NamedFrame
 
 
@@ -17,9 +17,9 @@ def _frames(*names: str) -> tuple[NamedFrame, ...]:
     return tuple(made)
 
 
-def _site(frames: tuple[NamedFrame, ...], lost: int = 0, held: int = 0, freed: int = 0) -> Site:
+def _site(frames: tuple[NamedFrame, ...], lost: int = 0, held: int = 0, freed: int = 0) -> TrackedSite:
     tallies = {name: Tally(count, 64 * count) for name, count in (("lost", lost), ("held", held), ("freed", freed))}
-    return Site(frames, allocated=Tally(lost + held + freed, 64 * (lost + held + freed)), **tallies)
+    return TrackedSite(frames, allocated=Tally(lost + held + freed, 64 * (lost + held + freed)), **tallies)
 
 
 MALLOC = "malloc@5|libc.so.6"

@@ -10,8 +10,8 @@ from findleaks.session import Session
 from findleaks.target.control import Outcome
 from findleaks.tracking.probe import LOOK_SECONDS, PROBE_RECORDS, Probe
 from findleaks.tracking.record_table import FREED, Record, Sampling
-from findleaks.tracking.tracker import Span
-from findleaks.tracking.unseen import reasons
+from findleaks.tracking.tracker import Recording
+from findleaks.tracking.unseen import find_reasons
 
 WANTED, IN_TIME, ALL = SizeRange(64, 64), Outcome("time"), Sampling()
 
@@ -36,7 +36,7 @@ def _reasons(
 ) -> list[str]:
     directory = SimpleNamespace(allocators=allocators, blocks=None)
     session = cast(Session, SimpleNamespace(directory=directory, target=SimpleNamespace(pid=7)))
-    found = reasons(session, records, sizes, sampling, probe, Span(3.0, outcome), {"libc.so.6"})
+    found = find_reasons(session, records, sizes, sampling, probe, Recording(3.0, outcome), {"libc.so.6"})
     texts = {one.what: one.text for one in found}
     assert len(texts) == len(found)
     return [f"{what}: {text}" for what, text in texts.items()]

@@ -16,7 +16,7 @@ from findleaks.block_types import Types
 from findleaks.block_types.shapes import is_file, is_string
 from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Range, Symbol
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 TEXT, TABLES, CONSTANTS, DATA, HEAP = 0x40_0000, 0x50_0000, 0x60_0000, 0x70_0000, 0x100_0000
 
@@ -83,7 +83,7 @@ def test_classes_are_named_from_their_typeinfo() -> None:
     assert types.name(template) == "Box<std::vector<int, std::allocator<int> >, 3>"
     assert types.name(local) == "foo(int)::Local"
     assert types.name(second) == "Bar"
-    assert all(inside(types.ranges(), word) for word in (plain, derived, template, TEXT))
+    assert all(range_at(types.ranges(), word) for word in (plain, derived, template, TEXT))
     assert types.ranges() == [Range(TEXT, TEXT + 0x1000), *types.vtables()]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake import FakeTarget
 
-from findleaks.disasm.formula import LONGEST, value
+from findleaks.disasm.formula import LONGEST, evaluate_function
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import X86_64
 
@@ -80,7 +80,7 @@ def test_as_the_processor(tmp_path: Path, level: str) -> None:
         for name in NAMES:
             function = getattr(loaded, name)
             function.restype, function.argtypes = ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_uint64]
-            found = value(target, ctypes.cast(function, ctypes.c_void_p).value or 0, ctypes.addressof(space), 1)
+            found = evaluate_function(target, ctypes.cast(function, ctypes.c_void_p).value or 0, ctypes.addressof(space), 1)
             assert found in (None, function(space, 1)), name
             followed += found is not None
     assert followed == 20 * len(NAMES) or level == "-O0"  # 32-bit values on the stack are not followed
@@ -92,7 +92,7 @@ DATA = 0x500000
 
 
 def run(code: bytes, *arguments: int) -> object:
-    return value(FakeTarget({CODE: code, DATA: struct.pack("<4Q", 1, 2, 3, 4)}), CODE, *arguments)
+    return evaluate_function(FakeTarget({CODE: code, DATA: struct.pack("<4Q", 1, 2, 3, 4)}), CODE, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -133,5 +133,5 @@ def test_any_bytes_come_to_an_end() -> None:
 
 
 def test_other_processors_are_not_followed() -> None:
-    assert value(FakeTarget({CODE: b"\xc3"}, arch=X86_64._replace(name="AArch64")), CODE) is None
-    assert value(FakeTarget({CODE: b"\xc3"}, arch=X86_64), CODE) == 0
+    assert evaluate_function(FakeTarget({CODE: b"\xc3"}, arch=X86_64._replace(name="AArch64")), CODE) is None
+    assert evaluate_function(FakeTarget({CODE: b"\xc3"}, arch=X86_64), CODE) == 0

@@ -7,7 +7,7 @@ import random
 import pytest
 from fake import FakeTarget
 
-from findleaks.disasm.formula import value
+from findleaks.disasm.formula import evaluate_function
 from findleaks.target.arch import AARCH64
 
 AT, DATA = 0x10000, 0x20000
@@ -47,15 +47,15 @@ def product(number: int) -> int:
 def test_results(fields: list[int]) -> None:
     one = target(fields)
     pages = (fields[23] - 0x40000 & BITS) >> 18
-    assert value(one, AT, DATA) == ((pages << 14) - pages + (pages << 4)) & BITS
-    assert value(one, AT + 32, DATA) == product(fields[3])
-    assert value(one, AT + 72, 7) == product(7)
-    assert value(one, AT + 116, DATA) == product(DATA)
+    assert evaluate_function(one, AT, DATA) == ((pages << 14) - pages + (pages << 4)) & BITS
+    assert evaluate_function(one, AT + 32, DATA) == product(fields[3])
+    assert evaluate_function(one, AT + 72, 7) == product(7)
+    assert evaluate_function(one, AT + 116, DATA) == product(DATA)
 
 
 @pytest.mark.parametrize("place", [88, 92, 100, 108])
 def test_what_does_more_has_no_result(place: int, fields: list[int]) -> None:
-    assert value(target(fields), AT + place, DATA) is None
+    assert evaluate_function(target(fields), AT + place, DATA) is None
 
 
 def test_any_bytes_end(fields: list[int]) -> None:
@@ -69,5 +69,5 @@ def test_any_bytes_end(fields: list[int]) -> None:
         data = b"".join(word.to_bytes(8, "little") for word in fields)
         one = FakeTarget({AT: bytes(code), DATA: data}, permissions={AT: "r-x"}, arch=AARCH64)
         for start in (0, 32, 72, 116):
-            found = value(one, AT + start, DATA)
+            found = evaluate_function(one, AT + start, DATA)
             assert found is None or 0 <= found <= BITS

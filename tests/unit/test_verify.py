@@ -11,7 +11,7 @@ import pytest
 from ptmalloc import SIZE, Image
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.directory import build
+from findleaks.allocators.directory import build_directory
 from findleaks.allocators.glibc import layout
 from findleaks.audit.corruption import Explainer, first_each
 from findleaks.commands.verify import verify
@@ -32,7 +32,7 @@ def rows(minor: int) -> Image:
 
 
 def problems(target: fake.FakeTarget) -> list[Problem]:
-    directory = build(target, PureEngine(target.arch))
+    directory = build_directory(target, PureEngine(target.arch))
     (glibc,) = directory.allocators
     found = [problem for problem in glibc.verify(directory.blocks) if problem is not None]
     return first_each([*glibc.problems, *found])
@@ -77,7 +77,7 @@ def test_a_cleared_bit_that_no_list_knows(minor: int) -> None:
     last = [block for block in made.blocks["used"] if block < made.places.heap + SIZE][-1]
     assert victim != last
     target.write_word(last - 8, 0x100)
-    problem = only(target, "no free list has that")
+    problem = only(target, "in no free list")
     assert problem.damaged == (last - 8, last) and problem.expected == 0x101
 
 
@@ -138,7 +138,7 @@ def test_an_interrupt_ends_the_check() -> None:
     from findleaks.errors import Interrupted
 
     _, target = image(36)
-    directory = build(target, PureEngine(target.arch))
+    directory = build_directory(target, PureEngine(target.arch))
     target._left = 0
     with pytest.raises(Interrupted):
         list(directory.allocators[0].verify(directory.blocks))

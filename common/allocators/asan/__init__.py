@@ -15,7 +15,7 @@ from findleaks.allocators.asan.shadow_memory import SHADOWS
 from findleaks.allocators.base import Allocator
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 NAME = "AddressSanitizer"
 SPACE_ENDS = (0x540000000000, 0x640000000000)
@@ -27,7 +27,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
     """Find the AddressSanitizers of a process (see base.Finder)."""
     regions = target.regions()
     shadow = SHADOWS.get(target.arch.name, 0)
-    if not shadow or not (target.tagged or any(holding(regions, address) for address in (shadow, *SPACE_ENDS))):
+    if not shadow or not (target.tagged or any(region_at(regions, address) for address in (shadow, *SPACE_ENDS))):
         return []
     from findleaks.allocators.asan.instance import make
 

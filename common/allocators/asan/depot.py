@@ -18,7 +18,7 @@ from typing import NamedTuple, Optional, Protocol
 
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Module, Range
@@ -167,7 +167,7 @@ def _store(memory: Memory, blocks: int) -> Iterator[Range]:
 def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
     """Find the depot in this file's variables; None if no known form has a stack."""
     code = image.module
-    found = list(words_between(memory.target, engine, image.data, PAGE, memory.target.arch.top))
+    found = list(find_words_between(memory.target, engine, image.data, PAGE, memory.target.arch.top))
     pages = [(address, value) for address, value in found if value % PAGE == 0]
     for blocks, value in pages:
         if _ours(code, _frames(memory, value, 8)):

@@ -16,7 +16,7 @@ from findleaks.allocators.asan.shadow_memory import shadow
 from findleaks.allocators.asan.sites import recordings
 from findleaks.allocators.asan.thread_caches import caches
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
-from findleaks.allocators.mappings import MMAPPED, unclaimed
+from findleaks.allocators.mappings import MMAPPED, find_unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Blocks, Engine
@@ -115,7 +115,7 @@ class Asan(Allocator):
 
         return run
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         self.damage.end()
 
     def metadata(self) -> list[Range]:
@@ -135,7 +135,7 @@ class Asan(Allocator):
     def own(self) -> list[Range]:
         """Thread caches, and parts of fake stacks that no frame uses."""
         heaps = [Range(heap.start, heap.end) for heap in self.heaps()]
-        others = unclaimed(self.target, [*heaps, self.shadow])
+        others = find_unclaimed(self.target, [*heaps, self.shadow])
         found = list(dead_frames(self.memory, self.engine, others))
         return [*found, *caches(self.memory, self.engine, [*others, *self.found.image.data])]
 
@@ -176,7 +176,7 @@ class Asan(Allocator):
         return str(region.chunk) if region is not None else LARGE
 
     @property
-    def recorded(self) -> bool:
+    def has_recordings(self) -> bool:
         return self.depot is not None
 
     def recordings(self, blocks: Blocks) -> Sequence[Recording]:

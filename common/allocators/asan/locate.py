@@ -33,7 +33,7 @@ from findleaks.allocators.asan.layout import (
     used_size,
 )
 from findleaks.allocators.base import Problem
-from findleaks.allocators.images import Image, images
+from findleaks.allocators.images import Image, find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
@@ -62,7 +62,7 @@ def locate(target: Target, engine: Engine) -> Iterator[Found]:
     """Yield the allocators in the process. SizeClassAllocator64 begins with the address and the
     size of its range, which contains the space and the records behind it."""
     memory = Memory(target)
-    for image in images(target):
+    for image in find_images(target):
         for piece in image.pieces(target):
             for address in engine.search(piece, SPACE + CLASSES * 64, SPACE + SLACK):
                 found = _at(memory, image, address - 8)

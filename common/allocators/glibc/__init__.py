@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from findleaks.allocators.glibc import locate, mmapped
 from findleaks.allocators.glibc.instance import Glibc
-from findleaks.allocators.mappings import Mapped, unclaimed
+from findleaks.allocators.mappings import MappedChunk, find_unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.libc.stacks import is_musl
@@ -25,41 +25,41 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
         return []
     memory = Memory(target)
     found = []
-    for instance in locate.instances(target, taken):
+    for instance in locate.find_instances(target, taken):
         locate.find_par(memory, instance)
         found.append(Glibc(target, engine, instance))
     if not found:
         return found
-    for allocator in sorted(found, key=lambda a: not a.instance.main.contiguous):
-        allocator.claim_main(_unclaimed(target, found, taken))
-    free = _unclaimed(target, found, taken)
-    _share_mapped(memory, found, free)
+    for allocator in sorted(found, key=lambda a: not a.instance.main.is_contiguous):
+        allocator.claim_main(_find_unclaimed(target, found, taken))
+    free = _find_unclaimed(target, found, taken)
+    _distribute_mapped(memory, found, free)
     for allocator in found:
         allocator.unclaimed = free
         allocator.find_caches()
     return found
 
 
-def _unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Range]) -> list[Range]:
+def _find_unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequence[Range]) -> list[Range]:
     """Return memory that belongs neither to the heaps found so far nor to other allocators."""
-    return unclaimed(target, [*(Range(span.start, span.end) for allocator in allocators for span in allocator.spans), *others])
+    return find_unclaimed(target, [*(Range(span.start, span.end) for allocator in allocators for span in allocator.spans), *others])
 
 
-def _share_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:
+def _distribute_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:
     """Find the mmapped chunks and distribute them over the instances by the counts in each mp_. A
     chunk itself does not show its instance."""
     counts = [allocator.par("n_mmaps") for allocator in allocators]
     sizes = [allocator.par("mmapped_mem") for allocator in allocators]
     known = None not in counts and None not in sizes
     count, size = (sum(c or 0 for c in counts), sum(s or 0 for s in sizes)) if known else (None, None)
-    chunks = mmapped.find(memory, allocators[0].granule, free, count, size)
+    chunks = mmapped.find_mmapped(memory, allocators[0].granule, free, count, size)
     for allocator in allocators[:-1]:
-        mine, chunks = _portion(chunks, allocator.par("n_mmaps") or 0, allocator.par("mmapped_mem") or 0)
+        mine, chunks = _take_portion(chunks, allocator.par("n_mmaps") or 0, allocator.par("mmapped_mem") or 0)
         allocator.claim_mapped(mine)
     allocators[-1].claim_mapped(chunks)
 
 
-def _portion(chunks: list[Mapped], count: int, size: int) -> tuple[list[Mapped], list[Mapped]]:
+def _take_portion(chunks: list[MappedChunk], count: int, size: int) -> tuple[list[MappedChunk], list[MappedChunk]]:
     """Divide `chunks` into `count` adjacent chunks of `size` bytes in total, and the others. If no
     such chunks exist, take the first `count`."""
     ends = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]

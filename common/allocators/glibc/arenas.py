@@ -25,7 +25,7 @@ class HeapInfo(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class Arena:
+class GlibcArena:
     """The fields of one malloc_state. `number` is 0 for the main arena; others are in ring
     order."""
 
@@ -55,11 +55,11 @@ class Arena:
         return self.address + self.layout.size
 
     @property
-    def contiguous(self) -> bool:
+    def is_contiguous(self) -> bool:
         return not self.flags & NONCONTIGUOUS
 
     @property
-    def initialised(self) -> bool:
+    def is_initialised(self) -> bool:
         """Whether the arena ever got memory from the system. Before, top is 0 or the unsorted bin's
         address."""
         return self.top not in (0, self.bin_head(0))
@@ -71,14 +71,14 @@ class Arena:
 
 
 @dataclass(eq=False, repr=False)
-class Span:
+class GlibcSpan:
     """A contiguous run [start, end) of an arena's memory. Chunks extend from `first` to `stop`,
     where top, a fencepost or nothing follows.
 
     The walk fills in the last four fields. `unsure` are headers that mark the chunk before them
     free while its copy of the size differs."""
 
-    arena: Arena
+    arena: GlibcArena
     start: int
     first: int
     stop: int
@@ -92,7 +92,7 @@ class Span:
     unsure: list[int] = field(default_factory=list)
 
 
-def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
+def read_arena(memory: Memory, address: int, layout: StateLayout) -> Optional[GlibcArena]:
     """Read the malloc_state at `address` by `layout`, without checks. None if it is unreadable."""
     words = memory.words(address, layout.size // layout.word)
     mutex, flags = memory.int32(address), memory.int32(address + layout.flags)
@@ -103,7 +103,7 @@ def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
         return words[offset // layout.word]
 
     first, bins = layout.fastbin // layout.word, layout.bins // layout.word
-    return Arena(
+    return GlibcArena(
         number=0,
         address=address,
         layout=layout,
@@ -119,7 +119,7 @@ def parse(memory: Memory, address: int, layout: StateLayout) -> Optional[Arena]:
     )
 
 
-def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
+def count_bins(memory: Memory, arena: GlibcArena) -> tuple[int, int]:
     """Count the bins that are empty, and those that do not link back to their head: (empty,
     broken)."""
     word, empty, broken = memory.size, 0, 0
@@ -133,7 +133,7 @@ def circular(memory: Memory, arena: Arena) -> tuple[int, int]:
     return empty, broken
 
 
-def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
+def find_heap_info(memory: Memory, arena: GlibcArena) -> Optional[HeapInfoLayout]:
     """Return the layout of the heap_info right before the arena, or None. Its ar_ptr is the arena
     and its prev is 0."""
     for info in HEAP_INFOS:
@@ -147,7 +147,7 @@ def first_heap(memory: Memory, arena: Arena) -> Optional[HeapInfoLayout]:
 MAX_GROWN = 128 << 20  # bytes by which an arena may grow at once; above DEFAULT_MMAP_THRESHOLD_MAX
 
 
-def plausible(memory: Memory, arena: Arena) -> bool:
+def is_plausible(memory: Memory, arena: GlibcArena) -> bool:
     """Whether this may be an arena: its counters agree, and its bins are circular or all 0. A few
     bins may be damaged."""
     # sysmalloc updates system_mem first, so for some instructions it may be larger than
@@ -159,13 +159,13 @@ def plausible(memory: Memory, arena: Arena) -> bool:
         return False
     if not any(arena.bins):
         return arena.top == 0 and arena.system_mem == 0
-    empty, broken = circular(memory, arena)
+    empty, broken = count_bins(memory, arena)
     return empty > 0 and broken <= NBINS // 8
 
 
-def read_top(memory: Memory, arena: Arena) -> None:
+def read_top(memory: Memory, arena: GlibcArena) -> None:
     """Fill in `top_size` if top is a chunk of a plausible size."""
-    if not arena.initialised or (arena.top + 2 * memory.size) % arena.layout.align:
+    if not arena.is_initialised or (arena.top + 2 * memory.size) % arena.layout.align:
         return
     head = memory.word(arena.top + memory.size)
     if head is not None:
@@ -174,18 +174,18 @@ def read_top(memory: Memory, arena: Arena) -> None:
             arena.top_size = size
 
 
-def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena], str]:
+def follow_ring(memory: Memory, main: GlibcArena, layout: StateLayout) -> tuple[list[GlibcArena], str]:
     """Return the arenas from `main` along `next`, and the reason if the ring does not close, or
     ""."""
     arenas, seen, address = [main], {main.address}, main.next
     while address != main.address:
         if address in seen:
             return arenas, f"the ring of arenas reaches {address:#x} again, but not main_arena at {main.address:#x}"
-        arena = parse(memory, address, layout) if address % memory.size == 0 else None
+        arena = read_arena(memory, address, layout) if address % memory.size == 0 else None
         if arena is None:
             return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which cannot be read"
-        arena.heap_info = first_heap(memory, arena)
-        if arena.heap_info is None or not plausible(memory, arena):
+        arena.heap_info = find_heap_info(memory, arena)
+        if arena.heap_info is None or not is_plausible(memory, arena):
             return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which is no arena"
         arena.number = len(arenas)
         arenas.append(arena)
@@ -196,7 +196,7 @@ def ring(memory: Memory, main: Arena, layout: StateLayout) -> tuple[list[Arena],
     return arenas, ""
 
 
-def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem]) -> None:
+def find_heaps(memory: Memory, arena: GlibcArena, hint: int, problems: list[Problem]) -> None:
     """Fill in a thread arena's `heaps`, from the one with top along `prev` to the first.
 
     The size of a heap's reserved range is stored nowhere, but `top & -size` gives the heap with
@@ -208,11 +208,11 @@ def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem])
     first = arena.address - info.size
     candidates = ([hint] if hint else []) + [size for size in HEAP_MAXES if first % size == 0 and size != hint]
     for reserve in candidates:
-        chain = _chain(memory, arena, first, arena.top & -reserve, reserve)
+        chain = _follow_chain(memory, arena, first, arena.top & -reserve, reserve)
         if chain:
             arena.heaps = chain
             return
-    only = _heap(memory, arena, first, HEAP_MAXES[0] if first % HEAP_MAXES[0] == 0 else first & -first)
+    only = _read_heap(memory, arena, first, HEAP_MAXES[0] if first % HEAP_MAXES[0] == 0 else first & -first)
     if only is None:
         problems.append(Problem(first, f"heap of {arena.name} at {first:#x}: heap_info is corrupt; none of its blocks are read"))
         return
@@ -223,14 +223,14 @@ def find_heaps(memory: Memory, arena: Arena, hint: int, problems: list[Problem])
         problems.append(Problem(arena.address, what))
 
 
-def _chain(memory: Memory, arena: Arena, first: int, heap: int, reserve: int) -> list[HeapInfo]:
+def _follow_chain(memory: Memory, arena: GlibcArena, first: int, heap: int, reserve: int) -> list[HeapInfo]:
     """Return the heaps from `heap` back to `first`, oldest first, or [] if one of them is not
     sound."""
     chain: list[HeapInfo] = []
     seen: set[int] = set()
     while heap not in seen and len(chain) < MAX_HEAPS:
         seen.add(heap)
-        info = _heap(memory, arena, heap, reserve)
+        info = _read_heap(memory, arena, heap, reserve)
         if info is None:
             return []
         chain.append(info)
@@ -244,7 +244,7 @@ def _chain(memory: Memory, arena: Arena, first: int, heap: int, reserve: int) ->
     return []
 
 
-def _heap(memory: Memory, arena: Arena, start: int, reserve: int) -> Optional[HeapInfo]:
+def _read_heap(memory: Memory, arena: GlibcArena, start: int, reserve: int) -> Optional[HeapInfo]:
     """Return the heap whose heap_info is at `start`, if it belongs to this arena and its sizes
     agree."""
     words = memory.words(start, 4)

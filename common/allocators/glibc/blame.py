@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Optional
 
-from findleaks.allocators.glibc.arenas import Span
-from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE, fencepost
+from findleaks.allocators.glibc.arenas import GlibcSpan
+from findleaks.allocators.glibc.layout import FLAG_BITS, NON_MAIN_ARENA, PREV_INUSE, measure_fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
@@ -50,7 +50,7 @@ class Judge:
         self._judgements_left = MAX_JUDGED
         self._searches_left = MAX_SEARCHED
 
-    def judge(self, span: Span, before: int, chunk: int, end: int) -> Verdict:
+    def judge(self, span: GlibcSpan, before: int, chunk: int, end: int) -> Verdict:
         """Return which size word is wrong. `chunk` is the invalid header, `before` the chunk whose
         size leads to it (0 if there is none), and `end` the address at which chunks are sound
         again."""
@@ -99,18 +99,18 @@ class Judge:
         text = f' ("{raw.decode("ascii")}")' if all(32 <= byte < 127 for byte in raw) else ""
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
-    def _passed_by(self, span: Span, before: int, chunk: int) -> Optional[int]:
+    def _passed_by(self, span: GlibcSpan, before: int, chunk: int) -> Optional[int]:
         """Return the true size word of `before` if it is too large: chunks begin inside it and skip
         `chunk`."""
         memory, word = self.memory, self.memory.size
         for real in range(before + 4 * word, min(chunk, before + SEARCH_BYTES), 2 * word):
             head = memory.word(real + word) or 0
             fits = head & PREV_INUSE or memory.word(real) == real - before
-            if head > 4 * word and fits and chained(memory, real, span, chunk):
+            if head > 4 * word and fits and is_chain_sound(memory, real, span, chunk):
                 return real - before | PREV_INUSE | (_arena_flag(span) if head & PREV_INUSE else 0)
         return None
 
-    def _free_size(self, span: Span, chunk: int, start: int) -> Optional[int]:
+    def _free_size(self, span: GlibcSpan, chunk: int, start: int) -> Optional[int]:
         """Return the size word of `chunk` if it is free: its size is repeated at `start` or behind
         it."""
         memory, word = self.memory, self.memory.size
@@ -118,26 +118,26 @@ class Judge:
             for index in range(-((base - chunk) // word) % 2, len(words) - 1, 2):
                 real = base + index * word
                 if words[index] == real - chunk >= 4 * word and not words[index + 1] & PREV_INUSE and words[index + 1] > 4 * word:
-                    if chained(memory, real, span):
+                    if is_chain_sound(memory, real, span):
                         return real - chunk | PREV_INUSE
         return None
 
-    def _nearest(self, span: Span, chunk: int, end: int) -> int:
+    def _nearest(self, span: GlibcSpan, chunk: int, end: int) -> int:
         """Return the first address at which chunks are sound again, if the chunk before it is in
         use; 0 if unknown."""
         after = self.memory.word(end + self.memory.size)
         if after is None or not after & PREV_INUSE or end == span.end:
             return 0
-        return sound_from(self.memory, chunk + 2 * self.memory.size, span) or end
+        return find_sound(self.memory, chunk + 2 * self.memory.size, span) or end
 
-    def _size_word(self, span: Span, chunk: int, end: int) -> Optional[int]:
+    def _size_word(self, span: GlibcSpan, chunk: int, end: int) -> Optional[int]:
         """Return the original size word of `chunk`, from the copy of its size or from the next
         sound chunk."""
         free = self._free_size(span, chunk, chunk + 4 * self.memory.size)
         nearest = 0 if free is not None else self._nearest(span, chunk, end)
         return nearest - chunk | PREV_INUSE | _arena_flag(span) if nearest - chunk >= 4 * self.memory.size else free
 
-    def _behind_free(self, span: Span, chunk: int) -> bool:
+    def _behind_free(self, span: GlibcSpan, chunk: int) -> bool:
         """Whether the header says that the chunk before it is free, and the copy of that size
         agrees."""
         memory, word = self.memory, self.memory.size
@@ -179,7 +179,7 @@ class Judge:
         return False
 
 
-def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
+def is_sound(memory: Memory, chunk: int, span: GlibcSpan) -> bool:
     """Whether the chunk's header is valid in this span."""
     head = memory.word(chunk + memory.size)
     if head is None or (chunk + 2 * memory.size) % span.arena.layout.align:
@@ -188,7 +188,7 @@ def is_sound(memory: Memory, chunk: int, span: Span) -> bool:
     return 4 * memory.size <= size <= span.stop - chunk and size % (2 * memory.size) == 0
 
 
-def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
+def find_sound(memory: Memory, start: int, span: GlibcSpan) -> Optional[int]:
     """Return the first address from `start` on at which HOPS consecutive chunks are sound, or a
     shorter chain reaches the top. Chunks resume there after corruption, or after memory that
     another caller of sbrk got."""
@@ -198,12 +198,12 @@ def sound_from(memory: Memory, start: int, span: Span) -> Optional[int]:
         for index, head in enumerate(words):
             if head & flags == PREV_INUSE and head > 4 * word:
                 chunk = base + (index - 1) * word
-                if start <= chunk <= span.stop and (chunk + 2 * word) % align == 0 and chained(memory, chunk, span):
+                if start <= chunk <= span.stop and (chunk + 2 * word) % align == 0 and is_chain_sound(memory, chunk, span):
                     return chunk
     return None
 
 
-def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
+def is_chain_sound(memory: Memory, chunk: int, span: GlibcSpan, avoid: int = 0) -> bool:
     """Whether HOPS consecutive chunks from `chunk` on are sound. With `avoid`, only chunks behind
     that address count, and no chunk may start at it."""
     word = memory.size
@@ -212,7 +212,7 @@ def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
     while hops < HOPS:
         if chunk == span.stop:
             return True
-        if chunk == avoid or chunk > span.stop or fencepost(memory, chunk, span.arena.layout.align):
+        if chunk == avoid or chunk > span.stop or measure_fencepost(memory, chunk, span.arena.layout.align):
             return avoid < chunk < span.stop
         head = memory.word(chunk + word)
         if head is None or not is_sound(memory, chunk, span) or head & others:
@@ -226,6 +226,6 @@ def chained(memory: Memory, chunk: int, span: Span, avoid: int = 0) -> bool:
     return True
 
 
-def _arena_flag(span: Span) -> int:
+def _arena_flag(span: GlibcSpan) -> int:
     """Return the flag that chunks in use of this arena have in addition to PREV_INUSE."""
     return NON_MAIN_ARENA if span.arena.number else 0

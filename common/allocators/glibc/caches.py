@@ -20,7 +20,7 @@ from findleaks.engine.terms import State
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.arenas import Arena
+    from findleaks.allocators.glibc.arenas import GlibcArena
 
 # chunks of a bin that are followed in Python; the engine reads the whole heap and is faster above
 SHORT = 1024
@@ -57,14 +57,14 @@ class Classes(NamedTuple):
         return f"{max(low, self.small + 1)}-{2 * low - 1}", 0
 
 
-def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
+def list_caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
     """Return the size classes of each arena, ascending, then the class of mmapped chunks."""
     classes = Classes(glibc.memory.size, glibc.granule)
     rows: dict[str, list[Cache]] = {arena.name: [] for arena in glibc.instance.arenas}
-    for row in base.tally(glibc.name, glibc.heaps(), blocks):
+    for row in base.count_by_size(glibc.name, glibc.heaps(), blocks):
         rows.setdefault(row.arena, []).append(row)
     mapped = rows.pop(MMAPPED, [])
-    found = [cache for arena, sizes in rows.items() for cache in _arena_caches(arena, sizes, classes)]
+    found = [cache for arena, sizes in rows.items() for cache in _sum_classes(arena, sizes, classes)]
     if mapped:
         used, size = sum(row.in_use for row in mapped), sum(row.in_use_bytes for row in mapped)
         nested = any(heap.inner for heap in glibc.heaps() if heap.arena == MMAPPED)
@@ -73,7 +73,7 @@ def caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
     return found
 
 
-def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Iterator[Cache]:
+def _sum_classes(arena: str, sizes: Sequence[Cache], classes: Classes) -> Iterator[Cache]:
     """Yield the classes of one arena. `sizes` has a row for each usable size, a word less for free
     chunks."""
     groups: dict[tuple[str, int], list[int]] = {}
@@ -86,7 +86,7 @@ def _arena_caches(arena: str, sizes: Sequence[Cache], classes: Classes) -> Itera
         yield Cache(arena, name, size, used, cached, free, used_bytes, cached_bytes, free_bytes, memory)
 
 
-def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[base.Arena]:
+def list_arenas(glibc: GlibcView, listed: Sequence[FreeLists], blocks: Blocks) -> list[base.Arena]:
     """Return the arenas in the order of their ring, then the mmapped chunks. `own` has the figures
     that malloc_info prints for the arena."""
     made = []
@@ -101,7 +101,7 @@ def arenas(glibc: GlibcView, listed: Sequence[Free], blocks: Blocks) -> list[bas
     return made
 
 
-def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
+def list_thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
     """Return each thread's lists by size. Lists of large chunks (2.42) have several sizes, which
     are counted in the classes of ranges."""
     classes = Classes(glibc.memory.size, glibc.granule)
@@ -122,14 +122,14 @@ def thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
     return made
 
 
-def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
+def sum_counters(glibc: GlibcView, listed: Sequence[FreeLists]) -> dict[str, int]:
     """Return the figures of mallinfo2 (its usmblks is always 0), and the sums that malloc_info
     prints."""
-    arenas = glibc.instance.arenas
-    system = sum(arena.system_mem for arena in arenas)
+    known = glibc.instance.arenas
+    system = sum(arena.system_mem for arena in known)
     fast, fast_bytes = sum(one.fast for one in listed), sum(one.fast_bytes for one in listed)
     free = sum(one.free_bytes for one in listed)
-    aspaces = [_aspace(arena) for arena in arenas]
+    aspaces = [_sum_address_space(arena) for arena in known]
     return {
         "arena": system,
         "ordblks": sum(one.rest for one in listed),
@@ -141,7 +141,7 @@ def counted(glibc: GlibcView, listed: Sequence[Free]) -> dict[str, int]:
         "uordblks": system - free,
         "fordblks": free,
         "keepcost": listed[0].top if listed else 0,
-        "system max": sum(arena.max_system_mem for arena in arenas),
+        "system max": sum(arena.max_system_mem for arena in known),
         "aspace total": sum(total for total, _ in aspaces),
         "aspace mprotect": sum(reached for _, reached in aspaces),
     }
@@ -158,7 +158,7 @@ class Bin(NamedTuple):
     chunks: int
 
 
-class Free(NamedTuple):
+class FreeLists(NamedTuple):
     """The contents of an arena's fastbins, bins and top, according to its lists."""
 
     bins: list[Bin]
@@ -169,10 +169,10 @@ class Free(NamedTuple):
     free_bytes: int  # as mallinfo counts: without flag bits
     top: int
 
-    def own(self, arena: Arena) -> dict[str, int]:
+    def own(self, arena: GlibcArena) -> dict[str, int]:
         """Return the figures under malloc_info's names, without fastbins if the release has none
         (2.43)."""
-        total, reached = _aspace(arena)
+        total, reached = _sum_address_space(arena)
         made = {}
         for one in self.bins:
             made[f"{one.sort} {one.least}-{one.most} total"] = one.total
@@ -187,7 +187,7 @@ class Free(NamedTuple):
         return made
 
 
-def _aspace(arena: Arena) -> tuple[int, int]:
+def _sum_address_space(arena: GlibcArena) -> tuple[int, int]:
     """Return the bytes of an arena's heaps, and the bytes that were ever writable
     (__malloc_info)."""
     if not arena.number:
@@ -195,10 +195,10 @@ def _aspace(arena: Arena) -> tuple[int, int]:
     return sum(heap.end - heap.start for heap in arena.heaps), sum(heap.limit - heap.start for heap in arena.heaps)
 
 
-def follow_lists(glibc: GlibcView) -> list[Free]:
+def follow_lists(glibc: GlibcView) -> list[FreeLists]:
     """Read the contents of every arena's lists. Report arenas whose lists and heaps have different
     numbers of free chunks."""
-    found = [_free(glibc, arena) for arena in glibc.instance.arenas]
+    found = [_read_free_lists(glibc, arena) for arena in glibc.instance.arenas]
     for arena, held, kept in zip(glibc.instance.arenas, glibc.balances, found):
         listed = kept.fast + kept.rest - 1
         if held.reconciled and listed != held.free.blocks:
@@ -208,34 +208,34 @@ def follow_lists(glibc: GlibcView) -> list[Free]:
     return found
 
 
-def _free(glibc: GlibcView, arena: Arena) -> Free:
+def _read_free_lists(glibc: GlibcView, arena: GlibcArena) -> FreeLists:
     """Count as int_mallinfo and __malloc_info do: `rest` includes top, which is in no bin."""
     memory = glibc.memory
     top = (memory.word(arena.top + memory.size) or 0) & ~FLAG_BITS
     fast = []
     # The walk has already reported damaged fastbins.
-    for number, chunks, _ in free_lists.fastbins(glibc, arena):
+    for number, chunks, _ in free_lists.follow_fastbins(glibc, arena):
         size = (memory.word(arena.fastbins[number] + memory.size) or 0) & ~FLAG_BITS
         fast.append(Bin("size", size - glibc.granule + 1, size, len(chunks) * size, len(chunks)))
     bins = []
     rest, rest_bytes, free_bytes = 1, top, top + sum(one.total for one in fast)
     for index in (*range(1, NBINS), 0) if any(arena.bins) else ():
-        sizes = _sizes(glibc, arena, index)
+        sizes = _read_sizes(glibc, arena, index)
         if sizes:
             bins.append(Bin("size" if index else "unsorted", min(sizes), max(sizes), sum(sizes), len(sizes)))
             rest += len(sizes)
             rest_bytes += sum(sizes)
             free_bytes += sum(size & ~FLAG_BITS for size in sizes)
-    return Free([*fast, *bins], sum(one.chunks for one in fast), sum(one.total for one in fast), rest, rest_bytes, free_bytes, top)
+    return FreeLists([*fast, *bins], sum(one.chunks for one in fast), sum(one.total for one in fast), rest, rest_bytes, free_bytes, top)
 
 
-def _sizes(glibc: GlibcView, arena: Arena, index: int) -> Sequence[int]:
+def _read_sizes(glibc: GlibcView, arena: GlibcArena, index: int) -> Sequence[int]:
     """Return the size words of the chunks in a bin, along `fd`."""
     word, head, chunk = glibc.memory.size, arena.bin_head(index), arena.bins[2 * index]
     sizes: list[int] = []
     while chunk != head:
         if len(sizes) == SHORT:
-            return _many_sizes(glibc, head)
+            return _read_many_sizes(glibc, head)
         words = glibc.memory.words(chunk + word, 2)
         if words is None or not glibc.owns(chunk + 2 * word):
             break
@@ -244,11 +244,11 @@ def _sizes(glibc: GlibcView, arena: Arena, index: int) -> Sequence[int]:
     return sizes
 
 
-def _many_sizes(glibc: GlibcView, head: int) -> Sequence[int]:
+def _read_many_sizes(glibc: GlibcView, head: int) -> Sequence[int]:
     """Return the same as `_sizes`, in bulk, for a list that is long or circular."""
     word, engine, pieces = glibc.memory.size, glibc.engine, glibc.chunk_pieces
     nodes, _ = engine.follow(pieces, glibc.memory.word(head + 2 * word) or 0, 2 * word, False, free_lists.LONGEST)
     if nodes and nodes[-1] == head:  # the bin's head may lie in one of the pieces
         nodes.pop()
-    records, _ = engine.gather(pieces, free_lists.added(nodes, word), word)
+    records, _ = engine.gather(pieces, free_lists.add_to_each(nodes, word), word)
     return glibc.memory.arch.unpack(bytes(records))

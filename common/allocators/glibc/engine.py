@@ -69,7 +69,7 @@ def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: in
     return sound
 
 
-def chunk_problem(code: int, chunk: int, size: int, end: int) -> str:
+def describe_problem(code: int, chunk: int, size: int, end: int) -> str:
     """Return the reason why a walk stopped at `chunk`, whose header gives `size`; "" for OK."""
     why = {
         SMALL: f"size {size:#x} is less than that of the smallest chunk",

@@ -16,10 +16,10 @@ from findleaks.target.base import Piece
 def walk_chunks(blocks: NativeBlocks, piece: Piece, chunk: int, end: int) -> ChunkWalk:
     handle = blocks.open_handle()
     if not 0 <= chunk <= end <= blocks.arch.mask:
-        return ChunkWalk(chunk, False, terms.chunk_problem(terms.MISPLACED, chunk, 0, end))
+        return ChunkWalk(chunk, False, terms.describe_problem(terms.MISPLACED, chunk, 0, end))
     at, size, done = c_uint64(chunk), c_uint64(), c_bool()
     code = blocks.library.fl_walk_chunks(handle, c_piece(piece), byref(at), end, byref(size), byref(done))
-    problem = terms.chunk_problem(code, at.value, size.value, end)
+    problem = terms.describe_problem(code, at.value, size.value, end)
     return ChunkWalk(at.value, done.value, problem, code == terms.DIFFERS)
 
 

@@ -26,7 +26,7 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
     code, size = _start_problem(blocks, chunk, end, first), 0
     if code:
         blocks.pending = False
-        return ChunkWalk(chunk, False, terms.chunk_problem(code, chunk, size, end))
+        return ChunkWalk(chunk, False, terms.describe_problem(code, chunk, size, end))
     base = first - word
     # chunks below this address have their size word in this piece
     limit = base + (len(words) << shift)
@@ -74,7 +74,7 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
     blocks.states += states
     if len(blocks.starts) > MAX_BLOCKS:
         raise TooManyBlocks("blocks")
-    return ChunkWalk(chunk, done, terms.chunk_problem(code, chunk, size, end), code == terms.DIFFERS)
+    return ChunkWalk(chunk, done, terms.describe_problem(code, chunk, size, end), code == terms.DIFFERS)
 
 
 def _start_problem(blocks: PureBlocks, chunk: int, end: int, first: int) -> int:

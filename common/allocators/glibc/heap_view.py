@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.arenas import Span
+from findleaks.allocators.glibc.arenas import GlibcSpan
 from findleaks.allocators.glibc.blame import Judge
-from findleaks.allocators.glibc.locate import Instance
+from findleaks.allocators.glibc.locate import GlibcInstance
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Target
@@ -20,8 +20,8 @@ class HeapView(Protocol):
     engine: Engine
     memory: Memory
     granule: int
-    instance: Instance
-    spans: list[Span]
+    instance: GlibcInstance
+    spans: list[GlibcSpan]
     mangled: Optional[bool]
     judge: Judge
     problems: list[Problem]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from findleaks.allocators.base import Problem, any_within, around
+from findleaks.allocators.base import Problem, any_within, list_ranges_around
 from findleaks.allocators.glibc.view import GlibcView
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
@@ -18,12 +18,12 @@ from findleaks.target.ranges import subtract
 MANGLED_BY = 12  # PROTECT_PTR stores a link XORed with its own address >> 12
 
 
-def blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+def find_blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
     """Yield the blocks whose headers these words point to, and the blocks linked from them (see
     Allocator)."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
-    todo = [word for one in words for word in (one, (one + header) & mask) if _starts(blocks, word)]
+    todo = [word for one in words for word in (one, (one + header) & mask) if _starts_block(blocks, word)]
     seen = set(todo)
     while todo:
         block = todo.pop()
@@ -32,24 +32,24 @@ def blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> I
             continue
         links = {False: {link}, True: {link ^ block >> MANGLED_BY}, None: {link, link ^ block >> MANGLED_BY}}[heap.mangled]
         for address in {(one + header) & mask for one in links} | links:
-            if address not in seen and _starts(blocks, address):
+            if address not in seen and _starts_block(blocks, address):
                 seen.add(address)
                 todo.append(address)
                 yield address
 
 
-def _starts(blocks: Blocks, address: int) -> bool:
+def _starts_block(blocks: Blocks, address: int) -> bool:
     """Whether a block in use starts at `address`."""
     index = blocks.find(address)
     return index >= 0 and blocks.address(index) == address and blocks.state(index) == State.IN_USE
 
 
-def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+def is_changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
     """Whether a word points to the memory that the problem is about (see Allocator).
 
     A problem of a whole arena is about its structure and top. A problem of a thread cache is about
     the cache. A problem of the number of mmapped chunks is about any page where one may begin."""
-    if any_within(words, _about(heap, problem, blocks)):
+    if any_within(words, _list_ranges(heap, problem, blocks)):
         return True
     if not heap.instance.par or problem.address != heap.instance.par:
         return False
@@ -58,10 +58,10 @@ def changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Bl
     return any(any_within([word], subtract(anonymous, spans)) for word in words if word and word % page == 0)
 
 
-def _about(heap: GlibcView, problem: Problem, blocks: Blocks) -> Iterator[Range]:
+def _list_ranges(heap: GlibcView, problem: Problem, blocks: Blocks) -> Iterator[Range]:
     """Yield the ranges that the problem is about, except for mmapped chunks."""
     header = 2 * heap.memory.size
-    yield from around(problem, blocks, header)
+    yield from list_ranges_around(problem, blocks, header)
     for arena in heap.instance.arenas:
         if arena.address <= problem.address < arena.end or problem.address == arena.top:
             yield Range(arena.address, arena.end)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, Spare, ThreadCache
 from findleaks.allocators.glibc import caches, in_flight, prev_inuse, spans, tcache, version
 from findleaks.allocators.glibc import lists as free_lists
-from findleaks.allocators.glibc.arenas import Span, find_heaps, read_top
+from findleaks.allocators.glibc.arenas import GlibcSpan, find_heaps, read_top
 from findleaks.allocators.glibc.blame import Judge
-from findleaks.allocators.glibc.caches import Free
+from findleaks.allocators.glibc.caches import FreeLists
 from findleaks.allocators.glibc.layout import GlibcLayout
-from findleaks.allocators.glibc.locate import Instance
-from findleaks.allocators.glibc.mmapped import agrees
-from findleaks.allocators.glibc.reconcile import Balance, balance, check
-from findleaks.allocators.glibc.walk import walk
-from findleaks.allocators.mappings import Mapped, adjacent, mapped_heap
+from findleaks.allocators.glibc.locate import GlibcInstance
+from findleaks.allocators.glibc.mmapped import size_agrees
+from findleaks.allocators.glibc.reconcile import ArenaBalance, balance_span, check_arenas
+from findleaks.allocators.glibc.walk import walk_span
+from findleaks.allocators.mappings import MappedChunk, group_adjacent, make_mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
@@ -45,29 +45,29 @@ class Glibc(Allocator):
     cache_setting = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"
     version = ""
 
-    def __init__(self, target: Target, engine: Engine, instance: Instance) -> None:
+    def __init__(self, target: Target, engine: Engine, instance: GlibcInstance) -> None:
         self.target = target
         self.engine = engine
         self.instance = instance
         self.memory = Memory(target)
         self.granule = instance.layout.align
-        self.where = version.where(instance.region)
+        self.where = version.get_file_name(instance.region)
         self.problems: list[Problem] = []
-        self.mapped: list[Mapped] = []
+        self.mapped: list[MappedChunk] = []
         self.checked: dict[str, int] = {}
         self.unclaimed: list[Range] = []  # memory of no instance when mmapped chunks were searched
-        self.tcaches = tcache.Caches([], [])
+        self.tcaches = tcache.Tcaches([], [])
         self.mangled: Optional[bool] = None
         self.judge = Judge(self.memory, engine)
         # with the first block of the list, whose size is wrong
         self._misfits: list[tuple[Problem, int]] = []
-        self.balances: list[Balance] = []  # one for each arena, filled by `mark_blocks`
+        self.balances: list[ArenaBalance] = []  # one for each arena, filled by `mark_blocks`
         # (cache, number of the list, blocks)
-        self.kept: list[tuple[tcache.ThreadCache, int, array[int]]] = []
+        self.kept: list[tuple[tcache.Tcache, int, array[int]]] = []
         self._heaps: list[Heap] = []
         # by a span's start: the index into which it was walked
         self._walked: dict[int, Blocks] = {}
-        self.spans: list[Span] = []
+        self.spans: list[GlibcSpan] = []
         if instance.ring_problem:
             self.problems.append(Problem(instance.main.address, f"{instance.ring_problem}: heaps of other arenas are not read"))
         # The address space that a heap reserves if glibc.malloc.hugetlb enables huge pages
@@ -77,7 +77,7 @@ class Glibc(Allocator):
             read_top(self.memory, arena)
             if arena.number:
                 find_heaps(self.memory, arena, huge_reserve, self.problems)
-                self.spans += spans.thread_spans(self.memory, arena, self.problems)
+                self.spans += spans.find_thread_spans(self.memory, arena, self.problems)
         self._index()
 
     def par(self, name: str) -> Optional[int]:
@@ -94,10 +94,10 @@ class Glibc(Allocator):
         """Find the main arena's spans in `free`, anonymous memory that no instance has claimed
         yet."""
         base = self.par("sbrk_base") or 0
-        self.spans += spans.main_spans(self.memory, self.engine, self.instance.main, base, free, self.problems)
+        self.spans += spans.find_main_spans(self.memory, self.engine, self.instance.main, base, free, self.problems)
         self._index()
 
-    def claim_mapped(self, mapped: Sequence[Mapped]) -> None:
+    def claim_mapped(self, mapped: Sequence[MappedChunk]) -> None:
         """Take `mapped` as this instance's mmapped chunks, and compare them with the counts in
         mp_."""
         self.mapped = list(mapped)
@@ -107,7 +107,7 @@ class Glibc(Allocator):
         if count is None or size is None:
             if self.mapped:
                 self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked", False))
-        elif len(self.mapped) != count or not agrees(self.mapped, size, self.memory.size):
+        elif len(self.mapped) != count or not size_agrees(self.mapped, size, self.memory.size):
             # If more were found than counted, other memory looks like a chunk. If fewer, a header
             # was overwritten or memory is missing.
             lost = len(self.mapped) < count and not (self.target.unread or self.target.truncated)
@@ -117,7 +117,7 @@ class Glibc(Allocator):
     def find_caches(self) -> None:
         """Find the thread caches, and decide whether links are mangled."""
         word = self.memory.size
-        self.tcaches = tcache.find(self, self.target.threads()) if self.spans else self.tcaches
+        self.tcaches = tcache.find_tcaches(self, self.target.threads()) if self.spans else self.tcaches
         for cache in self.tcaches.caches:
             whose = f"of thread {cache.tid} " if cache.tid else ""
             for what, misfit in cache.bad:
@@ -132,7 +132,7 @@ class Glibc(Allocator):
             self.problems.append(Problem(self.instance.main.address, what, False))
         lists = [(head, 0, length) for cache in self.tcaches.caches for _, head, length in cache.lists if self.owns(head)]
         lists += [(head, 2 * word, -1) for arena in self.instance.arenas for head in arena.fastbins if self.owns(head + 2 * word)]
-        self.mangled = free_lists.mangled(self, lists) if lists else None
+        self.mangled = free_lists.are_links_mangled(self, lists) if lists else None
         self.version = self._version()
 
     def _cached(self) -> bool:
@@ -141,29 +141,29 @@ class Glibc(Allocator):
         return self.par("tcache_count") != 0 and (layout is None or layout.tcache_bins >= 0)
 
     def _version(self) -> str:
-        text = version.from_text(self.target, self.instance.region) or version.from_name(self.instance.region)
+        text = version.read_banner(self.target, self.instance.region) or version.parse_name(self.instance.region)
         if text:
             return text
         layouts: list[Optional[GlibcLayout]] = [self.instance.layout, self.instance.par_layout]
         layouts += [cache.layout for cache in self.tcaches.caches[:1]]
         layouts += [arena.heap_info for arena in self.instance.arenas[1:2]]
-        return version.from_layouts([layout for layout in layouts if layout], self.mangled)
+        return version.derive_from_layouts([layout for layout in layouts if layout], self.mangled)
 
     def heaps(self) -> list[Heap]:
         if not self._heaps:
             for span in self.spans:
                 self._heaps.append(Heap(span.start, span.end, span.arena.name, partial(self._walk, span), span.metadata, span.foreign))
-            for run in adjacent(self.mapped):
-                self._heaps.append(mapped_heap(run, 2 * self.memory.size))
+            for run in group_adjacent(self.mapped):
+                self._heaps.append(make_mapped_heap(run, 2 * self.memory.size))
                 self._heaps[-1].metadata = [Range(mapped.start, mapped.chunk + 2 * self.memory.size) for mapped in run]
             self._heaps.sort(key=lambda heap: heap.start)
         return self._heaps
 
-    def _walk(self, span: Span, blocks: Blocks) -> None:
+    def _walk(self, span: GlibcSpan, blocks: Blocks) -> None:
         self._walked[span.start] = blocks
-        walk(self, blocks, span)
+        walk_span(self, blocks, span)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         """Mark blocks as cached, free or metadata, and compare totals (see Allocator)."""
         for span in self.spans:
             for index in {id(one): one for one in (blocks, self.walked_blocks(span, blocks))}.values():
@@ -171,9 +171,9 @@ class Glibc(Allocator):
                     self._mark_free_before(index, fence)
                 if span.top_unknown:
                     self._mark_free_before(index, span.stop)
-                for chunk in prev_inuse.settle(self, span, index):
+                for chunk in prev_inuse.settle_headers(self, span, index):
                     self._mark_free_before(index, chunk)
-        walked = [balance(self.walked_blocks(span, blocks), self.memory.size, span) for span in self.spans]
+        walked = [balance_span(self.walked_blocks(span, blocks), self.memory.size, span) for span in self.spans]
         unknown = self._mark(blocks)
         for address, what in unknown[:20]:
             self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
@@ -185,14 +185,14 @@ class Glibc(Allocator):
         explained = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
         self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
-        self.balances = check(self.instance.arenas, walked, self.problems, wrong)
+        self.balances = check_arenas(self.instance.arenas, walked, self.problems, wrong)
         parts: dict[str, list[Range]] = {}
         for heap in self.heaps():
             parts.setdefault(heap.arena, []).extend(heap.parts() if heap.start in self._walked else [])
         for held in self.balances:
             held.count(blocks, parts.get(held.arena.name, []))
 
-    def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks:
+    def walked_blocks(self, span: GlibcSpan, blocks: Blocks) -> Blocks:
         """Return the index with a span's blocks: a separate one if they contain heaps of other
         allocators."""
         return self._walked.get(span.start, blocks)
@@ -203,7 +203,7 @@ class Glibc(Allocator):
         cached: array[int] = array("Q")
         for cache in self.tcaches.caches:
             for index, head, length in cache.lists:
-                entries, problem = free_lists.follow(self, head, max(length, free_lists.SHORT))
+                entries, problem = free_lists.follow_list(self, head, max(length, free_lists.SHORT))
                 cached += entries
                 self.kept.append((cache, index, entries))
                 if problem:
@@ -215,7 +215,7 @@ class Glibc(Allocator):
                     self.problems.append(Problem(head, what, damaged=Range(link, link + self.memory.size)))
         unknown = [(address, "a thread cache's entry") for address in blocks.set_state(cached, State.CACHED)]
         for arena in self.instance.arenas:
-            for number, entries, problem in free_lists.fastbins(self, arena):
+            for number, entries, problem in free_lists.follow_fastbins(self, arena):
                 if problem:
                     what = f"fastbin {number} of {arena.name} is corrupt after {len(entries)} chunks: {problem}"
                     link = entries[-1] if entries else arena.address + arena.layout.fastbin + number * self.memory.size
@@ -282,10 +282,10 @@ class Glibc(Allocator):
         return "fencepost" if any(part.start <= address < part.end for part in span.metadata) else ""
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        return in_flight.blocks_in_flight(self, words, blocks)
+        return in_flight.find_blocks_in_flight(self, words, blocks)
 
-    def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        return in_flight.changing(self, problem, words, blocks)
+    def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+        return in_flight.is_changing(self, problem, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
@@ -295,15 +295,15 @@ class Glibc(Allocator):
     def caches(self, blocks: Blocks) -> list[Cache]:
         """Return a class for each size of a thread cache's list, and ranges above (see
         Allocator)."""
-        return caches.caches(self, blocks)
+        return caches.list_caches(self, blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        return caches.arenas(self, self._listed, blocks)
+        return caches.list_arenas(self, self._listed, blocks)
 
-    def released(self, blocks: Blocks) -> Runs:
-        from findleaks.allocators.glibc.trim import trimmed  # only `map` and `verdict` need it
+    def find_releasable(self, blocks: Blocks) -> Runs:
+        from findleaks.allocators.glibc.trim import predict_trim  # only `map` and `verdict` need it
 
-        return trimmed(self, blocks)
+        return predict_trim(self, blocks)
 
     def retention(self, free: FreeMemory) -> Retention:
         from findleaks.allocators.glibc.retention import explain_retention
@@ -311,14 +311,14 @@ class Glibc(Allocator):
         return explain_retention(free, self.par)
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        return caches.thread_caches(self, blocks)
+        return caches.list_thread_caches(self, blocks)
 
-    def counted(self) -> dict[str, int]:
+    def read_counters(self) -> dict[str, int]:
         """Return the figures of mallinfo2 (see Allocator)."""
-        return caches.counted(self, self._listed)
+        return caches.sum_counters(self, self._listed)
 
     @cached_property
-    def _listed(self) -> list[Free]:
+    def _listed(self) -> list[FreeLists]:
         return caches.follow_lists(self)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
@@ -338,7 +338,7 @@ class Glibc(Allocator):
         span = self._span(address)
         return span is not None and span.first < address < span.stop
 
-    def _span(self, address: int) -> Optional[Span]:
+    def _span(self, address: int) -> Optional[GlibcSpan]:
         at = bisect_right(self._starts, address) - 1
         return self.spans[at] if at >= 0 and address < self.spans[at].end else None
 
@@ -354,7 +354,7 @@ class Glibc(Allocator):
     @cached_property
     def chunk_pieces(self) -> tuple[Piece, ...]:
         """The memory of all chunks, ascending, without the structures of arenas."""
-        return spans.pieces_of(self.memory, self.spans)
+        return spans.read_pieces(self.memory, self.spans)
 
     @cached_property
     def listed_chunks(self) -> list[int]:
@@ -362,5 +362,5 @@ class Glibc(Allocator):
         corruption."""
         found: set[int] = set()
         for arena in self.instance.arenas:
-            found.update(free_lists.bin_chunks(self.memory, arena))
+            found.update(free_lists.find_bin_chunks(self.memory, arena))
         return sorted(found)

@@ -201,12 +201,12 @@ arena.c: HEAP_MAX_SIZE is twice DEFAULT_MMAP_THRESHOLD_MAX: 64 MiB on 64-bit sys
 distributions have other sizes."""
 
 
-def first_chunk(memory: Memory, address: int, align: int) -> int:
+def align_chunk(memory: Memory, address: int, align: int) -> int:
     """Return the first address from `address` on at which a chunk's block is aligned."""
     return address + -(address + 2 * memory.size) % align
 
 
-def fencepost(memory: Memory, chunk: int, align: int) -> int:
+def measure_fencepost(memory: Memory, chunk: int, align: int) -> int:
     """Return the bytes of the fencepost at `chunk`, or 0 if there is none.
 
     A fencepost ends a span of the main arena (sysmalloc): two chunks of two words each that reach

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.arenas import GlibcArena
 from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
@@ -21,7 +21,7 @@ LONGEST = 1 << 31
 ANCHORS = 1 << 16  # chunks of one bin that are followed
 
 
-def mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) -> bool:
+def are_links_mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) -> bool:
     """Decide by a vote of these lists whether links are mangled. A list is (head, shift, length);
     see `follow`. A length of -1 is unknown.
 
@@ -29,17 +29,17 @@ def mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) -> bool:
     readings. In a small 32-bit heap, a few links may be valid in both readings."""
     votes = 0
     for one in islice(lists, VOTES):
-        votes += _sound_links(glibc, *one, True) - _sound_links(glibc, *one, False)
+        votes += _count_sound_links(glibc, *one, True) - _count_sound_links(glibc, *one, False)
     return votes > 0
 
 
-def _sound_links(glibc: HeapView, head: int, shift: int, length: int, mangled: bool) -> int:
+def _count_sound_links(glibc: HeapView, head: int, shift: int, length: int, is_mangled: bool) -> int:
     """Count the links up to the first that does not lead to a chunk or ends the list early; at most
     LINKS."""
     user = head + shift
     for count in range(LINKS):
         link = glibc.memory.word(user)
-        node = 0 if link is None else link ^ user >> 12 if mangled else link
+        node = 0 if link is None else link ^ user >> 12 if is_mangled else link
         user = node + shift
         if link is None or (not node and length not in (-1, count + 1)):
             return count
@@ -50,7 +50,7 @@ def _sound_links(glibc: HeapView, head: int, shift: int, length: int, mangled: b
     return LINKS
 
 
-def follow(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
+def follow_list(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
     """Return the blocks of a list, and the reason if it ends early, or "".
 
     `head` and the links are block addresses less `shift`. Fastbins link chunk headers, which are
@@ -75,11 +75,11 @@ def follow(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[arra
     if not node:
         return nodes, ""
     rest, problem = glibc.engine.follow(glibc.pieces, node, shift, bool(glibc.mangled), max(limit - len(nodes), 0))
-    nodes += added(rest, shift)
+    nodes += add_to_each(rest, shift)
     return nodes, problem
 
 
-def added(values: array[int], shift: int) -> array[int]:
+def add_to_each(values: array[int], shift: int) -> array[int]:
     """Add `shift` to each value by one addition of two long numbers. No sum overflows its item."""
     if not shift or not values:
         return values
@@ -90,15 +90,15 @@ def added(values: array[int], shift: int) -> array[int]:
     return sums
 
 
-def fastbins(glibc: HeapView, arena: Arena) -> Iterator[tuple[int, array[int], str]]:
+def follow_fastbins(glibc: HeapView, arena: GlibcArena) -> Iterator[tuple[int, array[int], str]]:
     """Yield (number, blocks, reason) of each fastbin that is not empty. The reason says why the
     list ended early, or is ""."""
     for number, head in enumerate(arena.fastbins):
         if head:
-            yield number, *follow(glibc, head, LONGEST, 2 * glibc.memory.size)
+            yield number, *follow_list(glibc, head, LONGEST, 2 * glibc.memory.size)
 
 
-def bin_chunks(memory: Memory, arena: Arena, astray: bool = False) -> list[int]:
+def find_bin_chunks(memory: Memory, arena: GlibcArena, astray: bool = False) -> list[int]:
     """Return the ascending chunks in the unsorted, small and large bins, up to where links
     disagree. With `astray`, include a chunk that a bin leads to but that does not link back."""
     word, found = memory.size, set()

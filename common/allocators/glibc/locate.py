@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.glibc import arenas
-from findleaks.allocators.glibc.arenas import Arena
-from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, first_chunk
+from findleaks.allocators.glibc.arenas import GlibcArena
+from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, align_chunk
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import holding, subtract
+from findleaks.target.ranges import region_at, subtract
 from findleaks.value_classes import dataclass
 
 SAMPLE = 16  # if no main_arena is expected, every 16th pair of words is tried: 8 of its 127 bins
@@ -35,17 +35,17 @@ PAR_WINDOW = 64 << 10
 
 
 @dataclass(eq=False, repr=False)
-class Instance:
+class GlibcInstance:
     """One glibc malloc in the process."""
 
-    arenas: list[Arena]
+    arenas: list[GlibcArena]
     ring_problem: str  # why not all its arenas are known, or ""
     region: Optional[Region]
     par: int = 0  # 0 if mp_ was not found
     par_layout: Optional[ParLayout] = None
 
     @property
-    def main(self) -> Arena:
+    def main(self) -> GlibcArena:
         return self.arenas[0]
 
     @property
@@ -53,7 +53,7 @@ class Instance:
         return self.main.layout
 
 
-def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
+def find_instances(target: Target, taken: Sequence[Range] = ()) -> list[GlibcInstance]:
     """Find every main_arena: by structure, or else by symbol. `taken` are heaps of other
     allocators, which contain none."""
     memory = Memory(target)
@@ -61,17 +61,17 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
     files = [region for region in regions if region.name.startswith("/")]
     others = [region for region in regions if not region.name.startswith("/")]
-    unnamed = (one for region in others for one in _in_region(memory, region, layouts, False, taken))
+    unnamed = (one for region in others for one in _search_region(memory, region, layouts, False, taken))
     searches = (
-        (one for region in files for one in _in_region(memory, region, layouts, _libc_like(region))),
+        (one for region in files for one in _search_region(memory, region, layouts, _is_libc_like(region))),
         # A static program that has not called malloc yet, or has called it in other threads only.
-        (one for region in files for one in _in_region(memory, region, layouts, True)),
-        _by_symbol(memory, regions, layouts),
+        (one for region in files for one in _search_region(memory, region, layouts, True)),
+        _find_by_symbol(memory, regions, layouts),
         # Files may be unknown (cores of qemu), or ld.so may have copied .data elsewhere.
-        (one for one in unnamed if not _in_thread_heap(memory, one.main.address)),
+        (one for one in unnamed if not _is_in_thread_heap(memory, one.main.address)),
     )
     for search in searches:
-        found: dict[int, Instance] = {}
+        found: dict[int, GlibcInstance] = {}
         for instance in search:
             found.setdefault(instance.main.address, instance)
         if found:
@@ -79,13 +79,13 @@ def instances(target: Target, taken: Sequence[Range] = ()) -> list[Instance]:
     return []
 
 
-def _by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence[StateLayout]) -> Iterator[Instance]:
+def _find_by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence[StateLayout]) -> Iterator[GlibcInstance]:
     symbol = memory.target.symbol("main_arena")
     if symbol is not None:
-        yield from _verified(memory, holding(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
+        yield from _verify_places(memory, region_at(regions, symbol.address), [(symbol.address, layout) for layout in layouts])
 
 
-def _in_thread_heap(memory: Memory, address: int) -> bool:
+def _is_in_thread_heap(memory: Memory, address: int) -> bool:
     """Whether `address` is in the first page of a thread heap.
 
     The arena of a thread heap is there, and its bins look like main_arena's. The heap's header
@@ -99,44 +99,44 @@ def _in_thread_heap(memory: Memory, address: int) -> bool:
     return False
 
 
-def _libc_like(region: Region) -> bool:
+def _is_libc_like(region: Region) -> bool:
     return os.path.basename(region.name).startswith(("libc.so", "libc-"))
 
 
-def _in_region(
+def _search_region(
     memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool, taken: Sequence[Range] = ()
-) -> Iterator[Instance]:
+) -> Iterator[GlibcInstance]:
     """Yield the main_arenas in one region, except in `taken`. With `whole`, every word is examined,
     and rings of arenas are searched too, since bins may still be all 0."""
     parts = subtract([Range(region.start, region.end)], taken)
     for base, words in (found for part in parts for found in memory.scan(*part)):
         places: list[tuple[int, StateLayout]] = []
         if whole:
-            places += _by_ring(memory, base, words, layouts)
-        places += _by_bins(memory, base, words, layouts, 1 if whole else SAMPLE)
-        yield from _verified(memory, region, places)
+            places += _find_by_ring(memory, base, words, layouts)
+        places += _find_by_bins(memory, base, words, layouts, 1 if whole else SAMPLE)
+        yield from _verify_places(memory, region, places)
 
 
-def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[Instance]:
+def _verify_places(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[GlibcInstance]:
     """Yield the places with a main_arena. A place whose ring is broken counts only if no ring
     closes nearby."""
     done: set[int] = set()
-    broken: list[Instance] = []
+    broken: list[GlibcInstance] = []
     for address, layout in sorted(dict.fromkeys(places), key=lambda place: not _starts_well(memory, *place)):
-        main = arenas.parse(memory, address, layout)
-        if main is None or not arenas.plausible(memory, main):
+        main = arenas.read_arena(memory, address, layout)
+        if main is None or not arenas.is_plausible(memory, main):
             continue
-        known, problem = arenas.ring(memory, main, layout)
-        instance = Instance(known, problem, region)
+        known, problem = arenas.follow_ring(memory, main, layout)
+        instance = GlibcInstance(known, problem, region)
         if problem:
             broken.append(instance)
-        elif address not in done and (not main.initialised or _counts(memory, main)):
+        elif address not in done and (not main.is_initialised or _has_memory(memory, main)):
             done.add(address)
             yield instance
-    for instance in sorted(broken, key=lambda instance: -_plausibility(memory, instance)):
+    for instance in sorted(broken, key=lambda instance: -_weigh_evidence(memory, instance)):
         main = instance.main
         near = any(abs(main.address - address) < main.layout.size for address in done)
-        if not near and main.initialised and _counts(memory, main) and arenas.circular(memory, main)[0] > NBINS // 2:
+        if not near and main.is_initialised and _has_memory(memory, main) and arenas.count_bins(memory, main)[0] > NBINS // 2:
             done.add(main.address)
             yield instance
 
@@ -144,16 +144,16 @@ def _verified(memory: Memory, region: Optional[Region], places: Sequence[tuple[i
 def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
     """Whether the main heap starts with a chunk at the address that this layout's alignment gives.
     Some 32-bit layouts differ only in the alignment."""
-    main = arenas.parse(memory, address, layout)
-    if main is None or not main.initialised:
+    main = arenas.read_arena(memory, address, layout)
+    if main is None or not main.is_initialised:
         return False
     arenas.read_top(memory, main)
     base = main.top + main.top_size - main.system_mem
-    head = memory.word(first_chunk(memory, base, layout.align) + memory.size) if main.top_size else None
+    head = memory.word(align_chunk(memory, base, layout.align) + memory.size) if main.top_size else None
     return head is not None and head & PREV_INUSE != 0 and head >= 4 * memory.size
 
 
-def _plausibility(memory: Memory, instance: Instance) -> int:
+def _weigh_evidence(memory: Memory, instance: GlibcInstance) -> int:
     """Weigh the evidence for a main arena whose ring is broken: arenas reached, threads that use
     it, an mp_ of the same releases. Bins alone do not show where the structure starts."""
     find_par(memory, instance)
@@ -164,13 +164,13 @@ def _plausibility(memory: Memory, instance: Instance) -> int:
     return 100 * (len(instance.arenas) - 1) + 50 * used + (instance.par != 0)
 
 
-def _counts(memory: Memory, main: Arena) -> bool:
+def _has_memory(memory: Memory, main: GlibcArena) -> bool:
     """Whether an initialised main arena has memory in whole pages, or at least a sound top."""
     arenas.read_top(memory, main)
     return main.top_size > 0 or (main.system_mem > 0 and main.system_mem % memory.arch.page == 0)
 
 
-def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout]) -> list[tuple[int, StateLayout]]:
+def _find_by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout]) -> list[tuple[int, StateLayout]]:
     """Return the places whose `next` is the arena itself, or a thread arena whose ring returns to
     it."""
     size, places = memory.size, []
@@ -188,12 +188,14 @@ def _by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
     return places
 
 
-def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int) -> list[tuple[int, StateLayout]]:
+def _find_by_bins(
+    memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int
+) -> list[tuple[int, StateLayout]]:
     """Return the places whose bins start at an empty bin or before it, with no word 0 in
     between."""
     size, places = memory.size, []
     covered = -1
-    for index in _empty_bins(base, words, size, step):
+    for index in _find_empty_bins(base, words, size, step):
         if index <= covered:
             continue
         covered = index + 2 * NBINS
@@ -206,7 +208,7 @@ def _by_bins(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[
     return places
 
 
-def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[int]:
+def _find_empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[int]:
     """Return the indices of pairs of words that both contain the pair's address less two words.
     With `step`, only every `step`-th pair from an even and from an odd index is tried."""
     if step == 1:
@@ -218,7 +220,7 @@ def _empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[i
     return sorted(found)
 
 
-def find_par(memory: Memory, instance: Instance) -> None:
+def find_par(memory: Memory, instance: GlibcInstance) -> None:
     """Find mp_ near main_arena: the place with the highest score, if there is one. Fills in `par`
     and `par_layout`."""
     main = instance.main
@@ -229,14 +231,14 @@ def find_par(memory: Memory, instance: Instance) -> None:
     for base, words in memory.scan(start, end):
         for layout in PARS:
             if layout.word == memory.size and layout.since <= main.layout.until and main.layout.since <= layout.until:
-                for place in _par_places(base, words, layout, main):
-                    score = _par_score(memory, place, layout, main)
+                for place in _find_par_places(base, words, layout, main):
+                    score = _score_par(memory, place, layout, main)
                     best = max(best, (score, -abs(place - main.address), place, layout), key=lambda b: b[:2])
     if best[3] is not None:
         instance.par, instance.par_layout = best[2], best[3]
 
 
-def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena) -> Iterator[int]:
+def _find_par_places(base: int, words: Sequence[int], layout: ParLayout, main: GlibcArena) -> Iterator[int]:
     """Yield places whose thread cache fields agree, or in layouts without these, places whose
     sbrk_base fits the main arena."""
     size = layout.word
@@ -251,13 +253,13 @@ def _par_places(base: int, words: Sequence[int], layout: ParLayout, main: Arena)
             fits = largest - align < most <= largest or (words[i] == 64 and largest < most <= (4 << 20) + align)
             if fits and words[i + 2] < 1 << 16:
                 yield base + i * size - layout.tcache_bins
-    elif main.initialised and main.top_size:
+    elif main.is_initialised and main.top_size:
         wanted = main.top + main.top_size - main.system_mem
         for i in [i for i, v in enumerate(words) if v == wanted]:
             yield base + i * size - layout.sbrk_base
 
 
-def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> int:
+def _score_par(memory: Memory, place: int, layout: ParLayout, main: GlibcArena) -> int:
     """Score how well mp_ fits at `place`: 0 if it does not, up to 18.
 
     Each property adds points, since a thread may be halfway through an update of the counters. A
@@ -283,11 +285,11 @@ def _par_score(memory: Memory, place: int, layout: ParLayout, main: Arena) -> in
     score += 2 * (mapped <= max_mapped and mapped % memory.arch.page == 0)
     score += 2 * ((n_mmaps == 0) == (mapped == 0) and (max_n_mmaps == 0) == (max_mapped == 0))
     score += n_mmaps_max == 65536  # DEFAULT_MMAP_MAX
-    if main.initialised and main.top_size:
+    if main.is_initialised and main.top_size:
         expected = main.top + main.top_size - main.system_mem
-        score += 8 if base == expected else 3 if base and not main.contiguous else 0
-    elif main.initialised:  # the size of top is overwritten
-        region = holding(memory.target.regions(), base)
+        score += 8 if base == expected else 3 if base and not main.is_contiguous else 0
+    elif main.is_initialised:  # the size of top is overwritten
+        region = region_at(memory.target.regions(), base)
         score += 8 if region is not None and base < main.top < region.end else 4 * (base == 0)
     else:
         score += 4 * (base == 0)

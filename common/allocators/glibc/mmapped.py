@@ -18,37 +18,37 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED
-from findleaks.allocators.mappings import Mapped
+from findleaks.allocators.mappings import MappedChunk
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
 
-def find(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[Mapped]:
+def find_mmapped(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[MappedChunk]:
     """Find mmapped chunks in the sorted ranges `free`, ascending. Stop at `count` chunks of `size`
     bytes in total (None: unknown)."""
-    found: list[Mapped] = []
+    found: list[MappedChunk] = []
     total = 0
     page = memory.arch.page
     if count == 0 and not size:
         return found
     for start, end in free:
         at = start
-        for place in _candidates(memory, align, start, end):
+        for place in _find_candidates(memory, align, start, end):
             if place < at:
                 continue
-            mapped = _mapped(memory, align, place, end)
+            mapped = _read_mapping(memory, align, place, end)
             if mapped is not None:
                 found.append(mapped)
                 total += mapped.end - mapped.start
                 at = mapped.end
-                if len(found) == count and size is not None and agrees(found, size, memory.size) and size - total < page:
+                if len(found) == count and size is not None and size_agrees(found, size, memory.size) and size - total < page:
                     return found
-    return _without_strays(found, count, size, memory.size)
+    return _remove_strays(found, count, size, memory.size)
 
 
-def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
+def size_agrees(found: Sequence[MappedChunk], size: int, word: int) -> bool:
     """Whether mp_.mmapped_mem may be `size` with these chunks.
 
     Sizes must be equal, except that 2.43 adds two words whenever mremap resizes a chunk (measured;
@@ -59,7 +59,7 @@ def agrees(found: Sequence[Mapped], size: int, word: int) -> bool:
     return over == 0
 
 
-def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[int], word: int) -> list[Mapped]:
+def _remove_strays(found: list[MappedChunk], count: Optional[int], size: Optional[int], word: int) -> list[MappedChunk]:
     """Leave out memory that only looks like a chunk, if that makes both counts of mp_ right.
 
     Either all chunks of one size are left out, or the smallest ones, since malloc maps large
@@ -71,10 +71,10 @@ def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[in
     sizes = Counter(m.end - m.start for m in found)
     choices = {frozenset({each}) for each, times in sizes.items() if times == surplus}
     choices.add(frozenset(sorted(sizes.elements())[:surplus]))
-    served: list[tuple[int, list[Mapped]]] = []
+    served: list[tuple[int, list[MappedChunk]]] = []
     for strays in choices:
         kept = [m for m in found if m.end - m.start not in strays]
-        if len(kept) == count and agrees(kept, size, word):
+        if len(kept) == count and size_agrees(kept, size, word):
             served.append((size - sum(m.end - m.start for m in kept), kept))
     served.sort(key=lambda choice: choice[0])
     return served[0][1] if served and (len(served) == 1 or served[0][0] < served[1][0]) else found
@@ -83,7 +83,7 @@ def _without_strays(found: list[Mapped], count: Optional[int], size: Optional[in
 _MARKS = bytes(byte & FLAG_BITS == IS_MMAPPED for byte in range(256))
 
 
-def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
+def _find_candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[int]:
     """Yield the pages whose size word is that of a mmapped chunk."""
     page, word = memory.arch.page, memory.size
     offset = -2 * word % align + word  # on i386, chunks begin 8 bytes into the page
@@ -102,11 +102,11 @@ def _candidates(memory: Memory, align: int, start: int, end: int) -> Iterator[in
             index = marks.find(1, index + 1)
 
 
-def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapped]:
+def _read_mapping(memory: Memory, align: int, start: int, limit: int) -> Optional[MappedChunk]:
     """Return the mmapped chunk in the mapping that starts at `start`, or None."""
     page, word = memory.arch.page, memory.size
     header = start + -2 * word % align
-    plain = _chunk(memory, start, header, limit)
+    plain = _read_chunk(memory, start, header, limit)
     if plain is None:  # memalign, or mremap after it, must have left a stale header
         words = memory.words(header, 2)
         size = (words[1] & ~FLAG_BITS) + header - start if words is not None else 0
@@ -120,13 +120,13 @@ def _mapped(memory: Memory, align: int, start: int, limit: int) -> Optional[Mapp
         chunk = (header + 2 * word + alignment - 1) // alignment * alignment - 2 * word
         for place in (chunk, chunk + alignment):
             if place > header and place + 2 * word < limit:
-                moved = _chunk(memory, start, place, limit)
+                moved = _read_chunk(memory, start, place, limit)
                 if moved is not None:
                     return moved
     return plain
 
 
-def _chunk(memory: Memory, start: int, chunk: int, limit: int) -> Optional[Mapped]:
+def _read_chunk(memory: Memory, start: int, chunk: int, limit: int) -> Optional[MappedChunk]:
     """Return the mmapped chunk whose header is at `chunk`, in a mapping that starts at `start`, or
     None."""
     words, word = memory.words(chunk, 2), memory.size
@@ -139,4 +139,4 @@ def _chunk(memory: Memory, start: int, chunk: int, limit: int) -> Optional[Mappe
         spare = word
     if end % memory.arch.page or not chunk + 2 * word < end <= limit:
         return None
-    return Mapped(start, chunk, end, end - spare - chunk - 2 * word)
+    return MappedChunk(start, chunk, end, end - spare - chunk - 2 * word)

@@ -23,12 +23,12 @@ from findleaks.libc.thread_state import threads_running_in
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.arenas import Span
+    from findleaks.allocators.glibc.arenas import GlibcSpan
 
 SHOWN = 20  # problems of one span that are reported one by one
 
 
-def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
+def settle_headers(heap: HeapView, span: GlibcSpan, blocks: Blocks) -> Iterator[int]:
     """Yield the headers in doubt that are right: the chunk before them is free. Report the wrong
     ones once."""
     if not span.unsure:
@@ -43,14 +43,16 @@ def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
         if index < 0 or blocks.address(index) + blocks.size(index) != chunk + word:
             continue
         before = blocks.address(index) - 2 * word
-        free = linked(memory, before)
+        free = is_linked(memory, before)
         if not free:
-            reached = lists.bin_chunks(memory, span.arena, True) if reached is None else reached
+            reached = lists.find_bin_chunks(memory, span.arena, True) if reached is None else reached
             free = before in reached
         count += not known
         if not known and count <= SHOWN:
             wrong = not busy & {before, chunk}
-            heap.problems.append(copy_differs(memory, before, chunk, wrong) if free else not_free(memory, before, chunk, wrong))
+            heap.problems.append(
+                make_copy_problem(memory, before, chunk, wrong) if free else make_not_free_problem(memory, before, chunk, wrong)
+            )
         if free:
             yield chunk
     if count > SHOWN:
@@ -58,7 +60,7 @@ def settle(heap: HeapView, span: Span, blocks: Blocks) -> Iterator[int]:
         heap.problems.append(Problem(span.unsure[SHOWN], what))
 
 
-def linked(memory: Memory, chunk: int) -> bool:
+def is_linked(memory: Memory, chunk: int) -> bool:
     """Whether a neighbour in a bin links to the chunk. One of the two suffices, since a link may be
     damaged."""
     word = memory.size
@@ -66,23 +68,23 @@ def linked(memory: Memory, chunk: int) -> bool:
     return links is not None and chunk in (memory.word(links[0] + 3 * word), memory.word(links[1] + 2 * word))
 
 
-def not_free(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
+def make_not_free_problem(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
     """Make the problem that `chunk` marks the chunk before it free, which is in use."""
     head = memory.word(chunk + memory.size) or 0
     cut = head & 0xFF == 0 and memory.arch.byteorder == "little"
     low = "; its lowest byte is 0, as after a string that ends one byte too far" if cut else ""
     why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but it is in no free list{low}"
-    return wrong_size_word(memory, chunk, why, head | PREV_INUSE, corrupt)
+    return make_size_word_problem(memory, chunk, why, head | PREV_INUSE, corrupt)
 
 
-def wrong_size_word(memory: Memory, chunk: int, why: str, expected: int, corrupt: bool = True) -> Problem:
+def make_size_word_problem(memory: Memory, chunk: int, why: str, expected: int, corrupt: bool = True) -> Problem:
     """Make the problem that the size word of `chunk` is wrong. `expected` is the right value."""
     user = chunk + 2 * memory.size
     what = f"the size word of the block at {user:#x} is {memory.word(chunk + memory.size) or 0:#x}: {why}"
     return Problem(chunk, what, corrupt, Range(chunk + memory.size, user), expected)
 
 
-def copy_differs(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
+def make_copy_problem(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
     """Make the problem that the chunk before is free, but its last word does not repeat its
     size."""
     size = (memory.word(before + memory.size) or 0) & ~FLAG_BITS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.arenas import Arena, Span
+from findleaks.allocators.glibc.arenas import GlibcArena, GlibcSpan
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Range
@@ -16,11 +16,11 @@ STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
 
 
 @dataclass(eq=False, repr=False)
-class Balance:
+class ArenaBalance:
     """The bytes of one span, or the totals of one arena. `chunks`, `top`, `own` and `foreign` add
     up to `covered`, which must equal `system_mem`."""
 
-    arena: Arena
+    arena: GlibcArena
     chunks: int = 0  # bytes of the chunks walked, headers included
     top: int = 0
     own: int = 0  # heap_info, malloc_state, fenceposts, alignment
@@ -39,7 +39,7 @@ class Balance:
     def reconciled(self) -> bool:
         return self.covered == self.arena.system_mem == self.sum
 
-    def add(self, part: Balance) -> None:
+    def add(self, part: ArenaBalance) -> None:
         """Add the figures of one span."""
         for name in ("chunks", "top", "own", "foreign", "covered", "heaps"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
@@ -62,7 +62,7 @@ class Balance:
         return made
 
 
-def balance(blocks: Blocks, word: int, span: Span) -> Balance:
+def balance_span(blocks: Blocks, word: int, span: GlibcSpan) -> ArenaBalance:
     """Sum a span before cached blocks are marked. A chunk is a block and one word, or two words if
     free."""
     used = blocks.totals(State.IN_USE, span.start, span.end)
@@ -78,13 +78,15 @@ def balance(blocks: Blocks, word: int, span: Span) -> Balance:
         foreign -= span.end - (span.start + span.system)
         top = 0 if arena.top >= start else top
         own -= sum(part.end - part.start for part in span.metadata if part.start >= start)
-    return Balance(arena, chunks, top, own, foreign, span.system, 1)
+    return ArenaBalance(arena, chunks, top, own, foreign, span.system, 1)
 
 
-def check(arenas: Sequence[Arena], walked: Sequence[Balance], problems: list[Problem], wrong: Sequence[Arena] = ()) -> list[Balance]:
+def check_arenas(
+    arenas: Sequence[GlibcArena], walked: Sequence[ArenaBalance], problems: list[Problem], wrong: Sequence[GlibcArena] = ()
+) -> list[ArenaBalance]:
     """Return one balance for each arena. Add a problem for each that does not add up, except for
     arenas in `wrong`, which have damaged size words."""
-    sums = {arena.number: Balance(arena) for arena in arenas}
+    sums = {arena.number: ArenaBalance(arena) for arena in arenas}
     for part in walked:
         sums[part.arena.number].add(part)
     for total in sums.values():

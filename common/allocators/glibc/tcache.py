@@ -14,7 +14,7 @@ from typing import Optional
 from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
 from findleaks.target.base import Thread
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple, dataclass, field
 
 CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first
@@ -24,7 +24,7 @@ NEAR = 256  # bytes between `tcache` and `thread_arena`; measured: 8 to 24
 SAMPLES = 4  # threads whose whole TLS is searched
 
 
-class Bad(NamedTuple):
+class BadList(NamedTuple):
     """A list that does not fit its counter or its size."""
 
     what: str  # a phrase
@@ -32,7 +32,7 @@ class Bad(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class ThreadCache:
+class Tcache:
     """The cache of one thread. `lists` has (index, head, expected length or -1) of each list that
     is not empty. `good` counts lists without a fault, `bad` has the others."""
 
@@ -41,7 +41,7 @@ class ThreadCache:
     layout: TcacheLayout
     lists: list[tuple[int, int, int]] = field(default_factory=list)
     good: int = 0
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[BadList] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -49,44 +49,44 @@ class ThreadCache:
         return f"thread {self.tid}'s cache" if self.tid else f"the thread cache at {self.address:#x}"
 
 
-class Caches(NamedTuple):
+class Tcaches(NamedTuple):
     """The thread caches of a process."""
 
-    caches: list[ThreadCache]
+    caches: list[Tcache]
     unread: list[int]  # threads whose cache could not be read
 
 
-def find(glibc: HeapView, threads: Sequence[Thread]) -> Caches:
+def find_tcaches(glibc: HeapView, threads: Sequence[Thread]) -> Tcaches:
     """Find every thread's cache. If a thread pointer is unknown, add the caches that are the first
     chunk of an arena, which is where the first malloc puts a cache."""
     known = [thread for thread in threads if thread.thread_pointer]
     unread = [thread.tid for thread in threads if not thread.thread_pointer]
-    offset = _offset(glibc, known)
-    caches: dict[int, ThreadCache] = {}
+    offset = _find_offset(glibc, known)
+    caches: dict[int, Tcache] = {}
     if offset is not None:
         for thread in known:
             pointer = glibc.memory.word(thread.thread_pointer + offset)
             if pointer is None:
                 unread.append(thread.tid)
             elif pointer and glibc.owns(pointer):
-                cache = examine(glibc, pointer)
+                cache = examine_tcache(glibc, pointer)
                 if cache is not None:
                     cache.tid = thread.tid
                     caches.setdefault(pointer, cache)
     if unread:
-        for pointer in sorted(_first_blocks(glibc).difference(caches)):
-            cache = examine(glibc, pointer)
+        for pointer in sorted(_list_first_blocks(glibc).difference(caches)):
+            cache = examine_tcache(glibc, pointer)
             if cache is not None and cache.good > len(cache.bad):
                 caches[pointer] = cache
-    return Caches([caches[pointer] for pointer in sorted(caches)], unread)
+    return Tcaches([caches[pointer] for pointer in sorted(caches)], unread)
 
 
-def _first_blocks(glibc: HeapView) -> set[int]:
+def _list_first_blocks(glibc: HeapView) -> set[int]:
     """Return the first block of each span."""
     return {span.first + 2 * glibc.memory.size for span in glibc.spans}
 
 
-def _offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
+def _find_offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
     """Return the offset of the cache pointer from the thread pointer that has the most evidence, or
     None.
 
@@ -95,11 +95,11 @@ def _offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
     for window in (CLOSE, WINDOW, WIDE):
         weights: dict[int, int] = {}
         for thread in threads[:SAMPLES]:
-            for offset, weight in _evidence(glibc, thread.thread_pointer, window):
+            for offset, weight in _find_evidence(glibc, thread.thread_pointer, window):
                 weights[offset] = weights.get(offset, 0) + weight
         for thread in threads[SAMPLES : 8 * SAMPLES]:
             for offset in weights:
-                cache = examine(glibc, glibc.memory.word(thread.thread_pointer + offset) or 0)
+                cache = examine_tcache(glibc, glibc.memory.word(thread.thread_pointer + offset) or 0)
                 weights[offset] += 0 if cache is None else 1 + cache.good
         if weights:
             return max(weights, key=lambda offset: (weights[offset], -abs(offset)))
@@ -107,7 +107,7 @@ def _offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
     return None
 
 
-def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int, int]]:
+def _find_evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int, int]]:
     """Yield (offset, weight) of the words near a thread pointer that point to a thread cache. Words
     below it are searched first (TLS variant II), then words above it (variant I).
 
@@ -115,8 +115,8 @@ def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int,
     block of a span, and one for each good list, up to 8."""
     word = glibc.memory.size
     low, high = min(span.start for span in glibc.spans), max(span.stop for span in glibc.spans)
-    known_arenas, first_blocks = {arena.address for arena in glibc.instance.arenas}, _first_blocks(glibc)
-    home = holding(glibc.target.regions(), pointer)
+    known_arenas, first_blocks = {arena.address for arena in glibc.instance.arenas}, _list_first_blocks(glibc)
+    home = region_at(glibc.target.regions(), pointer)
     if home is None:
         return
     for start, end in ((pointer - window, pointer), (pointer, pointer + window)):
@@ -124,7 +124,7 @@ def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int,
         for base, words in glibc.memory.scan(max(start & -word, home.start), min(end, home.end)):
             arenas = [i for i, v in enumerate(words) if v in known_arenas]
             for index in [i for i, v in enumerate(words) if low <= v < high]:
-                cache = examine(glibc, words[index])
+                cache = examine_tcache(glibc, words[index])
                 if cache is not None:
                     near = any(abs(index - i) * word <= NEAR for i in arenas)
                     first = words[index] in first_blocks
@@ -135,7 +135,7 @@ def _evidence(glibc: HeapView, pointer: int, window: int) -> Iterator[tuple[int,
             return
 
 
-def examine(glibc: HeapView, pointer: int) -> Optional[ThreadCache]:
+def examine_tcache(glibc: HeapView, pointer: int) -> Optional[Tcache]:
     """Return the thread cache at `pointer`, in the layout that fits best, or None."""
     memory = glibc.memory
     if not pointer or pointer % glibc.granule or not glibc.owns(pointer):
@@ -150,16 +150,16 @@ def examine(glibc: HeapView, pointer: int) -> Optional[ThreadCache]:
         # malloc hands out a free chunk whole if the remainder is too small for a chunk. In 2.43 the
         # remainder was as large as the smallest chunk (measured).
         if layout.word == memory.size and least <= size <= least + 4 * memory.size:
-            cache = _read(glibc, pointer, layout)
+            cache = _read_tcache(glibc, pointer, layout)
             if cache is not None and len(cache.bad) <= max(cache.good, 2):
                 found.append(cache)
     return max(found, key=lambda cache: cache.good - len(cache.bad), default=None)
 
 
-def _read(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optional[ThreadCache]:
+def _read_tcache(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optional[Tcache]:
     """Read the thread cache at `pointer` by `layout`, and check each list against its counter and
     size."""
-    memory, cache = glibc.memory, ThreadCache(0, pointer, layout)
+    memory, cache = glibc.memory, Tcache(0, pointer, layout)
     words = memory.words(pointer, layout.size // layout.word)
     if words is None:
         return None
@@ -178,7 +178,7 @@ def _read(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optional[Threa
         length = fill - count if layout.slots else count
         if not first:
             if length:
-                cache.bad.append(Bad(f"list {index} is empty, its counter says {length}"))
+                cache.bad.append(BadList(f"list {index} is empty, its counter says {length}"))
             continue
         size = memory.word(first - memory.size) if glibc.owns(first) and first % glibc.granule == 0 else None
         fits = size is not None and (index >= SMALL_TCACHE_BINS or size & ~FLAG_BITS == least + index * glibc.granule)
@@ -186,6 +186,6 @@ def _read(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optional[Threa
             cache.good += 1
         else:
             what = f"list {index} starts at {first:#x}, "
-            cache.bad.append(Bad(what + "its counter says 0") if fits else Bad(what + "which is no chunk of its size", first))
+            cache.bad.append(BadList(what + "its counter says 0") if fits else BadList(what + "which is no chunk of its size", first))
         cache.lists.append((index, first, length))
     return cache

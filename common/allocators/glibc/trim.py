@@ -15,24 +15,24 @@ from findleaks.allocators.glibc.view import GlibcView
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import holding, subtract
+from findleaks.target.ranges import region_at, subtract
 from findleaks.target.runs import Runs
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.arenas import Span
+    from findleaks.allocators.glibc.arenas import GlibcSpan
 
 _CHECK_EVERY = 1 << 16
 STEP = 256 << 20  # bytes of heap between two checks for Ctrl-C: 50 ms if all are small blocks
 
 
-def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
+def predict_trim(glibc: GlibcView, blocks: Blocks) -> Runs:
     """Return the whole pages that malloc_trim(0) would return, resident or not. Raises
     Interrupted."""
     found: array[int] = array("Q")  # a heap may have a million such chunks
     page, word = glibc.memory.arch.page, glibc.memory.size
     for span in glibc.spans:
-        top = _at_break(glibc, span)
-        for low, high in _free(glibc, span, blocks):
+        top = _find_top_at_break(glibc, span)
+        for low, high in _find_free_runs(glibc, span, blocks):
             if high == span.arena.top and span.arena.top_size:
                 top = low if top else 0  # fastbin chunks right below top become part of it
                 continue
@@ -47,22 +47,22 @@ def trimmed(glibc: GlibcView, blocks: Blocks) -> Runs:
     return Runs(found)
 
 
-def _at_break(glibc: GlibcView, span: Span) -> int:
+def _find_top_at_break(glibc: GlibcView, span: GlibcSpan) -> int:
     """Return the main arena's top if it is in this span and ends at the break, so that systrim
     shortens it; or 0."""
     arena = span.arena
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
     end = arena.top + arena.top_size
-    region = holding(glibc.target.regions(), end - 1)
-    return arena.top if arena.contiguous and region is not None and region.end == end else 0
+    region = region_at(glibc.target.regions(), end - 1)
+    return arena.top if arena.is_contiguous and region is not None and region.end == end else 0
 
 
-def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, int]]:
+def _find_free_runs(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> Iterator[tuple[int, int]]:
     """Yield ascending runs of free chunks of a page or more, from the first header to the one
     behind."""
     word, page = glibc.memory.size, glibc.memory.arch.page
-    taken = [*span.foreign, *span.metadata, *_inner(glibc, span, blocks)]
+    taken = [*span.foreign, *span.metadata, *_list_nested_heaps(glibc, span, blocks)]
     for part in subtract([Range(span.first, span.stop)], taken):
         flat: array[int] = array("Q")
         for start in range(part.start, part.end, STEP):
@@ -83,7 +83,7 @@ def _free(glibc: GlibcView, span: Span, blocks: Blocks) -> Iterator[tuple[int, i
                 yield low, high
 
 
-def _inner(glibc: GlibcView, span: Span, blocks: Blocks) -> list[Range]:
+def _list_nested_heaps(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> list[Range]:
     """Return the chunks that contain heaps of other allocators."""
     outer = glibc.walked_blocks(span, blocks)
     found = []

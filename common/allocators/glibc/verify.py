@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.arenas import GlibcArena
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, PREV_INUSE, SMALL_TCACHE_BINS
-from findleaks.allocators.glibc.lists import SHORT, fastbins, follow
-from findleaks.allocators.glibc.spans import pieces_of
-from findleaks.allocators.glibc.tcache import ThreadCache
+from findleaks.allocators.glibc.lists import SHORT, follow_fastbins, follow_list
+from findleaks.allocators.glibc.spans import read_pieces
+from findleaks.allocators.glibc.tcache import Tcache
 from findleaks.allocators.glibc.verify_bins import Bins
 from findleaks.allocators.glibc.verify_chunks import Headers
 from findleaks.allocators.glibc.view import GlibcView
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged, subtract
+from findleaks.target.ranges import merge_ranges, range_at, subtract
 
 MAX_PROBLEMS = 100  # problems of one sort that are reported one by one
 
@@ -34,36 +34,36 @@ def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
         "arenas": len(heap.instance.arenas),
     }
     free: set[int] = set()
-    _consequences(heap)
+    _remove_consequences(heap)
     for arena in heap.instance.arenas:
-        yield from _arena(heap, arena, free)
-    yield from _entries(heap, free)
-    yield from _missing_mapped(heap)
+        yield from _check_arena(heap, arena, free)
+    yield from _check_entries(heap, free)
+    yield from _find_missing_mapped(heap)
 
 
-def _consequences(heap: GlibcView) -> None:
+def _remove_consequences(heap: GlibcView) -> None:
     """Remove the problems that follow from damage that is already reported."""
-    unread = merged([part for span in heap.spans for part in span.foreign])
+    unread = merge_ranges([part for span in heap.spans for part in span.foreign])
 
     def follows(problem: Problem) -> bool:
         """Whether an entry is no block only because a reported wrong size made the memory there
         unreadable."""
         explained = problem.corrupt and not problem.damaged
-        return explained and inside(unread, problem.address) is not None and heap.owns(problem.address)
+        return explained and range_at(unread, problem.address) is not None and heap.owns(problem.address)
 
     heap.problems[:] = [problem for problem in heap.problems if not follows(problem)]
 
 
-def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[Problem]]:
+def _check_arena(heap: GlibcView, arena: GlibcArena, free: set[int]) -> Iterator[Optional[Problem]]:
     """Compare one arena's headers and bins, and add its free chunks to `free`."""
     memory, word = heap.memory, heap.memory.size
     spans = [span for span in heap.spans if span.arena is arena]
-    yield from _numbers(heap, arena)
-    bins = Bins(memory, heap.engine, arena, pieces_of(memory, spans))
+    yield from _check_numbers(heap, arena)
+    bins = Bins(memory, heap.engine, arena, read_pieces(memory, spans))
     found = list(bins.check())
     heap.checked["free-list links"] += bins.links
     yield from found
-    unread = merged([part for span in spans for part in span.foreign])
+    unread = merge_ranges([part for span in spans for part in span.foreign])
     marked_free: set[int] = set()
     for span in spans:
         headers = Headers(memory, heap.engine, span, bins.chunks.__contains__)
@@ -74,15 +74,15 @@ def _arena(heap: GlibcView, arena: Arena, free: set[int]) -> Iterator[Optional[P
     if marked_free == bins.chunks or arena.held:
         return
     for chunk in sorted(bins.chunks - marked_free)[:MAX_PROBLEMS]:
-        if inside(unread, chunk) is None and chunk not in bins.resized:
-            yield _listed_but_used(heap, arena, chunk)
+        if range_at(unread, chunk) is None and chunk not in bins.resized:
+            yield _make_used_problem(heap, arena, chunk)
     if not bins.broken and not unread:
         for chunk in sorted(marked_free - bins.chunks)[:MAX_PROBLEMS]:
             what = f"the block at {chunk + 2 * word:#x} is free by its header and the next, but is in no free list of {arena.name}"
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
 
-def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
+def _make_used_problem(heap: GlibcView, arena: GlibcArena, chunk: int) -> Problem:
     """Make the problem that a chunk in a bin is in use by its headers."""
     memory, word = heap.memory, heap.memory.size
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
@@ -96,7 +96,7 @@ def _listed_but_used(heap: GlibcView, arena: Arena, chunk: int) -> Problem:
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
 
-def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
+def _check_numbers(heap: GlibcView, arena: GlibcArena) -> Iterator[Problem]:
     """Check an arena's counters and pointers."""
     word, layout = heap.memory.size, arena.layout
     at = arena.address + layout.system_mem
@@ -120,38 +120,38 @@ def _numbers(heap: GlibcView, arena: Arena) -> Iterator[Problem]:
             yield Problem(at, what, damaged=Range(at + 3 * word, at + 4 * word))
 
 
-def _entries(heap: GlibcView, free: set[int]) -> Iterator[Optional[Problem]]:
+def _check_entries(heap: GlibcView, free: set[int]) -> Iterator[Optional[Problem]]:
     """Check thread caches and fastbins: counts, sizes, keys, and blocks that were freed twice."""
     seen: dict[int, str] = {}
-    cached: list[tuple[ThreadCache, list[int]]] = []
+    cached: list[tuple[Tcache, list[int]]] = []
     for cache in heap.tcaches.caches:
         blocks: list[int] = []
         for index, head, length in cache.lists:
-            nodes, problem = follow(heap, head, max(length, SHORT))
+            nodes, problem = follow_list(heap, head, max(length, SHORT))
             where = f"list {index} of {cache.name}"
             if not problem and len(nodes) != length:
                 at = cache.address + index * cache.layout.counter
                 what = f"{where} has {len(nodes):,} entries, its counter says {length:,}"
                 yield Problem(at, what, damaged=Range(at, at + cache.layout.counter))
             size = 4 * heap.memory.size + index * heap.granule if index < SMALL_TCACHE_BINS else 0
-            yield from _each(heap, nodes, where, size, seen, free)
+            yield from _check_list(heap, nodes, where, size, seen, free)
             blocks += nodes
         heap.checked["free-list links"] += len(blocks)
         cached.append((cache, blocks))
         yield None
-    yield from _keys(heap, cached)
+    yield from _check_keys(heap, cached)
     for arena in heap.instance.arenas:
-        for index, nodes, _ in fastbins(heap, arena):
+        for index, nodes, _ in follow_fastbins(heap, arena):
             heap.checked["free-list links"] += len(nodes)
             size = (index + 2) * 2 * heap.memory.size
-            yield from _each(heap, nodes, f"fastbin {index} of {arena.name}", size, seen, free)
+            yield from _check_list(heap, nodes, f"fastbin {index} of {arena.name}", size, seen, free)
             yield None
 
 
-def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
+def _check_list(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: dict[int, str], free: set[int]) -> Iterator[Problem]:
     """Check the blocks of a list: they have `size` (0: any), and are in no other list."""
     word = heap.memory.size
-    heads = _heads(heap, [block - word for block in entries])
+    heads = _read_words(heap, [block - word for block in entries])
     for block, head in zip(entries, heads):
         chunk = block - 2 * word
         place = Range(chunk + word, block)
@@ -167,7 +167,7 @@ def _each(heap: GlibcView, entries: Sequence[int], where: str, size: int, seen: 
         seen[block] = where
 
 
-def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
+def _read_words(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
     """Read the words at these addresses. Many are read in one call, since each is in another
     page."""
     if len(places) <= SHORT:
@@ -176,7 +176,7 @@ def _heads(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
     return heap.memory.arch.unpack(bytes(records))
 
 
-def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) -> Iterator[Problem]:
+def _check_keys(heap: GlibcView, cached: Sequence[tuple[Tcache, Sequence[int]]]) -> Iterator[Problem]:
     """Check the second word of each cached block, a mark by which free() detects double frees.
 
     The mark is a random number of the process (2.34), the address of the cache (2.29 to 2.33), or
@@ -186,7 +186,7 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
     votes = Counter(mark for _, _, mark in marks)
     key, count = votes.most_common(1)[0] if votes else (0, 0)
     by_cache = 2 * sum(mark == cache.address for cache, _, mark in marks) > len(marks)
-    if not by_cache and (key == 0 or 2 * count <= len(marks) or (count < 3 and not _in_libc(heap, key))):
+    if not by_cache and (key == 0 or 2 * count <= len(marks) or (count < 3 and not _is_in_libc(heap, key))):
         return
     wrong = [(cache, block, mark) for cache, block, mark in marks if mark != (cache.address if by_cache else key)]
     for cache, block, mark in wrong[:MAX_PROBLEMS]:
@@ -196,14 +196,14 @@ def _keys(heap: GlibcView, cached: Sequence[tuple[ThreadCache, Sequence[int]]]) 
         yield Problem(block + word, what, damaged=Range(block + word, block + 2 * word), expected=should)
 
 
-def _in_libc(heap: GlibcView, value: int) -> bool:
+def _is_in_libc(heap: GlibcView, value: int) -> bool:
     """Whether the word is in the memory around main_arena, where tcache_key is."""
     start = heap.instance.main.address & -heap.memory.arch.page
     pieces = heap.target.pieces(start - (64 << 10), start + (256 << 10))
     return any(heap.engine.search(piece, value, value + 1) for piece in pieces)
 
 
-def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
+def _find_missing_mapped(heap: GlibcView) -> Iterator[Problem]:
     """Find a mmapped block whose header is damaged: unclaimed memory of the size that mp_ counts
     too much."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
@@ -212,17 +212,17 @@ def _missing_mapped(heap: GlibcView) -> Iterator[Problem]:
     missing = size - sum(m.end - m.start for m in heap.mapped)
     if missing <= 0 or missing % heap.memory.arch.page:
         return
-    places = _unclaimed_places(heap, missing)
+    places = _find_unclaimed_places(heap, missing)
     if len(places) != 1:
         return
     header = places[0] + -2 * heap.memory.size % heap.granule
     words = heap.memory.words(header, 2)
     if words is not None:
         heap.problems[:] = [p for p in heap.problems if p.address != (heap.instance.par or heap.instance.main.address)]
-        yield from _overwritten_header(heap, places[0], header, (words[0], words[1]), missing)
+        yield from _report_header(heap, places[0], header, (words[0], words[1]), missing)
 
 
-def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
+def _find_unclaimed_places(heap: GlibcView, size: int) -> list[int]:
     """Return where a mapping of this size may begin: at unclaimed memory of that length, or else in
     longer memory next to a mmapped block."""
     unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
@@ -233,7 +233,7 @@ def _unclaimed_places(heap: GlibcView, size: int) -> list[int]:
     return places + [part.end - size for part in longer if part.end in starts]
 
 
-def _overwritten_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
+def _report_header(heap: GlibcView, start: int, header: int, words: tuple[int, int], size: int) -> Iterator[Problem]:
     """Report which words of a mmapped chunk's header were overwritten. `start` and `size` are those
     of the mapping.
 

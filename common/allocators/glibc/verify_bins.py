@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.arenas import Arena
+from findleaks.allocators.glibc.arenas import GlibcArena
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, PREV_INUSE
 from findleaks.allocators.glibc.lists import LONGEST
 from findleaks.allocators.memory import Memory
@@ -32,7 +32,7 @@ LARGE_32_BIG = ((6, 45, 49), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 1
 16)."""
 
 
-def bin_index(size: int, word: int, align: int) -> int:
+def get_bin_index(size: int, word: int, align: int) -> int:
     """Return malloc.c's number of the bin for chunks of `size` bytes (bin_index). 2 is the smallest
     bin.
 
@@ -57,7 +57,7 @@ class Chain(NamedTuple):
 class Bins:
     """Checks the bins of one arena. `check` fills in `chunks`, `resized`, `links` and `broken`."""
 
-    def __init__(self, memory: Memory, engine: Engine, arena: Arena, pieces: tuple[Piece, ...]) -> None:
+    def __init__(self, memory: Memory, engine: Engine, arena: GlibcArena, pieces: tuple[Piece, ...]) -> None:
         self.memory = memory
         self.engine = engine
         self.arena = arena
@@ -99,7 +99,7 @@ class Bins:
         expected = array("Q", [head])
         expected.extend(nodes[:-1] if nodes else nodes)
         end = self.memory.word(head + 3 * word)
-        sound = not missing and forward.last == head and same(backs, expected, word) and end == (nodes[-1] if nodes else head)
+        sound = not missing and forward.last == head and are_equal(backs, expected, word) and end == (nodes[-1] if nodes else head)
         if not sound:
             self.broken = True
             yield from self._links(index, head, forward, list(backs), expected)
@@ -158,7 +158,7 @@ class Bins:
     def _sizes(self, index: int, nodes: Sequence[int], sizes: Sequence[int]) -> Iterator[Problem]:
         """Check that sizes belong to this bin. The unsorted bin may have any size."""
         word, align = self.memory.size, self.arena.layout.align
-        wrong = {size for size in set(sizes) if index and bin_index(size, word, align) != index + 1}
+        wrong = {size for size in set(sizes) if index and get_bin_index(size, word, align) != index + 1}
         found = ((node, size) for node, size in zip(nodes, sizes) if size in wrong) if wrong else ()
         for node, size in islice(found, MAX_PROBLEMS):
             self.resized.add(node)
@@ -173,7 +173,7 @@ class Bins:
             behind = self.memory.words(node + size, 2)
             if behind is None:
                 break
-            if behind[0] == size and not behind[1] & PREV_INUSE and bin_index(size, word, align) == index + 1:
+            if behind[0] == size and not behind[1] & PREV_INUSE and get_bin_index(size, word, align) == index + 1:
                 return size | PREV_INUSE
         return None
 
@@ -227,7 +227,7 @@ class Bins:
         return f"{name} of {self.arena.name}"
 
 
-def same(values: Sequence[int], expected: array[int], word: int) -> bool:
+def are_equal(values: Sequence[int], expected: array[int], word: int) -> bool:
     """Whether two sequences of words are equal. They are compared as bytes if possible."""
     if isinstance(values, memoryview) and word == expected.itemsize:
         return values.tobytes() == expected.tobytes()

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.engine import sound_chunks
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, NON_MAIN_ARENA, PREV_INUSE
-from findleaks.allocators.glibc.prev_inuse import copy_differs, not_free, wrong_size_word
+from findleaks.allocators.glibc.prev_inuse import make_copy_problem, make_not_free_problem, make_size_word_problem
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
 if TYPE_CHECKING:
-    from findleaks.allocators.glibc.arenas import Span
+    from findleaks.allocators.glibc.arenas import GlibcSpan
 
 MAX_PROBLEMS = 200  # problems of one span that are reported; with more, the whole span is damaged
 
@@ -33,7 +33,7 @@ MAX_PROBLEMS = 200  # problems of one span that are reported; with more, the who
 class Headers:
     """Checks the headers of one span, in all parts that the reader walked."""
 
-    def __init__(self, memory: Memory, engine: Engine, span: Span, listed: Callable[[int], bool]) -> None:
+    def __init__(self, memory: Memory, engine: Engine, span: GlibcSpan, listed: Callable[[int], bool]) -> None:
         self.memory = memory
         self.engine = engine
         self.span = span
@@ -44,7 +44,7 @@ class Headers:
 
     def check(self) -> Iterator[Optional[Problem]]:
         """Yield problems, and None after each piece of memory."""
-        for start, stop, closed in stretches(self.span):
+        for start, stop, closed in list_runs(self.span):
             for problem in self._stretch(start, stop, closed):
                 self.problems += problem is not None
                 yield problem
@@ -90,7 +90,7 @@ class Headers:
         memory, word = self.memory, self.memory.size
         if head & IS_MMAPPED:
             why = f"IS_MMAPPED is set, but it is in a heap of {self._name()}; free() of it would unmap memory"
-            yield wrong_size_word(memory, chunk, why, head & ~IS_MMAPPED)
+            yield make_size_word_problem(memory, chunk, why, head & ~IS_MMAPPED)
         if not head & PREV_INUSE:
             yield from self._behind_free(chunk, head, before)
         if (head ^ normal) & NON_MAIN_ARENA:
@@ -98,23 +98,23 @@ class Headers:
             if head & NON_MAIN_ARENA or (after is not None and after & PREV_INUSE):
                 should = "is set in the main arena" if head & NON_MAIN_ARENA else f"is missing in {self._name()}"
                 why = f"NON_MAIN_ARENA {should}; free() of it would go to the wrong arena"
-                yield wrong_size_word(memory, chunk, why, head ^ NON_MAIN_ARENA)
+                yield make_size_word_problem(memory, chunk, why, head ^ NON_MAIN_ARENA)
 
     def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:
         """Check a header that marks the chunk before it free."""
         memory, word = self.memory, self.memory.size
         if not before:
             why = "it says that the block before it is free, but it is the first of its heap"
-            yield wrong_size_word(memory, chunk, why, head | PREV_INUSE)
+            yield make_size_word_problem(memory, chunk, why, head | PREV_INUSE)
             return
         copy, own = memory.word(chunk), memory.word(before + word)
         size = (own or 0) & ~FLAG_BITS
         if copy is not None and own is not None and copy != size:
             if self.listed(before):
                 self.free.append(before)
-                yield copy_differs(memory, before, chunk)
+                yield make_copy_problem(memory, before, chunk)
             else:
-                yield not_free(memory, before, chunk)
+                yield make_not_free_problem(memory, before, chunk)
             return
         if self.free and own is not None and not own & PREV_INUSE:
             prior = memory.word(before)
@@ -128,7 +128,7 @@ class Headers:
         return "the main arena" if self.span.arena.number == 0 else self.span.arena.name
 
 
-def stretches(span: Span) -> Iterator[tuple[int, int, bool]]:
+def list_runs(span: GlibcSpan) -> Iterator[tuple[int, int, bool]]:
     """Yield (first chunk, final header, whether that header is sound) of each run that the reader
     walked."""
     fences = sorted(part.start for part in span.metadata if part.start > span.first)

@@ -18,7 +18,7 @@ NAME = re.compile(r"libc-(\d{1,3}\.\d{1,4})(\.\d{1,4})?\.so")
 MARK = b"GNU C Library "
 
 
-def from_text(target: Target, home: Region | None) -> str:
+def read_banner(target: Target, home: Region | None) -> str:
     """Return the version in libc's banner, or "". The banner is in the read-only bytes of the file
     that `home`, the region of main_arena, was mapped from."""
     if home is None or not home.name:
@@ -34,13 +34,13 @@ def from_text(target: Target, home: Region | None) -> str:
     return ""
 
 
-def from_name(home: Region | None) -> str:
+def parse_name(home: Region | None) -> str:
     """Return the version in the file name, as before 2.34 ("2.17" for libc-2.17.so), or ""."""
-    match = NAME.fullmatch(where(home))
+    match = NAME.fullmatch(get_file_name(home))
     return match.group(1) if match else ""
 
 
-def from_layouts(layouts: Iterable[GlibcLayout], mangled: bool | None) -> str:
+def derive_from_layouts(layouts: Iterable[GlibcLayout], mangled: bool | None) -> str:
     """Return the releases that all layouts found have in common: "2.35-2.41", "2.43 or newer", or
     "unknown" if there are none. `mangled` is None if no list showed whether links are mangled."""
     rows = [(layout.since, layout.until) for layout in layouts]
@@ -55,6 +55,6 @@ def from_layouts(layouts: Iterable[GlibcLayout], mangled: bool | None) -> str:
     return first if first == last else f"{first}-{last}"
 
 
-def where(home: Region | None) -> str:
+def get_file_name(home: Region | None) -> str:
     """Return the base name of the file that contains main_arena."""
     return os.path.basename(home.name) if home is not None and home.name else "unnamed memory"

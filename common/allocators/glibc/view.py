@@ -6,11 +6,11 @@ from array import array
 from typing import Protocol
 
 from findleaks.allocators.base import Heap
-from findleaks.allocators.glibc.arenas import Span
+from findleaks.allocators.glibc.arenas import GlibcSpan
 from findleaks.allocators.glibc.heap_view import HeapView
-from findleaks.allocators.glibc.reconcile import Balance
-from findleaks.allocators.glibc.tcache import Caches, ThreadCache
-from findleaks.allocators.mappings import Mapped
+from findleaks.allocators.glibc.reconcile import ArenaBalance
+from findleaks.allocators.glibc.tcache import Tcache, Tcaches
+from findleaks.allocators.mappings import MappedChunk
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Piece, Range
 
@@ -19,14 +19,14 @@ class GlibcView(HeapView, Protocol):
     """See instance.Glibc. Readers add to `problems` and `checked`, and change nothing else."""
 
     name: str
-    mapped: list[Mapped]
+    mapped: list[MappedChunk]
     unclaimed: list[Range]
-    tcaches: Caches
-    balances: list[Balance]
-    kept: list[tuple[ThreadCache, int, array[int]]]
+    tcaches: Tcaches
+    balances: list[ArenaBalance]
+    kept: list[tuple[Tcache, int, array[int]]]
     checked: dict[str, int]
 
     @property
     def chunk_pieces(self) -> tuple[Piece, ...]: ...
     def heaps(self) -> list[Heap]: ...
-    def walked_blocks(self, span: Span, blocks: Blocks) -> Blocks: ...
+    def walked_blocks(self, span: GlibcSpan, blocks: Blocks) -> Blocks: ...

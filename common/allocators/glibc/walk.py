@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.glibc.arenas import Span
-from findleaks.allocators.glibc.blame import Verdict, is_sound, sound_from
+from findleaks.allocators.glibc.arenas import GlibcSpan
+from findleaks.allocators.glibc.blame import Verdict, find_sound, is_sound
 from findleaks.allocators.glibc.engine import ChunkWalk, walk_chunks
 from findleaks.allocators.glibc.heap_view import HeapView
-from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, fencepost
+from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, measure_fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
@@ -21,7 +21,7 @@ ABSENT = "its memory is absent from the target"
 MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is damaged
 
 
-def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
+def walk_pieces(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
     """Walk from `chunk`, piece by piece, to `end` or a problem. The problem is ABSENT if memory is
     missing. Add headers that put the chunk before them in doubt to `unsure` (see walk_chunks)."""
     while True:
@@ -42,7 +42,7 @@ def advance(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Option
         chunk = walked.chunk
 
 
-def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
+def walk_span(glibc: HeapView, blocks: Blocks, span: GlibcSpan) -> None:
     """Append the blocks of `span`, and fill in its `foreign`, `last_free` and `unsure`.
 
     After a fencepost or corruption, the walk resumes at the next chunk that is on a free list, or
@@ -50,13 +50,13 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
     memory = glibc.memory
     chunk, found = span.first, 0
     while chunk < span.stop:
-        walked = advance(memory, blocks, chunk, span.stop, span.unsure)
+        walked = walk_pieces(memory, blocks, chunk, span.stop, span.unsure)
         at = walked.chunk
         if walked.done or at >= span.stop:
             return
-        fence = fencepost(memory, at, span.arena.layout.align)
+        fence = measure_fencepost(memory, at, span.arena.layout.align)
         if fence:
-            resume = sound_from(memory, at + fence, span)
+            resume = find_sound(memory, at + fence, span)
             head = memory.word(at + memory.size)
             if head is not None and not head & PREV_INUSE:
                 span.last_free.append(at)
@@ -68,15 +68,15 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
                 found = MAX_PROBLEMS
         else:
             found += 1
-            resume = _anchor(memory, at, span, glibc.listed_chunks) if found < MAX_PROBLEMS else None
+            resume = _find_anchor(memory, at, span, glibc.listed_chunks) if found < MAX_PROBLEMS else None
             listed = resume is not None
             if resume is None and found < MAX_PROBLEMS and walked.problem != ABSENT:
-                resume = sound_from(memory, at + 2 * memory.size, span)
+                resume = find_sound(memory, at + 2 * memory.size, span)
             there = walked.problem != ABSENT and memory.word(at + memory.size) is not None
-            verdict = glibc.judge.judge(span, _before(memory, blocks, at), at, resume or span.end) if there else None
+            verdict = glibc.judge.judge(span, _find_previous(memory, blocks, at), at, resume or span.end) if there else None
             bad = verdict.chunk if verdict else at
             place = Range(bad + memory.size, bad + 2 * memory.size) if there else None
-            what = _corrupt(at, span, verdict, resume, listed)
+            what = _describe_corruption(at, span, verdict, resume, listed)
             glibc.problems.append(Problem(bad, what, there, place, verdict.expected if verdict else None))
         span.foreign.append(Range(at, resume or span.end))
         if resume is None:
@@ -84,14 +84,14 @@ def walk(glibc: HeapView, blocks: Blocks, span: Span) -> None:
         chunk = resume
 
 
-def _anchor(memory: Memory, bad: int, span: Span, anchors: Sequence[int]) -> Optional[int]:
+def _find_anchor(memory: Memory, bad: int, span: GlibcSpan, anchors: Sequence[int]) -> Optional[int]:
     """Return the first sound chunk behind `bad` that is on a free list and before span.stop, or
     None."""
     behind = anchors[bisect_right(anchors, bad) : bisect_left(anchors, span.stop)]
     return next((chunk for chunk in behind if is_sound(memory, chunk, span)), None)
 
 
-def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
+def _find_previous(memory: Memory, blocks: Blocks, chunk: int) -> int:
     """Return the chunk that was walked last, if it ends at `chunk`; or 0."""
     last = len(blocks) - 1
     before = blocks.address(last) - 2 * memory.size if last >= 0 else 0
@@ -99,7 +99,7 @@ def _before(memory: Memory, blocks: Blocks, chunk: int) -> int:
     return before if head is not None and before + (head & ~FLAG_BITS) == chunk else 0
 
 
-def _corrupt(chunk: int, span: Span, verdict: Optional[Verdict], resume: Optional[int], listed: bool) -> str:
+def _describe_corruption(chunk: int, span: GlibcSpan, verdict: Optional[Verdict], resume: Optional[int], listed: bool) -> str:
     """Describe for the user why the walk ended at `chunk`. Without a verdict, memory is missing."""
     name = "the main heap" if span.arena.number == 0 else f"a heap of {span.arena.name}"
     if span.arena.held:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
@@ -29,7 +29,7 @@ SECOND = 32  # bytes; every jemalloc has this class, and its neighbours in bin_i
 PART = 256 << 10  # bytes searched at once; larger buffers would be mapped again each time
 
 
-def _entry(memory: Memory, piece: Piece, address: int) -> bool:
+def _may_be_entry(memory: Memory, piece: Piece, address: int) -> bool:
     """Whether {32, bytes of a slab (one page), number of regions} may be at `address`."""
     offset = address - piece.address
     form = memory.arch.structure("PPI")
@@ -45,16 +45,16 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     one value in large images."""
     places = []
     memory = Memory(target)
-    for image in images(target):
+    for image in find_images(target):
         if image.size < MIN_DATA[target.arch.word]:
             continue
         for low, high in (part for whole in image.data for part in target.nonzero(*whole)):
             for start in range(low, high, PART):
                 for piece in target.pieces(start, min(start + PART, high)):
                     found = engine.search(piece, SECOND, SECOND + 1)
-                    places += [(image, address) for address in found if _entry(memory, piece, address)]
+                    places += [(image, address) for address in found if _may_be_entry(memory, piece, address)]
     if not places:
         return []
-    from findleaks.allocators.jemalloc.locate import allocators
+    from findleaks.allocators.jemalloc.locate import find_allocators
 
-    return allocators(target, engine, places)
+    return find_allocators(target, engine, places)

@@ -15,9 +15,20 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.jemalloc.base import Base, Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.layout import ARENAS, BIN_STATS, BIN_STATS_MEMBERS, BINS, BINS_52, LARGES, NO_ARENA, Bin, Large, layouts
+from findleaks.allocators.jemalloc.layout import (
+    ARENAS,
+    BIN_STATS,
+    BIN_STATS_MEMBERS,
+    BINS,
+    BINS_52,
+    LARGES,
+    NO_ARENA,
+    BinLayout,
+    LargeLayout,
+    get_layouts,
+)
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 
@@ -27,7 +38,7 @@ RING = 1 << 16  # the largest number of thread caches of an arena
 
 
 @dataclass
-class Arena:
+class JemallocArena:
     """An arena by its number. `base` is its base allocator."""
 
     index: int
@@ -35,21 +46,21 @@ class Arena:
     base: Optional[Base]
 
 
-class Shape(NamedTuple):
+class ArenaShape(NamedTuple):
     """Offsets in every arena, None if not found.
 
     `counts` is false if the build has no statistics. Then jemalloc's counters are 0, and its arenas
     list no thread caches."""
 
     bins: Optional[int] = None
-    bin: Bin = BINS[0]
+    bin: BinLayout = BINS[0]
     large: Optional[int] = None
-    large_row: Large = LARGES[0]
+    large_row: LargeLayout = LARGES[0]
     tcaches: Optional[int] = None
     counts: bool = True
 
 
-class Counts(NamedTuple):
+class ExtentCounts(NamedTuple):
     """Counts from the extents, by (arena, szind): slabs and regions in use, or large blocks.
 
     Small blocks that the profiler sampled count in the smallest large class, as in jemalloc."""
@@ -59,9 +70,9 @@ class Counts(NamedTuple):
     large: Counter[tuple[int, int]]
 
 
-def count(extents: Extents) -> Counts:
+def count_extents(extents: Extents) -> ExtentCounts:
     """Count slabs, regions and large blocks in the extents."""
-    counts = Counts(Counter(), Counter(), Counter())
+    counts = ExtentCounts(Counter(), Counter(), Counter())
     small, layout = extents.classes.small, extents.layout
     szinds, frees = (1 << extents.classes.szind_bits) - 1, (1 << extents.nfree_bits) - 1
     for kind, number in extents.alike.items():
@@ -75,33 +86,33 @@ def count(extents: Extents) -> Counts:
     return counts
 
 
-def name(index: int) -> str:
+def format_name(index: int) -> str:
     """ "arena 3" for messages and tables"""
     return "no arena" if index == NO_ARENA else f"arena {index}"
 
 
-def table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[Arena]:
+def find_table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[JemallocArena]:
     """Return the arenas in the array arenas[].
 
     `words` are pointers in the image's data into blocks of base allocators, ascending. Element k
     points into base k, so all elements give the same start of the array. The start that most words
     give is taken."""
-    known = [(address, value, base) for address, value, base in _possible(bases, words, leaves) if base.index < ARENAS]
+    known = [(address, value, base) for address, value, base in _find_possible(bases, words, leaves) if base.index < ARENAS]
     word = bases.memory.size
     votes = Counter(address - word * base.index for address, _, base in known)
     if not votes:
         return []
     best = max(votes, key=lambda start: (votes[start], start % 64 == 0, -start))
-    return [Arena(base.index, value, base) for address, value, base in known if address - word * base.index == best]
+    return [JemallocArena(base.index, value, base) for address, value, base in known if address - word * base.index == best]
 
 
-def others(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
+def find_candidates(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
     """Return candidates for arena 0 if it is the only one: addresses in base 0 that the data points
     to."""
-    return sorted({value for _, value, base in _possible(bases, words, leaves) if base.index == 0})
+    return sorted({value for _, value, base in _find_possible(bases, words, leaves) if base.index == 0})
 
 
-def _possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> Iterator[tuple[int, int, Base]]:
+def _find_possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> Iterator[tuple[int, int, Base]]:
     """Yield (address, value, base) of the words that may point to an arena in a base."""
     for address, value in words:
         base = bases.base(value) if value not in leaves else None
@@ -109,7 +120,7 @@ def _possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) 
             yield address, value, base
 
 
-class Guess(NamedTuple):
+class BinGuess(NamedTuple):
     """A guess that the bins of every arena are at `offset`, in the layout `bin`.
 
     `score` is the evidence. `zero` is the address of arena 0 in that case, or 0 if unknown."""
@@ -117,34 +128,36 @@ class Guess(NamedTuple):
     score: int
     offset: int
     zero: int
-    bin: Bin
+    bin: BinLayout
 
 
-class Guesses:
+class BinGuesses:
     """The best guesses at the offset of the bins: by the number of size classes whose counters
     agree with the extents (`agreed`), and by the number of words that point to slabs (`named`)."""
 
     def __init__(self, memory: Memory, extents: Extents) -> None:
         self.memory = memory
         self.extents = extents
-        self.counts = count(extents)
-        self.bins = layouts(memory.arch).bins
-        self.agreed = self.named = Guess(0, 0, 0, self.bins[0])
+        self.counts = count_extents(extents)
+        self.bins = get_layouts(memory.arch).bins
+        self.agreed = self.named = BinGuess(0, 0, 0, self.bins[0])
         self._scores: dict[int, int] = {}  # by the address of the bins
         self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
 
-    def look(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> None:
+    def look(self, arena: JemallocArena, at: int, naming: Iterable[tuple[int, int]]) -> None:
         """Add the evidence of one arena at `at`. `naming` are words that point to slabs, with the
         slabs' indices."""
         votes = self._count(arena, at, naming)
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
             layout = self.bins[row]
             if at + offset not in self._scores:
-                self._scores[at + offset] = _agreement(self.memory, self.extents.classes, self.counts, arena.index, at + offset, layout)
-            self.agreed = _better(self.agreed, self._scores[at + offset], offset, at, arena, layout)
-            self.named = _better(self.named, votes[offset, row], offset, at, arena, layout)
+                self._scores[at + offset] = _score_agreement(
+                    self.memory, self.extents.classes, self.counts, arena.index, at + offset, layout
+                )
+            self.agreed = _choose_better(self.agreed, self._scores[at + offset], offset, at, arena, layout)
+            self.named = _choose_better(self.named, votes[offset, row], offset, at, arena, layout)
 
-    def _count(self, arena: Arena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
+    def _count(self, arena: JemallocArena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
         """Count the words that fit the bin of the slab they point to, by (offset of the first bin,
         number of the layout)."""
         votes: Counter[tuple[int, int]] = Counter()
@@ -160,50 +173,50 @@ class Guesses:
         return votes
 
 
-def _better(best: Guess, score: int, offset: int, at: int, arena: Arena, layout: Bin) -> Guess:
+def _choose_better(best: BinGuess, score: int, offset: int, at: int, arena: JemallocArena, layout: BinLayout) -> BinGuess:
     """Return the better guess. Among several words in base 0, the nearest one below the bins is the
     arena."""
     if (score, -offset) <= (best.score, -best.offset):
         return best
-    return Guess(score, offset, at if arena.index == 0 else best.zero, layout)
+    return BinGuess(score, offset, at if arena.index == 0 else best.zero, layout)
 
 
-def shape(memory: Memory, engine: Engine, arenas: list[Arena], firsts: Sequence[int], extents: Extents) -> Shape:
+def find_shape(memory: Memory, engine: Engine, arenas: list[JemallocArena], firsts: Sequence[int], extents: Extents) -> ArenaShape:
     """Find the offsets in arenas. If arena 0 is the only one, also find which of `firsts` it is."""
     slabs = {extents.descriptors[i]: i for i in extents.blocks if extents.slab[i]}
     if not slabs:
-        return Shape()
+        return ArenaShape()
     low, high = min(slabs), max(slabs) + 1
     tried = [(arena, arena.address) for arena in arenas]
     if len(arenas) == 1 and arenas[0].index == 0:
         tried += [(arenas[0], at) for at in firsts if at != arenas[0].address]
-    guesses = Guesses(memory, extents)
+    guesses = BinGuesses(memory, extents)
     for arena, at in tried:
-        words = words_between(memory.target, engine, [Range(at, at + LONGEST)], low, high)
+        words = find_words_between(memory.target, engine, [Range(at, at + LONGEST)], low, high)
         guesses.look(arena, at, ((place, slabs[value]) for place, value in words if value in slabs))
         if guesses.agreed.score >= len(extents.classes.small) and len(arenas) > 1:
             break
-    return _chosen(memory, arenas, guesses)
+    return _choose_shape(memory, arenas, guesses)
 
 
-def _chosen(memory: Memory, arenas: list[Arena], guesses: Guesses) -> Shape:
+def _choose_shape(memory: Memory, arenas: list[JemallocArena], guesses: BinGuesses) -> ArenaShape:
     """Return the shape that follows from the best guess, and set the address of arena 0
     accordingly."""
     agreed, named, classes = guesses.agreed, guesses.named, guesses.extents.classes
     if not named.score:
-        return Shape()
+        return ArenaShape()
     real = [named.zero or arena.address if arena.index == 0 else arena.address for arena in arenas]
-    counting = agreed.score > 0 and any(_counting(memory, classes, at + named.offset, named.bin) for at in real)
+    counting = agreed.score > 0 and any(_has_counted(memory, classes, at + named.offset, named.bin) for at in real)
     best = agreed if counting else named
     if best.zero and arenas and arenas[0].index == 0:
         arenas[0].address = best.zero
     if not counting:
-        return Shape(best.offset, best.bin, counts=False)
-    large, row_large = _large(memory, classes, guesses.counts, arenas, best.offset)
-    return Shape(best.offset, best.bin, large, row_large, _tcaches(memory, arenas, best.offset))
+        return ArenaShape(best.offset, best.bin, counts=False)
+    large, row_large = _find_large_counters(memory, classes, guesses.counts, arenas, best.offset)
+    return ArenaShape(best.offset, best.bin, large, row_large, _find_tcaches(memory, arenas, best.offset))
 
 
-def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Optional[list[list[int]]]:
+def read_bin_counters(memory: Memory, classes: Classes, bins: int, layout: BinLayout) -> Optional[list[list[int]]]:
     """Read the counters BIN_STATS of each small class, summed over its shards. `bins` is the
     address of an arena's bins. None if unreadable."""
     rows, at = [], bins
@@ -219,17 +232,17 @@ def bin_counters(memory: Memory, classes: Classes, bins: int, layout: Bin) -> Op
     return rows
 
 
-def _agreement(memory: Memory, classes: Classes, counts: Counts, arena: int, bins: int, layout: Bin) -> int:
+def _score_agreement(memory: Memory, classes: Classes, counts: ExtentCounts, arena: int, bins: int, layout: BinLayout) -> int:
     """Score bins at this address: one point for each class whose counters agree with the slabs and
     regions of the extents, and one more if the class has slabs."""
     agree = 0
-    for szind, sums in enumerate(bin_counters(memory, classes, bins, layout) or ()):
+    for szind, sums in enumerate(read_bin_counters(memory, classes, bins, layout) or ()):
         if sums[8] == counts.slabs[arena, szind] and sums[3] == counts.regions[arena, szind]:
             agree += 1 + (sums[8] != 0)
     return agree
 
 
-def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
+def _has_counted(memory: Memory, classes: Classes, bins: int, layout: BinLayout) -> bool:
     """Whether a counter of these bins ever changed. The last two counters are ignored: a wrong
     guess may take a bin's second pointer to slabs for the first, and read the first as one of these
     counters."""
@@ -237,7 +250,9 @@ def _counting(memory: Memory, classes: Classes, bins: int, layout: Bin) -> bool:
     return any(any((memory.members(bins + i * layout.size + layout.stats, BIN_STATS_MEMBERS) or ())[:-2]) for i in range(number))
 
 
-def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Arena], end: int) -> tuple[Optional[int], Large]:
+def _find_large_counters(
+    memory: Memory, classes: Classes, counts: ExtentCounts, arenas: Sequence[JemallocArena], end: int
+) -> tuple[Optional[int], LargeLayout]:
     """Find the offset of the counters of large classes: nmalloc less ndalloc is the number of
     blocks.
 
@@ -245,8 +260,8 @@ def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Ar
     difference. A candidate may be wrong in half as many classes as have blocks."""
     nbins = len(classes.small)
     nlarge = len(classes.sizes) - nbins
-    rows = layouts(memory.arch).larges
-    best: tuple[int, Optional[int], Large] = (0, None, rows[0])
+    rows = get_layouts(memory.arch).larges
+    best: tuple[int, Optional[int], LargeLayout] = (0, None, rows[0])
     word, second = memory.size, 8 // memory.size
     for arena in arenas:
         live = {szind - nbins: n for (index, szind), n in counts.large.items() if index == arena.index and szind >= nbins}
@@ -269,17 +284,17 @@ def _large(memory: Memory, classes: Classes, counts: Counts, arenas: Sequence[Ar
     return best[1], best[2]
 
 
-def _tcaches(memory: Memory, arenas: Sequence[Arena], end: int) -> Optional[int]:
+def _find_tcaches(memory: Memory, arenas: Sequence[JemallocArena], end: int) -> Optional[int]:
     """Find the offset of an arena's list heads of thread caches and of their descriptors."""
     for arena in arenas:
         words = memory.words(arena.address, end // memory.size)
         for i, (head, descriptor) in enumerate(zip(words or (), (words or ())[1:])):
-            if head and 0 < descriptor - head < 1 << 16 and names_arena(memory, head, descriptor, arena.address):
+            if head and 0 < descriptor - head < 1 << 16 and is_thread_cache_of(memory, head, descriptor, arena.address):
                 return memory.size * i
     return None
 
 
-def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
+def is_thread_cache_of(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
     """Whether two list heads point to a thread cache of this arena.
 
     In 5.3 (tcache_slow_s), its link, its descriptor and the arena follow each other. In 5.2
@@ -290,7 +305,7 @@ def names_arena(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
     return memory.word(descriptor + 4 * word) == arena and memory.word(descriptor + 2 * word) == head + BINS_52
 
 
-def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, int]], str]:
+def follow_ring(memory: Memory, arena: JemallocArena, tcaches: int) -> tuple[list[tuple[int, int]], str]:
     """Return (thread cache, descriptor) of each element of an arena's ring of descriptors, and why
     the ring ended early, or ""."""
     heads = memory.words(arena.address + tcaches, 2)
@@ -300,7 +315,7 @@ def ring(memory: Memory, arena: Arena, tcaches: int) -> tuple[list[tuple[int, in
     found: dict[int, int] = {}
     at = first
     while len(found) < RING:
-        if not names_arena(memory, at - distance, at, arena.address):
+        if not is_thread_cache_of(memory, at - distance, at, arena.address):
             return list(found.items()), f"leads to {at:#x}, which does not belong to this arena"
         found[at - distance] = at
         after = memory.word(at)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import CACHELINE, FRAME, layouts
+from findleaks.allocators.jemalloc.layout import CACHELINE, FRAME, get_layouts
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Piece, Range
 
@@ -41,7 +41,7 @@ class Bases:
     def __init__(self, memory: Memory, classes: Classes) -> None:
         self.memory = memory
         self.nsizes = len(classes.sizes)
-        start, bitmap = 2 * memory.size, layouts(memory.arch).extents[0].bitmap
+        start, bitmap = 2 * memory.size, get_layouts(memory.arch).extents[0].bitmap
         self.header = -(-(start + bitmap + max(classes.bitmaps(memory.size), CACHELINE)) // CACHELINE) * CACHELINE
         self._blocks: dict[int, Optional[Range]] = {}  # by frame: the block that contains it
         self._first: dict[int, Optional[Base]] = {}

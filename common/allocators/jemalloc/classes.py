@@ -61,43 +61,43 @@ class Classes:
         return word * sum(sizes[1:])
 
 
-def read(memory: Memory, second: int) -> Optional[Classes]:
+def read_classes(memory: Memory, second: int) -> Optional[Classes]:
     """Read the classes, if the entry of bin_infos for 32 bytes is at `second`; or None."""
-    entry = _entry(memory, second)
+    entry = _read_entry(memory, second)
     if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.regions != entry.slab // 32:
         return None
     page = entry.slab.bit_length() - 1
     for stride in STRIDES[memory.size]:
         first = second
         while first - stride > 0 and second - first < 8 * stride:
-            before, after = _entry(memory, first - stride), _entry(memory, first)
-            if before is None or after is None or not _plausible(before, page) or before.size >= after.size:
+            before, after = _read_entry(memory, first - stride), _read_entry(memory, first)
+            if before is None or after is None or not _is_plausible(before, page) or before.size >= after.size:
                 break
             first -= stride
         small: list[Small] = []
         while len(small) < MAX_SMALL:
-            entry = _entry(memory, first + len(small) * stride)
-            if entry is None or not _plausible(entry, page) or (small and entry.size <= small[-1].size):
+            entry = _read_entry(memory, first + len(small) * stride)
+            if entry is None or not _is_plausible(entry, page) or (small and entry.size <= small[-1].size):
                 break
             small.append(entry)
-        sizes = list(_sizes([entry.size for entry in small[:3]], memory.size)) if len(small) >= MIN_SMALL else []
+        sizes = list(_compute_sizes([entry.size for entry in small[:3]], memory.size)) if len(small) >= MIN_SMALL else []
         if small and [entry.size for entry in small] == sizes[: len(small)]:
             return Classes(Range(first, first + len(small) * stride), page, small, sizes)
     return None
 
 
-def _entry(memory: Memory, address: int) -> Optional[Small]:
+def _read_entry(memory: Memory, address: int) -> Optional[Small]:
     """Read an entry of bin_infos. Its number of regions is repeated in the bitmap information."""
     members = memory.members(address, "PPIIP")
     return Small(*members[:4]) if members is not None and members[4] == members[2] else None
 
 
-def _plausible(entry: Small, page: int) -> bool:
+def _is_plausible(entry: Small, page: int) -> bool:
     size, slab, count, shards = entry
     return 0 < size <= slab <= 64 << page and slab % (1 << page) == 0 and 0 < count <= slab // size and 1 <= shards <= 64 and size % 8 == 0
 
 
-def _sizes(first: Sequence[int], word: int = 8) -> Iterator[int]:
+def _compute_sizes(first: Sequence[int], word: int = 8) -> Iterator[int]:
     """Yield the sizes that sc_data_init (sc.c) computes: tiny classes, four multiples of the
     quantum, then four classes for each doubling.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from findleaks.allocators.base import Problem
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import ACTIVE, KEPT, STATES, Extent
+from findleaks.allocators.jemalloc.layout import ACTIVE, KEPT, STATES, ExtentLayout
 from findleaks.allocators.jemalloc.tree import Elements
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -45,7 +45,9 @@ class Extents:
     `raw`, where each has `length` bytes as little-endian words. `good` is true if the descriptor's
     class, size and state agree. `blocks` are the indices of the extents that contain blocks."""
 
-    def __init__(self, arch: Arch, layout: Extent, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]) -> None:
+    def __init__(
+        self, arch: Arch, layout: ExtentLayout, classes: Classes, raw: bytes, length: int, columns: _Columns, good: list[bool]
+    ) -> None:
         self.arch = arch
         self.layout = layout
         self.classes = classes
@@ -156,7 +158,9 @@ class Extents:
         return runs
 
 
-def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: Extent, problems: list[Problem]) -> Extents:
+def read_extents(
+    engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: ExtentLayout, problems: list[Problem]
+) -> Extents:
     """Read the extents in the radix tree. Extents that contradict the tree, or overlap, are
     reported."""
     page, inside = classes.page, (1 << classes.page) - 1
@@ -173,9 +177,9 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
         bits = [low | high << 32 for low, high in zip(bits, words[1::step])]
     columns = _Columns(wanted, bits, address, sizes, list(range(len(wanted))))
     bad: list[tuple[int, str]] = []
-    columns = _known_to_tree(bases, elements, page, columns, missing, bad)
-    columns = _disjoint(columns._replace(size=[s & ~inside for s in columns.size]), ~inside, bad)
-    good = _good(classes, layout, columns, bad)
+    columns = _select_known(bases, elements, page, columns, missing, bad)
+    columns = _remove_overlaps(columns._replace(size=[s & ~inside for s in columns.size]), ~inside, bad)
+    good = _check_all(classes, layout, columns, bad)
     for descriptor, why in bad[:SHOWN]:
         problems.append(Problem(descriptor, f"the descriptor at {descriptor:#x} {why}: its blocks are not read"))
     if len(bad) > SHOWN:
@@ -183,7 +187,7 @@ def read(engine: Engine, bases: Bases, elements: Elements, classes: Classes, lay
     return Extents(engine.arch, layout, classes, raw, length, columns, good)
 
 
-def _known_to_tree(
+def _select_known(
     bases: Bases, elements: Elements, page: int, columns: _Columns, missing: Sequence[int], bad: list[tuple[int, str]]
 ) -> _Columns:
     """Return the descriptors, by address, that the tree has for their first and last page.
@@ -212,7 +216,7 @@ def _known_to_tree(
     return columns.only(kept)
 
 
-def _disjoint(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _Columns:
+def _remove_overlaps(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _Columns:
     """Remove extents that overlap the one before. `outside` is the mask of the bits above a page
     offset."""
     starts = [a & outside for a in columns.address]
@@ -228,14 +232,14 @@ def _disjoint(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _C
     return columns.only(kept)
 
 
-def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
+def _check_all(classes: Classes, layout: ExtentLayout, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
     """Decide whether each descriptor is consistent, once for each class, state and size."""
     inside = (1 << classes.page) - 1
     decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
     deciding, offsets = [b & decides for b in columns.bits], [a & inside for a in columns.address]
     wrong = {}
     for kind in set(zip(deciding, columns.size, offsets)):
-        why = _wrong(classes, layout, *kind)
+        why = _find_fault(classes, layout, *kind)
         if why:
             wrong[kind] = why
     if not wrong:
@@ -247,7 +251,7 @@ def _good(classes: Classes, layout: Extent, columns: _Columns, bad: list[tuple[i
     return [kind not in wrong for kind in kinds]
 
 
-def _wrong(classes: Classes, layout: Extent, bits: int, size: int, offset: int) -> str:
+def _find_fault(classes: Classes, layout: ExtentLayout, bits: int, size: int, offset: int) -> str:
     """Return what is wrong with an active extent's class or size, or "". Its block begins at
     `offset`."""
     szind = bits >> layout.szind & (1 << classes.szind_bits) - 1
@@ -267,12 +271,12 @@ def _wrong(classes: Classes, layout: Extent, bits: int, size: int, offset: int) 
     return ""
 
 
-def state_name(state: int) -> str:
+def get_state_name(state: int) -> str:
     """Return jemalloc's name for a state of pages."""
     return STATES[state] if state < len(STATES) else "kept" if state == KEPT else "in transition"
 
 
-def pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
+def find_pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
     """Return the pageslabs that contain extents, ascending; [] if there are none."""
     bit = seen.layout.hpa
     if bit < 0:
@@ -286,7 +290,7 @@ def pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
     return sorted(found)
 
 
-def spans(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:
+def group_extents(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:
     """Return (start, end, arena) of runs of adjacent extents of one arena, ascending, and of
     pageslabs (`extra`), whose free pages have no descriptor."""
     found: list[tuple[int, int, int]] = []

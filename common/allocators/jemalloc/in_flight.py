@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from findleaks.allocators.base import starts
+from findleaks.allocators.base import list_starts
 from findleaks.allocators.jemalloc.view import JemallocView
 from findleaks.engine.contract import Blocks
 
 
-def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
+def find_blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
     """Yield all entries of stacks that a word points into, and the blocks of descriptors that one
     points to."""
     for cache in heap.caches_found:
@@ -29,4 +29,4 @@ def blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -
     extents = heap.parts.extents
     for descriptor in set(words).intersection(extents.descriptors):
         index = extents.descriptors.index(descriptor)
-        yield from starts(blocks, extents.start[index], extents.end(index))
+        yield from list_starts(blocks, extents.start[index], extents.end(index))

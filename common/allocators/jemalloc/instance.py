@@ -44,9 +44,9 @@ class Jemalloc(Allocator):
         self.version = version
         self.where = parts.image.name
         self.problems = problems
-        self.caches_found: list[tcache.Cache] = []
+        self.caches_found: list[tcache.JemallocCache] = []
         self.internal: set[int] = set()  # blocks that jemalloc allocated for itself
-        self.profiler = profile.Found()
+        self.profiler = profile.ProfilerBlocks()
         self._heaps: Optional[list[Heap]] = None
         self._find_caches()
 
@@ -56,17 +56,17 @@ class Jemalloc(Allocator):
         memory, parts, layout = self.memory, self.parts, self.parts.extents.layout
         if parts.shape.tcaches is not None:
             for arena in parts.arenas:
-                ring, why = arenas.ring(memory, arena, parts.shape.tcaches)
+                ring, why = arenas.follow_ring(memory, arena, parts.shape.tcaches)
                 if why:
                     what = f"the list of thread caches of arena {arena.index} {why}: blocks in those that follow count as in use"
                     self.problems.append(Problem(arena.address + parts.shape.tcaches, what))
-                self.caches_found += [tcache.read(memory, parts.classes, layout, arena, *found) for found in ring]
+                self.caches_found += [tcache.read_cache(memory, parts.classes, layout, arena, *found) for found in ring]
         elif not parts.shape.counts:
-            for found in tcache.unlisted(memory, self.engine, parts.classes, layout, self.target.threads(), parts.arenas):
-                self.caches_found.append(tcache.read(memory, parts.classes, layout, *found))
+            for found in tcache.find_unlisted(memory, self.engine, parts.classes, layout, self.target.threads(), parts.arenas):
+                self.caches_found.append(tcache.read_cache(memory, parts.classes, layout, *found))
         page = parts.classes.page
         leaves = {leaf: first << page for leaf, first in parts.leaves}
-        tcache.attribute(memory, self.caches_found, self.target.threads(), leaves)
+        tcache.attribute_threads(memory, self.caches_found, self.target.threads(), leaves)
         for cache in self.caches_found:
             self.problems += [Problem(cache.address, f"the {cache.label} at {cache.address:#x} {what}") for what in cache.problems]
         if parts.shape.bins is None and any(parts.extents.slab):
@@ -80,8 +80,8 @@ class Jemalloc(Allocator):
             seen = self.parts.extents
             self._runs = seen.runs()
             self._starts = list(self._runs[0::RUN])
-            slabs = extents.pageslabs(self.memory, self.parts.bases, seen)
-            self._heaps = [self._heap(start, end, arena) for start, end, arena in extents.spans(seen, slabs)]
+            slabs = extents.find_pageslabs(self.memory, self.parts.bases, seen)
+            self._heaps = [self._heap(start, end, arena) for start, end, arena in extents.group_extents(seen, slabs)]
         return self._heaps
 
     def _heap(self, start: int, end: int, arena: int) -> Heap:
@@ -89,9 +89,9 @@ class Jemalloc(Allocator):
             first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
             blocks.append_runs(self._runs[RUN * first : RUN * last], self.parts.extents.raw)
 
-        return Heap(start, end, arenas.name(arena), walk)
+        return Heap(start, end, arenas.format_name(arena), walk)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         """Mark cached blocks, and jemalloc's own ones: the caches' stacks and the profiler's
         blocks."""
         cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
@@ -105,8 +105,8 @@ class Jemalloc(Allocator):
             index = blocks.find(cache.stacks_at) if cache.stacks_at else -1
             if index >= 0:
                 self.internal.add(blocks.address(index))
-        near = [tcache.storage(self.memory, cache) for cache in self.caches_found]
-        self.profiler = profile.find(self.memory, self.engine, self.parts.image, self.parts.extents, near)
+        near = [tcache.find_storage(self.memory, cache) for cache in self.caches_found]
+        self.profiler = profile.find_profiler(self.memory, self.engine, self.parts.image, self.parts.extents, near)
         for block in self.profiler.blocks:
             index = blocks.find(block)
             if index >= 0 and blocks.address(index) == block and blocks.state(index) == State.IN_USE:
@@ -122,16 +122,16 @@ class Jemalloc(Allocator):
         return sorted([*parts.bases.ranges(), parts.root.range, parts.classes.table, *caches])
 
     def summary(self) -> dict[str, object]:
-        return report.summary(self)
+        return report.summarize(self)
 
     def locate(self, address: int) -> str:
         parts = self.parts
         seen = parts.extents
         i = seen.at(address)
         if i >= 0:
-            where = arenas.name(seen.arena[i])
+            where = arenas.format_name(seen.arena[i])
             if seen.state[i]:
-                return f"{extents.state_name(seen.state[i])} pages of {where}"
+                return f"{extents.get_state_name(seen.state[i])} pages of {where}"
             size = seen.usable(i) if seen.good[i] else 0
             return f"slab of {size}-byte regions of {where}" if seen.slab[i] else f"extent of a {size}-byte block of {where}"
         own = [([parts.root.range], "root of the radix tree"), ([parts.classes.table], "table of small classes")]
@@ -145,22 +145,24 @@ class Jemalloc(Allocator):
         return ""
 
     def caches(self, blocks: Blocks) -> list[base.Cache]:
-        return report.caches(self)
+        return report.list_caches(self)
 
     def arenas(self, blocks: Blocks) -> list[base.Arena]:
-        return report.arenas_of(self)
+        return report.list_arenas(self)
 
     def spare(self, blocks: Blocks) -> list[base.Spare]:
         seen = self.parts.extents
         idle = [i for i, state in enumerate(seen.state) if state]
-        return [base.Spare(seen.start[i], seen.end(i), extents.state_name(seen.state[i]), arenas.name(seen.arena[i])) for i in idle]
+        return [
+            base.Spare(seen.start[i], seen.end(i), extents.get_state_name(seen.state[i]), arenas.format_name(seen.arena[i])) for i in idle
+        ]
 
-    def renamed(self, words: str) -> str:
-        return names.renamed(words, self._variable)
+    def rename_settings(self, words: str) -> str:
+        return names.rename_settings(words, self._variable)
 
     @cached_property
     def _variable(self) -> str:
-        return names.environment_variable(self.target, self.parts.image.module)
+        return names.find_variable(self.target, self.parts.image.module)
 
     def retention(self, free: FreeMemory) -> Retention:
         # Only `verdict` needs this module.
@@ -169,14 +171,14 @@ class Jemalloc(Allocator):
         return explain_retention(free, self.release_call, self.memory, self.parts.arenas)
 
     @property
-    def recorded(self) -> bool:
+    def has_recordings(self) -> bool:
         return self.profiler.row is not None
 
-    def recordings(self, blocks: Blocks) -> Sequence[Recording]:
+    def make_recordings(self, blocks: Blocks) -> Sequence[Recording]:
         # Few commands need stacks.
-        from findleaks.allocators.jemalloc.sites import recordings
+        from findleaks.allocators.jemalloc.sites import make_recordings
 
-        return recordings(self, blocks)
+        return make_recordings(self, blocks)
 
     def thread_caches(self, blocks: Blocks) -> list[base.ThreadCache]:
         sizes = self.parts.classes.sizes
@@ -189,13 +191,13 @@ class Jemalloc(Allocator):
                     found.append(base.ThreadCache(cache.tid, cache.address, str(size), size, count, count * size))
         return found
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return stats.* as malloc_stats_print prints them."""
-        return report.totals(self)
+        return report.sum_totals(self)
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
         """Yield the blocks that these words refer to; see in_flight."""
-        return in_flight.blocks_in_flight(self, words, blocks)
+        return in_flight.find_blocks_in_flight(self, words, blocks)
 
     def verify(self, blocks: Blocks) -> Iterator[Problem]:
         from findleaks.allocators.jemalloc.verify import verify  # only `verify` needs it

@@ -23,7 +23,7 @@ KEPT = 8  # findleaks' name for active pages of no size class
 STATES = ("active", "dirty", "muzzy", "retained")
 
 
-class Extent(NamedTuple):
+class ExtentLayout(NamedTuple):
     """extent_t or edata_t, a descriptor of pages: 64 bits, then a word of address, and a word of
     size and esn.
 
@@ -46,16 +46,16 @@ class Extent(NamedTuple):
 
 
 # edata.h, 5.3.0 and 5.3.1
-EDATA = Extent("5.3", state=17, state_bits=3, szind=20, nfree=28, hpa=14, next=40, prev=48)
+EDATA = ExtentLayout("5.3", state=17, state_bits=3, szind=20, nfree=28, hpa=14, next=40, prev=48)
 # extent_structs.h, 5.2.0 and 5.2.1
-EXTENT = Extent("5.2", state=16, state_bits=2, szind=18, nfree=26, hpa=-1, next=24, prev=32)
+EXTENT = ExtentLayout("5.2", state=16, state_bits=2, szind=18, nfree=26, hpa=-1, next=24, prev=32)
 
 
-class Bin(NamedTuple):
+class BinLayout(NamedTuple):
     """bin_t, of which there is one for each small class and shard: offsets of its fields, and its
     size. `stats` is bin_stats_t, with the counters BIN_STATS."""
 
-    extent: Extent
+    extent: ExtentLayout
     size: int
     slabcur: int
     nonfull: int
@@ -67,7 +67,7 @@ BIN_STATS_MEMBERS = "QQQPQQQQPP"  # see Arch.structure
 BIN_STATS = ("nmalloc", "ndalloc", "nrequests", "curregs", "nfills", "nflushes", "nslabs", "reslabs", "curslabs", "nonfull_slabs")
 
 
-def _bins(extents: Sequence[Extent], word: int, align: int, mutex: int, stats: int, profile: int) -> tuple[Bin, ...]:
+def _bins(extents: Sequence[ExtentLayout], word: int, align: int, mutex: int, stats: int, profile: int) -> tuple[BinLayout, ...]:
     """Return bin_t of 5.3.0 and 5.3.1, and of 5.2.1 (bin.h).
 
     In bytes: `align` is the alignment of 64-bit numbers, `mutex` the size of a malloc_mutex_t,
@@ -76,10 +76,10 @@ def _bins(extents: Sequence[Extent], word: int, align: int, mutex: int, stats: i
     newer = Record(f"{mutex}x, {stats}x stats, W slabcur, 2W nonfull, W full", word)
     older = Record(f"{mutex}x, W slabcur, W nonfull, W full, {padding}x, {stats}x stats, {profile}x", word)
     rows = zip(extents, (newer, older))
-    return tuple(Bin(extent, row.size, row["slabcur"], row["nonfull"], row["full"], row["stats"]) for extent, row in rows)
+    return tuple(BinLayout(extent, row.size, row["slabcur"], row["nonfull"], row["full"], row["stats"]) for extent, row in rows)
 
 
-class Large(NamedTuple):
+class LargeLayout(NamedTuple):
     """arena_stats_large_t, of which there is one for each large class. It begins with nmalloc and
     ndalloc."""
 
@@ -103,22 +103,22 @@ class ArenaStats(NamedTuple):
 class Layouts(NamedTuple):
     """The layouts for a word size and an alignment of 64-bit numbers, newest first."""
 
-    extents: tuple[Extent, ...]
-    bins: tuple[Bin, ...]
-    larges: tuple[Large, ...]
+    extents: tuple[ExtentLayout, ...]
+    bins: tuple[BinLayout, ...]
+    larges: tuple[LargeLayout, ...]
     arenas: tuple[ArenaStats, ...]
 
 
-def layouts(arch: Arch) -> Layouts:
+def get_layouts(arch: Arch) -> Layouts:
     """Return the layouts of a machine."""
     if arch.word == 8:
         return WIDE
     return PACKED if arch.long_alignment == 4 else ALIGNED
 
 
-LARGES = (
-    Large(size=56, nrequests=24, nflushes=40),  # arena_stats.h, 5.3.1: active_bytes comes third
-    Large(size=48, nrequests=16, nflushes=32),  # 5.2.1 and 5.3.0
+LARGES = (  # arena_stats.h
+    LargeLayout(size=56, nrequests=24, nflushes=40),  # 5.3.1: active_bytes is third
+    LargeLayout(size=48, nrequests=16, nflushes=32),  # 5.2.1 and 5.3.0
 )
 
 # The arenas of 5.3.1, 5.3.0 and 5.2.1 (arena_structs.h and arena_stats.h), with pages of 4 KiB.
@@ -150,7 +150,7 @@ _ALIGNED = (
 PACKED = Layouts(
     _PACKED,
     _bins(_PACKED, word=4, align=4, mutex=88, stats=68, profile=60),
-    (Large(size=52, nrequests=24, nflushes=40), Large(size=44, nrequests=16, nflushes=32)),
+    (LargeLayout(size=52, nrequests=24, nflushes=40), LargeLayout(size=44, nrequests=16, nflushes=32)),
     (
         ArenaStats(large=968, tcaches=4512, internal=128),
         ArenaStats(large=960, tcaches=3960, internal=120),
@@ -160,7 +160,7 @@ PACKED = Layouts(
 ALIGNED = Layouts(
     _ALIGNED,
     _bins(_ALIGNED, word=4, align=8, mutex=96, stats=72, profile=64),
-    (Large(size=56, nrequests=24, nflushes=40), Large(size=48, nrequests=16, nflushes=32)),
+    (LargeLayout(size=56, nrequests=24, nflushes=40), LargeLayout(size=48, nrequests=16, nflushes=32)),
     (
         ArenaStats(large=1032, tcaches=4848, internal=136),
         ArenaStats(large=1024, tcaches=4296, internal=128),
@@ -170,7 +170,7 @@ ALIGNED = Layouts(
 """Words of 4 bytes, with 64-bit numbers aligned to 4 (PACKED, i386) or 8 bytes (ALIGNED, ARM)."""
 
 
-class Profile(NamedTuple):
+class ProfileLayout(NamedTuple):
     """Offsets in the structures of the heap profiler.
 
     In prof_tctx_t, whose first word points to its prof_tdata_t: `context` is its prof_gctx_t,
@@ -194,9 +194,9 @@ class Profile(NamedTuple):
 
 # prof_structs.h and edata.h (extent_structs.h): 5.3.1, 5.3.0, 5.2.1
 PROFILES = (
-    Profile(context=96, link=112, table=48, name=0, counters=32, unbiased=True, expired=118, tctx=80),
-    Profile(context=96, link=112, table=64, name=24, counters=32, unbiased=True, expired=33, tctx=80),
-    Profile(context=56, link=72, table=64, name=24, counters=24, unbiased=False, expired=33, tctx=72),
+    ProfileLayout(context=96, link=112, table=48, name=0, counters=32, unbiased=True, expired=118, tctx=80),
+    ProfileLayout(context=96, link=112, table=64, name=24, counters=32, unbiased=True, expired=33, tctx=80),
+    ProfileLayout(context=56, link=72, table=64, name=24, counters=24, unbiased=False, expired=33, tctx=72),
 )
 NOT_SAMPLED = 1  # the prof_tctx_t of a block that was not sampled; 0 before the profiler was on
 UNBIASED_SHIFT = 8  # 1 << SC_LG_TINY_MIN, by which unbiased counts of blocks are multiplied
@@ -217,7 +217,7 @@ class Levels(NamedTuple):
         return page + self.leaf + sum(self.inner)
 
 
-def levels(page: int, word: int) -> list[Levels]:
+def list_levels(page: int, word: int) -> list[Levels]:
     """Return the possible trees with pages of 2 ** `page` bytes.
 
     rtree.h divides the bits into two or three levels, of which the later ones get the remainder. An

@@ -12,7 +12,7 @@ from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
 from findleaks.allocators.jemalloc.instance import Jemalloc
-from findleaks.allocators.jemalloc.layout import KEPT, layouts
+from findleaks.allocators.jemalloc.layout import KEPT, get_layouts
 from findleaks.allocators.jemalloc.view import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -25,50 +25,50 @@ VERSION = re.compile(rb"\0(\d{1,2}\.\d{1,3}\.\d{1,3})-\d{1,6}-g[0-9a-f]{7,40}\0"
 SAMPLE = 512  # slabs whose bitmaps are counted to distinguish layouts
 
 
-def allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Jemalloc]:
+def find_allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Jemalloc]:
     """Find every jemalloc that one of these places belongs to. A place is a word with the value
     32."""
     memory = Memory(target)
     found: dict[int, tuple[Image, list[Classes]]] = {}
     for image, address in places:
-        table = classes.read(memory, address)
+        table = classes.read_classes(memory, address)
         if table is not None:
             found.setdefault(image.module.start, (image, []))[1].append(table)
     made = []
     for image, tables in found.values():
         bases = Bases(memory, tables[0])
-        words = list(tree.candidates(engine, memory, image, bases))
-        roots = tree.find(memory, engine, image, tables[0], bases, words)
+        words = list(tree.find_candidates(engine, memory, image, bases))
+        roots = tree.find_roots(memory, engine, image, tables[0], bases, words)
         for i, root in enumerate(sorted(roots)):
             # Two jemallocs in one image have equal tables, so any table fits.
-            made.append(_allocator(engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
+            made.append(_read_allocator(engine, memory, image, tables[min(i, len(tables) - 1)], bases, words, root))
     return made
 
 
-def _allocator(
+def _read_allocator(
     engine: Engine, memory: Memory, image: Image, table: Classes, bases: Bases, words: Sequence[tuple[int, int]], root: tree.Root
 ) -> Jemalloc:
     """Read the jemalloc whose radix tree has this root."""
     problems: list[Problem] = []
-    leaves = tree.leaves(memory, engine, root, bases, problems)
-    elements = tree.elements(memory, engine, root, leaves)
-    seen = _extents(engine, bases, elements, table, problems)
+    leaves = tree.read_leaves(memory, engine, root, bases, problems)
+    elements = tree.read_elements(memory, engine, root, leaves)
+    seen = _read_extents(engine, bases, elements, table, problems)
     low, high = root.range
     nodes = {value for address, value in words if low <= address < high} | {leaf for leaf, _ in leaves}
-    list_ = arenas.table(bases, words, nodes)
-    shape = arenas.shape(memory, engine, list_, arenas.others(bases, words, nodes), seen)
+    list_ = arenas.find_table(bases, words, nodes)
+    shape = arenas.find_shape(memory, engine, list_, arenas.find_candidates(bases, words, nodes), seen)
     parts = Parts(image, table, root, leaves, bases, elements, seen, list_, shape)
-    version = _version(memory.target, image) or seen.layout.name
+    version = _find_version(memory.target, image) or seen.layout.name
     return Jemalloc(memory.target, engine, parts, version, problems)
 
 
-def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
+def _read_extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
     """Read the extents in the layout with which most are consistent; the newer one if both fit."""
     tried: list[tuple[float, Extents, list[Problem]]] = []
-    for layout in layouts(engine.arch).extents:
+    for layout in get_layouts(engine.arch).extents:
         found: list[Problem] = []
-        seen = extents.read(engine, bases, elements, table, layout, found)
-        tried.append((_sense(seen), seen, found))
+        seen = extents.read_extents(engine, bases, elements, table, layout, found)
+        tried.append((_score_extents(seen), seen, found))
         if tried[-1][0] == 1:
             break
     _, seen, found = max(tried, key=lambda one: one[0])
@@ -76,7 +76,7 @@ def _extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Class
     return seen
 
 
-def _sense(seen: Extents) -> float:
+def _score_extents(seen: Extents) -> float:
     """Return the share of consistent extents (0 to 1): the class fits the size, and a slab's number
     of free regions fits its bitmap."""
     # States from 6 on do not exist (edata.h), except for KEPT.
@@ -87,7 +87,7 @@ def _sense(seen: Extents) -> float:
     return (good + right) / (len(seen) + len(sample)) if len(seen) else 0.0
 
 
-def _version(target: Target, image: Image) -> str:
+def _find_version(target: Target, image: Image) -> str:
     """Return the release named in the read-only bytes of the image, or ""."""
     module = image.module
     for region in target.regions():

@@ -16,7 +16,7 @@ _NAME = re.compile(rb"\0([A-Z0-9_]{0,64}MALLOC_CONF)\0")
 _OVERLAP = 80  # bytes of a piece that are searched again with the next
 
 
-def environment_variable(target: Target, module: Module) -> str:
+def find_variable(target: Target, module: Module) -> str:
     """Find the environment variable in the library's constants; "" if they cannot be read."""
     names: set[str] = set()
     for region in target.regions():
@@ -30,7 +30,7 @@ def environment_variable(target: Target, module: Module) -> str:
     return max(sorted(names), key=len, default="")
 
 
-def renamed(words: str, variable: str) -> str:
+def rename_settings(words: str, variable: str) -> str:
     """Replace MALLOC_CONF and mallctl in `words` by the names of this build."""
     prefix = variable[: -len(VARIABLE)]
     if not prefix:

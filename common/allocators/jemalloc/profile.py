@@ -13,9 +13,9 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.layout import PROFILES, Profile
+from findleaks.allocators.jemalloc.layout import PROFILES, ProfileLayout
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
@@ -36,13 +36,13 @@ class Table(NamedTuple):
 
 
 @dataclass
-class Found:
+class ProfilerBlocks:
     """The blocks of the profiler: each prof_tctx_t with its words, each prof_tdata_t, each
     prof_gctx_t with the offset of its stack (bt), and others (cells, names).
 
     `row` is their layout, or None without a profiler."""
 
-    row: Optional[Profile] = None
+    row: Optional[ProfileLayout] = None
     counts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     threads: set[int] = field(default_factory=set)
     contexts: dict[int, int] = field(default_factory=dict)
@@ -53,33 +53,33 @@ class Found:
         return {*self.counts, *self.threads, *self.contexts, *self.others}
 
 
-def find(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> Found:
+def find_profiler(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> ProfilerBlocks:
     """Find the blocks of a profiler that is on. `near` is memory where threads point to
     prof_tdata_t."""
-    found = Found()
+    found = ProfilerBlocks()
     if memory.size != 8:
         return found
-    for table in _tables(memory, engine, image, extents):
-        contexts = _contexts(memory, extents, table)
+    for table in _find_tables(memory, engine, image, extents):
+        contexts = _read_contexts(memory, extents, table)
         if contexts is None:
             continue
         found.others.add(table.cells)
         found.contexts.update(contexts)
-        row = _row(memory, table, contexts)
+        row = _find_row(memory, table, contexts)
         if row is not None:
             found.row = row
-            _trees(memory, extents, table, contexts, row, found)
-            _threads(memory, extents, table, near, row, found)
+            _add_counts(memory, extents, table, contexts, row, found)
+            _add_threads(memory, extents, table, near, row, found)
     return found
 
 
-def _block(extents: Extents, address: int) -> bool:
+def _is_block(extents: Extents, address: int) -> bool:
     """Whether a block in use may start at `address`."""
     i = extents.at(address) if address and address % 8 == 0 else -1
     return i >= 0 and not extents.state[i] and extents.good[i]
 
 
-def _table(memory: Memory, address: int) -> Optional[Table]:
+def _read_table(memory: Memory, address: int) -> Optional[Table]:
     """Read the table at `address`, if its numbers are plausible; or None."""
     words = memory.words(address, 6)
     if words is None:
@@ -91,56 +91,56 @@ def _table(memory: Memory, address: int) -> Optional[Table]:
     return Table(count, buckets, (hash_, compare), cells)
 
 
-def _tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> Iterator[Table]:
+def _find_tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> Iterator[Table]:
     """Yield candidates for bt2gctx in the image's data: its functions are in this image, and its
     cells in a block."""
     if not len(extents):
         return
     module = image.module
-    for place, value in words_between(memory.target, engine, image.data, extents.start[0], extents.end(len(extents) - 1)):
-        table = _table(memory, place - 40) if value % BUCKET == 0 else None
+    for place, value in find_words_between(memory.target, engine, image.data, extents.start[0], extents.end(len(extents) - 1)):
+        table = _read_table(memory, place - 40) if value % BUCKET == 0 else None
         if table is None or table.functions[0] == table.functions[1]:
             continue
-        if all(module.start <= function < module.end for function in table.functions) and _block(extents, table.cells):
+        if all(module.start <= function < module.end for function in table.functions) and _is_block(extents, table.cells):
             yield table
 
 
-def _cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
+def _read_cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
     """Yield (key, data) of the cells in use."""
     for at in range(table.cells, table.cells + (BUCKET << table.buckets), 4096):
         words = memory.words(at, min(4096, table.cells + (BUCKET << table.buckets) - at) // 8) or ()
         yield from ((key, data) for key, data in zip(words[0::2], words[1::2]) if key)
 
 
-def _contexts(memory: Memory, extents: Extents, table: Table) -> Optional[dict[int, int]]:
+def _read_contexts(memory: Memory, extents: Extents, table: Table) -> Optional[dict[int, int]]:
     """Return {prof_gctx_t: offset of its stack}, or None if this is another table. A key is the
     stack (bt) inside its data, at the same offset in each."""
-    cells = list(_cells(memory, table))
+    cells = list(_read_cells(memory, table))
     distances = {key - data for key, data in cells}
     if len(cells) != table.taken or len(distances) > 1 or any(not 0 < distance < 256 for distance in distances):
         return None
-    return {data: key - data for key, data in cells if _block(extents, data)}
+    return {data: key - data for key, data in cells if _is_block(extents, data)}
 
 
-def _row(memory: Memory, table: Table, contexts: Iterable[int]) -> Optional[Profile]:
+def _find_row(memory: Memory, table: Table, contexts: Iterable[int]) -> Optional[ProfileLayout]:
     """Return the layout with which most contexts have a prof_tctx_t, or None if none has one."""
     roots = [(context, memory.word(context + TREE)) for context in sorted(contexts)]
-    best: tuple[int, Optional[Profile]] = (0, None)
+    best: tuple[int, Optional[ProfileLayout]] = (0, None)
     for row in PROFILES:
-        fit = sum(_count(memory, row, table, context, root) is not None for context, root in roots if root)
+        fit = sum(_read_count(memory, row, table, context, root) is not None for context, root in roots if root)
         if fit > best[0]:
             best = fit, row
     return best[1]
 
 
-def _trees(memory: Memory, extents: Extents, table: Table, contexts: Iterable[int], row: Profile, found: Found) -> None:
+def _add_counts(memory: Memory, extents: Extents, table: Table, contexts: Iterable[int], row: ProfileLayout, found: ProfilerBlocks) -> None:
     """Add the prof_tctx_t's of each context, which count the samples of each thread there."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
     while left and len(found.counts) < MAX_COUNTS:
         if memory.target.interrupted():
             raise Interrupted
         context, at = left.pop()
-        words = _count(memory, row, table, context, at) if at and at not in found.counts and _block(extents, at) else None
+        words = _read_count(memory, row, table, context, at) if at and at not in found.counts and _is_block(extents, at) else None
         if words is not None:
             found.counts[at] = words
             found.threads.add(words[0])
@@ -148,23 +148,23 @@ def _trees(memory: Memory, extents: Extents, table: Table, contexts: Iterable[in
             left += [(context, words[row.link // 8]), (context, words[row.link // 8 + 1] & -2)]
 
 
-def _threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Range], row: Profile, found: Found) -> None:
+def _add_threads(memory: Memory, extents: Extents, table: Table, near: Sequence[Range], row: ProfileLayout, found: ProfilerBlocks) -> None:
     """Add the threads, including those without counts, with their tables and names."""
     for start, end in near:
         for _, stored in memory.scan(start, end):
             for word in set(stored):
-                if _block(extents, word) and memory.words(word + row.table + 24, 2) == table.functions:
+                if _is_block(extents, word) and memory.words(word + row.table + 24, 2) == table.functions:
                     found.threads.add(word)
     for thread in found.threads:
-        inner = _table(memory, thread + row.table)
-        if inner is not None and inner.functions == table.functions and _block(extents, inner.cells):
+        inner = _read_table(memory, thread + row.table)
+        if inner is not None and inner.functions == table.functions and _is_block(extents, inner.cells):
             found.others.add(inner.cells)
         name = memory.word(thread + row.name) if row.name else None
-        if name and _block(extents, name):
+        if name and _is_block(extents, name):
             found.others.add(name)
 
 
-def _count(memory: Memory, row: Profile, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:
+def _read_count(memory: Memory, row: ProfileLayout, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:
     """Return the words of the prof_tctx_t at `at`, if its context and its thread's table fit; or
     None."""
     words = memory.words(at, row.link // 8 + 2) if at % 8 == 0 else None

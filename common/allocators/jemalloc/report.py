@@ -22,7 +22,7 @@ class Row:
         self.extents = self.blocks = self.total = self.memory = self.bytes = self.cached = self.internal = 0
 
 
-def rows(allocator: JemallocView) -> dict[Key, Row]:
+def count_rows(allocator: JemallocView) -> dict[Key, Row]:
     """Count by arena and class, separately for slabs and for extents with a single block."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
@@ -54,7 +54,7 @@ def rows(allocator: JemallocView) -> dict[Key, Row]:
     return found
 
 
-def caches(allocator: JemallocView) -> list[base.Cache]:
+def list_caches(allocator: JemallocView) -> list[base.Cache]:
     """Return a row for each arena and class. Small classes are those of malloc_stats_print's table
     of bins. Small blocks that the profiler sampled, each in its own extent, are in rows named "…
     sampled".
@@ -63,53 +63,53 @@ def caches(allocator: JemallocView) -> list[base.Cache]:
     stacks (own["internal"])."""
     parts = allocator.parts
     table, nbins = parts.classes, len(parts.classes.small)
-    by_class = rows(allocator)
+    by_class = count_rows(allocator)
     known = {arena.index: arena for arena in parts.arenas}
     found = []
     for index in sorted({*known, *(key[0] for key in by_class)}):
         arena = known.get(index)
-        small = stats.bins(allocator, arena) if arena else None
-        large = stats.large(allocator, arena) if arena else None
+        small = stats.read_bins(allocator, arena) if arena else None
+        large = stats.read_large(allocator, arena) if arena else None
         for szind, size in enumerate(table.sizes):
             slabs = by_class.get((index, szind, True)) if szind < nbins else None
             single = by_class.get((index, szind, False))
             if szind < nbins:
                 counters = dict(small[szind]) if small else {}
                 if slabs is not None or counters.get("nslabs"):
-                    found.append(_bin(index, table.small[szind], szind, slabs or Row(), counters))
+                    found.append(_make_small_cache(index, table.small[szind], szind, slabs or Row(), counters))
                 if single is not None:
-                    found.append(_large(index, f"{size} sampled", szind, single, {}))
+                    found.append(_make_large_cache(index, f"{size} sampled", szind, single, {}))
             else:
                 counters = dict(large[szind - nbins]) if large else {}
                 if single is not None or counters.get("nmalloc"):
-                    found.append(_large(index, str(size), szind, single or Row(), counters))
+                    found.append(_make_large_cache(index, str(size), szind, single or Row(), counters))
     return found
 
 
-def _bin(arena: int, small: Small, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
+def _make_small_cache(arena: int, small: Small, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
     size, slab, count, shards = small
     own = {"ind": szind, "nregs": count, "slab_size": slab, "nshards": shards, "internal": row.internal, **counters}
     if counters:
         own["allocated"] = own["curregs"] * size
-    return _cache(arena, str(size), size, size, row, own)
+    return _make_cache(arena, str(size), size, size, row, own)
 
 
-def _large(arena: int, name: str, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
+def _make_large_cache(arena: int, name: str, szind: int, row: Row, counters: dict[str, int]) -> base.Cache:
     own = {"ind": szind, "internal": row.internal, **counters}
     each = row.bytes // row.blocks if row.blocks else 0
-    return _cache(arena, name, each if each * row.blocks == row.bytes else 0, each, row, own)
+    return _make_cache(arena, name, each if each * row.blocks == row.bytes else 0, each, row, own)
 
 
-def _cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str, int]) -> base.Cache:
+def _make_cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str, int]) -> base.Cache:
     """Make a size class of a row. `each` is the size of a cached, free or internal block in
     bytes."""
     taken, free = row.cached + row.internal, row.total - row.blocks
     counts = row.blocks - taken, row.cached, free
     in_bytes = row.bytes - taken * each, row.cached * each, free * each
-    return base.Cache(arenas.name(arena), name, size, *counts, *in_bytes, row.memory, own.get("nmalloc"), None, own)
+    return base.Cache(arenas.format_name(arena), name, size, *counts, *in_bytes, row.memory, own.get("nmalloc"), None, own)
 
 
-def pages(allocator: JemallocView) -> Counter[tuple[int, int]]:
+def sum_pages(allocator: JemallocView) -> Counter[tuple[int, int]]:
     """Sum the bytes of extents by arena and state."""
     seen = allocator.parts.extents
     found: Counter[tuple[int, int]] = Counter()
@@ -118,7 +118,7 @@ def pages(allocator: JemallocView) -> Counter[tuple[int, int]]:
     return found
 
 
-def of_hugepages(allocator: JemallocView) -> Counter[int]:
+def sum_hugepages(allocator: JemallocView) -> Counter[int]:
     """Sum the bytes of active extents of the hugepage allocator by arena."""
     seen = allocator.parts.extents
     found: Counter[int] = Counter()
@@ -128,13 +128,13 @@ def of_hugepages(allocator: JemallocView) -> Counter[int]:
     return found
 
 
-def arenas_of(allocator: JemallocView) -> list[base.Arena]:
+def list_arenas(allocator: JemallocView) -> list[base.Arena]:
     """Return the arenas, in bytes. `free` are free regions of slabs, `spare` dirty and muzzy pages.
     `mapped` includes jemalloc's own memory, but no memory returned to the kernel (retained)."""
     parts = allocator.parts
-    by_state, hugepages = pages(allocator), of_hugepages(allocator)
+    by_state, hugepages = sum_pages(allocator), sum_hugepages(allocator)
     sums: dict[str, list[int]] = {}
-    for cache in caches(allocator):
+    for cache in list_caches(allocator):
         each = sums.setdefault(cache.arena, [0, 0, 0])
         each[0] += cache.in_use_bytes
         each[1] += cache.cached_bytes
@@ -142,7 +142,7 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
     known = {arena.index: arena for arena in parts.arenas}
     found = []
     for index in sorted({*known, *(key[0] for key in by_state)}):
-        used, cached, free = sums.get(arenas.name(index), [0, 0, 0])
+        used, cached, free = sums.get(arenas.format_name(index), [0, 0, 0])
         active, dirty, muzzy = (by_state[index, state] for state in (ACTIVE, DIRTY, MUZZY))
         page = 1 << parts.classes.page
         own = {"pactive": active // page, "pdirty": dirty // page, "pmuzzy": muzzy // page}
@@ -152,7 +152,7 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
         mapped = active + dirty + muzzy
         if arena is not None:
             own["nthreads"] = allocator.memory.int32(arena.address) or 0
-            own["internal"] = stats.internal(allocator, arena)
+            own["internal"] = stats.read_internal(allocator, arena)
             own["tcache_bytes"] = sum(
                 len(stack.entries) * parts.classes.sizes[stack.szind]
                 for each in allocator.caches_found
@@ -166,20 +166,20 @@ def arenas_of(allocator: JemallocView) -> list[base.Arena]:
                 own["resident"] = arena.base.resident + mapped
                 mapped += arena.base.mapped
         mapped += kept
-        found.append(base.Arena(arenas.name(index), used, cached, free, mapped, own, dirty + muzzy + kept))
+        found.append(base.Arena(arenas.format_name(index), used, cached, free, mapped, own, dirty + muzzy + kept))
     return found
 
 
-def totals(allocator: JemallocView) -> dict[str, int]:
+def sum_totals(allocator: JemallocView) -> dict[str, int]:
     """Return stats.* in bytes (ctl.c, ctl_refresh; arena.c, arena_stats_merge). They are computed
     from the extents if possible, even if jemalloc uses counters."""
-    of_arenas = [arena.own for arena in arenas_of(allocator)]
+    of_arenas = [arena.own for arena in list_arenas(allocator)]
     if not allocator.parts.shape.counts or not of_arenas or any("base" not in own for own in of_arenas):
         return {}
     page = 1 << allocator.parts.classes.page
     nbins = len(allocator.parts.classes.small)
     allocated = 0
-    for (_, szind, slab), row in rows(allocator).items():
+    for (_, szind, slab), row in count_rows(allocator).items():
         # A sampled small block counts in the smallest large class.
         allocated += row.blocks * allocator.parts.classes.sizes[nbins] if not slab and szind < nbins else row.bytes
     # Muzzy pages are resident in 5.2 only. In 5.3 the kernel may have reclaimed them (pa_extra.c).
@@ -198,10 +198,10 @@ def reconcile(allocator: JemallocView) -> Iterator[Problem]:
     """Report arenas whose counters and extents differ: a thread was inside malloc, or one of the
     two was overwritten."""
     parts = allocator.parts
-    counts = arenas.count(parts.extents)
+    counts = arenas.count_extents(parts.extents)
     for arena in parts.arenas:
         off = []
-        for szind, counters in enumerate(stats.bins(allocator, arena) or ()):
+        for szind, counters in enumerate(stats.read_bins(allocator, arena) or ()):
             key = arena.index, szind
             found = counts.slabs[key], counts.regions[key]
             if found != (counters["curslabs"], counters["curregs"]):
@@ -213,18 +213,18 @@ def reconcile(allocator: JemallocView) -> Iterator[Problem]:
             yield Problem(arena.address, f"arena {arena.index} counts {off[0]}{more}", False)
 
 
-def summary(allocator: JemallocView) -> dict[str, object]:
+def summarize(allocator: JemallocView) -> dict[str, object]:
     """For `allocators[]` in the JSON."""
     parts = allocator.parts
     return {
         "arenas": [
             {"name": arena.name, "in_use": arena.in_use, "cached": arena.cached, "free": arena.free, "mapped": arena.mapped}
-            for arena in arenas_of(allocator)
+            for arena in list_arenas(allocator)
         ],
         "extents": len(parts.extents),
         "thread_caches": len(allocator.caches_found),
         "page": 1 << parts.classes.page,
-        "sampled": any(not slab and szind < len(parts.classes.small) for _, szind, slab in rows(allocator)),
+        "sampled": any(not slab and szind < len(parts.classes.small) for _, szind, slab in count_rows(allocator)),
         "rtree": hex(parts.root.address),
         "reconciled": not allocator.problems,
     }

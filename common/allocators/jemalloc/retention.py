@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.allocators.jemalloc.arenas import LONGEST, Arena, name
+from findleaks.allocators.jemalloc.arenas import LONGEST, JemallocArena, format_name
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.retention import FreeMemory, Retention, explain_free_blocks
 from findleaks.formatting import number, size
@@ -25,7 +25,7 @@ MAX_DECAY = 1 << 40  # milliseconds: 35 years
 MUTEX = 256  # above the number of bytes before time_ms, which is 112 to 144 in Debian's builds
 
 
-def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
+def find_decay_times(memory: Memory, arena: JemallocArena) -> Optional[tuple[int, int]]:
     """Return the (dirty, muzzy) decay times of an arena in ms, NEVER if never purged; None if not
     found."""
     data = memory.read(arena.address, LONGEST) or memory.read(arena.address, LONGEST // 4)
@@ -35,14 +35,14 @@ def decay_times(memory: Memory, arena: Arena) -> Optional[tuple[int, int]]:
     found: list[int] = []
     at = 0
     while at + form.size + rest < len(data) and len(found) < 2:
-        time = _decay_time(form.unpack_from(data, at), arena.address + at, memory.arch.mask)
+        time = _read_decay_time(form.unpack_from(data, at), arena.address + at, memory.arch.mask)
         if time is not None:
             found.append(time)
         at += memory.size if time is None else form.size + rest
     return (found[0], found[1]) if len(found) == 2 else None
 
 
-def _decay_time(times: Sequence[int], address: int, never: int) -> Optional[int]:
+def _read_decay_time(times: Sequence[int], address: int, never: int) -> Optional[int]:
     """Return the time of a decay_t whose time_ms is at `address`, or None. `times` are time_ms and
     the three fields behind it."""
     time, interval, epoch, jitter = times
@@ -53,7 +53,7 @@ def _decay_time(times: Sequence[int], address: int, never: int) -> Optional[int]
     return None
 
 
-def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Sequence[Arena]) -> Retention:
+def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Sequence[JemallocArena]) -> Retention:
     """Explain the free memory of a jemalloc. `call` returns free pages. Decay times are those of
     the arena with the most free pages."""
     spare = free.spare()
@@ -64,8 +64,8 @@ def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Seque
     if 10 * pages < free.kept:
         return Retention(pages, tuple(sorts), "; ".join(causes), (), evidence)
     most = max(free.arenas, key=lambda arena: arena.spare.get("dirty", 0) + arena.spare.get("muzzy", 0), default=None)
-    same = [one for one in arenas if most is not None and most.arena == name(one.index)]
-    decay = decay_times(memory, same[0]) if same else None
+    same = [one for one in arenas if most is not None and most.arena == format_name(one.index)]
+    decay = find_decay_times(memory, same[0]) if same else None
     why = ""
     if decay is not None:
         evidence["dirty_decay_ms"], evidence["muzzy_decay_ms"] = decay

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.environment import setting
-from findleaks.allocators.jemalloc.layout import NOT_SAMPLED, UNBIASED_SHIFT, Profile
-from findleaks.allocators.jemalloc.profile import Found
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.environment import read_variable
+from findleaks.allocators.jemalloc.layout import NOT_SAMPLED, UNBIASED_SHIFT, ProfileLayout
+from findleaks.allocators.jemalloc.profile import ProfilerBlocks
 from findleaks.allocators.jemalloc.view import JemallocView
-from findleaks.allocators.sites import Recording, Site, in_use, own_file, recording, represented
+from findleaks.allocators.sites import Recording, Site, estimate_represented, make_recording, own_library, select_in_use
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import Totals
 from findleaks.errors import Interrupted
@@ -29,29 +29,33 @@ POLL = 1 << 12  # steps between two checks for Ctrl-C
 SETTING = re.compile("lg_prof_sample:([0-9]{1,2})")
 
 
-def recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
+def make_recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
     """Return the profiler's recording, or [] if it is off."""
     found = allocator.profiler
     if found.row is None:
         return []
     problems: list[Problem] = []
-    stacks = _stacks(allocator, found, problems)
-    interval = _interval(allocator)
+    stacks = _read_stacks(allocator, found, problems)
+    interval = _find_interval(allocator)
     numbers = {context: i for i, context in enumerate(stacks)}
-    sites = [_site(frames, counts, found.row, interval) for frames, counts in zip(stacks.values(), _counts(allocator, found, stacks))]
+    sites = [
+        _make_site(frames, counts, found.row, interval) for frames, counts in zip(stacks.values(), _sum_counts(allocator, found, stacks))
+    ]
     target = allocator.memory.target
-    sampled = list(in_use(target, blocks, _blocks(allocator, found, numbers, interval)))
+    sampled = list(select_in_use(target, blocks, _find_sampled(allocator, found, numbers, interval)))
     lacking = (address for address, site, _ in sampled if site == UNKNOWN)
-    first_problems(problems, (_of_no_record(address) for address in lacking), "blocks like that")
+    add_first_problems(problems, (_make_record_problem(address) for address in lacking), "blocks like that")
     sampled = [one for one in sampled if one[1] >= 0]
     warnings = [problem.what for problem in problems]
-    warnings += _unaccounted(sites, Counter(site for _, site, _ in sampled))
+    warnings += _report_missing(sites, Counter(site for _, site, _ in sampled))
     return [
-        recording(target, "jemalloc's heap profiler", sites, sampled, interval, own_file(allocator.parts.image.name, "jemalloc"), warnings)
+        make_recording(
+            target, "jemalloc's heap profiler", sites, sampled, interval, own_library(allocator.parts.image.name, "jemalloc"), warnings
+        )
     ]
 
 
-def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> dict[int, tuple[int, ...]]:
+def _read_stacks(allocator: JemallocView, found: ProfilerBlocks, problems: list[Problem]) -> dict[int, tuple[int, ...]]:
     """Return the stack of each prof_gctx_t, ascending by address, without damaged ones."""
     memory, stacks, bad = allocator.memory, {}, []
     for count, (context, offset) in enumerate(sorted(found.contexts.items())):
@@ -67,11 +71,11 @@ def _stacks(allocator: JemallocView, found: Found, problems: list[Problem]) -> d
             bad.append(Problem(context, f"the profiler's stack at {context:#x} is damaged: blocks allocated there have none"))
         else:
             stacks[context] = frames
-    first_problems(problems, bad, "stacks like that")
+    add_first_problems(problems, bad, "stacks like that")
     return stacks
 
 
-def _counts(allocator: JemallocView, found: Found, stacks: dict[int, tuple[int, ...]]) -> Iterator[list[int]]:
+def _sum_counts(allocator: JemallocView, found: ProfilerBlocks, stacks: dict[int, tuple[int, ...]]) -> Iterator[list[int]]:
     """Sum the counters of all threads for each stack, without counters that prof.reset expired."""
     assert found.row is not None
     row, memory, fields = found.row, allocator.memory, 8 if found.row.unbiased else 4
@@ -86,7 +90,7 @@ def _counts(allocator: JemallocView, found: Found, stacks: dict[int, tuple[int, 
     return ([value if value < 1 << 63 else 0 for value in sum_] for sum_ in sums.values())
 
 
-def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval: int) -> Site:
+def _make_site(frames: tuple[int, ...], counts: Sequence[int], row: ProfileLayout, interval: int) -> Site:
     """Make a site. `counts` is prof_cnt_t: blocks and bytes that are live, and that were ever
     allocated."""
     blocks, bytes_, all_blocks, all_bytes = counts[::2] if row.unbiased else counts
@@ -95,11 +99,13 @@ def _site(frames: tuple[int, ...], counts: Sequence[int], row: Profile, interval
         return Site(frames, live, allocated)
     if row.unbiased:
         return Site(frames, live, allocated, Totals(round(counts[1] / UNBIASED_SHIFT), counts[3]))
-    scale = represented(bytes_ / blocks, interval) if blocks else 0.0
+    scale = estimate_represented(bytes_ / blocks, interval) if blocks else 0.0
     return Site(frames, live, allocated, Totals(round(blocks * scale), round(bytes_ * scale)))
 
 
-def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], interval: int) -> Iterator[tuple[int, int, float]]:
+def _find_sampled(
+    allocator: JemallocView, found: ProfilerBlocks, numbers: dict[int, int], interval: int
+) -> Iterator[tuple[int, int, float]]:
     """Yield address, site (or UNKNOWN or DAMAGED) and weight of the sampled blocks, including those
     in thread caches. Each is alone in its extent, whose descriptor points to the prof_tctx_t."""
     assert found.row is not None
@@ -113,28 +119,28 @@ def _blocks(allocator: JemallocView, found: Found, numbers: dict[int, int], inte
         if at <= NOT_SAMPLED:
             continue
         site = numbers.get(contexts[at], DAMAGED) if at in contexts else UNKNOWN
-        yield seen.address[i], site, represented(seen.classes.sizes[seen.szind[i]], interval)
+        yield seen.address[i], site, estimate_represented(seen.classes.sizes[seen.szind[i]], interval)
 
 
-def _of_no_record(address: int) -> Problem:
+def _make_record_problem(address: int) -> Problem:
     """Make the problem that a sampled block has no record of the profiler."""
     return Problem(address, f"the block at {address:#x} was sampled by the profiler, but the profiler has no record of it: it has no stack")
 
 
-def _unaccounted(sites: Sequence[Site], found: Counter[int]) -> Iterator[str]:
+def _report_missing(sites: Sequence[Site], found: Counter[int]) -> Iterator[str]:
     """Report it if the profiler counts more blocks than were found."""
     missing = sum(max(site.live.blocks - found[i], 0) for i, site in enumerate(sites))
     if missing:
         yield f"jemalloc's profile counts {missing:,} blocks in use more than were found: their descriptors, or its counts, are damaged"
 
 
-def _interval(allocator: JemallocView) -> int:
+def _find_interval(allocator: JemallocView) -> int:
     """Return the number of bytes between two samples, on average: a power of two."""
-    found = _by_table(allocator)
-    return 1 << (found if found is not None else _by_settings(allocator))
+    found = _find_by_table(allocator)
+    return 1 << (found if found is not None else _find_by_settings(allocator))
 
 
-def _by_table(allocator: JemallocView) -> Optional[int]:
+def _find_by_table(allocator: JemallocView) -> Optional[int]:
     """Find lg_prof_sample by prof_shifted_unbiased_cnt (since 5.3): the weight of a sampled block
     by size class. Each candidate's table is computed as in prof_unbias_map_init, to the same last
     bit."""
@@ -153,7 +159,7 @@ def _by_table(allocator: JemallocView) -> Optional[int]:
     return None
 
 
-def _by_settings(allocator: JemallocView) -> int:
+def _find_by_settings(allocator: JemallocView) -> int:
     """Read lg_prof_sample from MALLOC_CONF in the environment."""
-    match = SETTING.search(setting(allocator.memory, "MALLOC_CONF") or "")
+    match = SETTING.search(read_variable(allocator.memory, "MALLOC_CONF") or "")
     return min(int(match[1]), WIDEST_INTERVAL) if match else USUAL_INTERVAL

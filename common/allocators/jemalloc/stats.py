@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Optional
 
-from findleaks.allocators.jemalloc.arenas import Arena, bin_counters
-from findleaks.allocators.jemalloc.layout import BIN_STATS, layouts
+from findleaks.allocators.jemalloc.arenas import JemallocArena, read_bin_counters
+from findleaks.allocators.jemalloc.layout import BIN_STATS, get_layouts
 from findleaks.allocators.jemalloc.view import JemallocView
 
 
-def bins(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
+def read_bins(allocator: JemallocView, arena: JemallocArena) -> Optional[list[dict[str, int]]]:
     """Read bin_stats_t of an arena's small classes, summed over shards; None if not available."""
     shape = allocator.parts.shape
     if shape.bins is None or not shape.counts:
         return None
-    rows = bin_counters(allocator.memory, allocator.parts.classes, arena.address + shape.bins, shape.bin)
+    rows = read_bin_counters(allocator.memory, allocator.parts.classes, arena.address + shape.bins, shape.bin)
     return None if rows is None else [dict(zip(BIN_STATS, row)) for row in rows]
 
 
-def large(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]]]:
+def read_large(allocator: JemallocView, arena: JemallocArena) -> Optional[list[dict[str, int]]]:
     """Read the counters of an arena's large classes, with those that jemalloc computes while it
     merges statistics: requests are those of the arena and of thread caches, and each fill brings
     one block."""
@@ -45,11 +45,11 @@ def large(allocator: JemallocView, arena: Arena) -> Optional[list[dict[str, int]
     return found or None
 
 
-def internal(allocator: JemallocView, arena: Arena) -> int:
+def read_internal(allocator: JemallocView, arena: JemallocArena) -> int:
     """Read stats.internal of an arena: bytes of blocks that jemalloc allocated for itself; 0 if
     unknown."""
     shape = allocator.parts.shape
-    for row in layouts(allocator.memory.arch).arenas:
+    for row in get_layouts(allocator.memory.arch).arenas:
         if row.tcaches == shape.tcaches or row.large == shape.large:
             return allocator.memory.word(arena.address + row.internal) or 0
     return 0

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from findleaks.allocators.jemalloc.arenas import Arena
+from findleaks.allocators.jemalloc.arenas import JemallocArena
 from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import BINS_52, EDATA, Extent
+from findleaks.allocators.jemalloc.layout import BINS_52, EDATA, ExtentLayout
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.libc.thread_local import static_storage
 from findleaks.target.base import Range, Thread
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 STACKS = 4 << 20  # the largest size of all stacks of a cache in bytes
 SLOW = 512  # bytes of tcache_slow_s that are examined
@@ -44,7 +44,7 @@ class Stack(NamedTuple):
 
 
 @dataclass
-class Cache:
+class JemallocCache:
     """A thread cache. `tid` is 0 if it is unknown, or if the program created the cache explicitly.
 
     `stacks_at` is inside the block with the stacks. `own` are parts of thread-local storage."""
@@ -66,9 +66,9 @@ class Cache:
         return f"thread cache of thread {self.tid}" if self.tid else "thread cache"
 
 
-def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: int, descriptor: int) -> Cache:
+def read_cache(memory: Memory, classes: Classes, layout: ExtentLayout, arena: JemallocArena, cache: int, descriptor: int) -> JemallocCache:
     """Read the thread cache at `cache`, which this arena lists."""
-    found = Cache(0, cache, arena.index)
+    found = JemallocCache(0, cache, arena.index)
     if layout.name == EDATA.name:
         _read_53(memory, classes, cache, descriptor, found)
     else:
@@ -78,7 +78,7 @@ def read(memory: Memory, classes: Classes, layout: Extent, arena: Arena, cache: 
     return found
 
 
-def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: Cache) -> None:
+def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found: JemallocCache) -> None:
     """Read a cache of 5.3 (cache_bin.h). A bin is {top of the stack, which grows down; requests;
     the low bits of low water, full and empty; (5.3.1) length}.
 
@@ -86,7 +86,7 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
     bytes."""
     word, step = memory.size, memory.arch.structure(BIN_53).size
     words = memory.words(slow, SLOW // word) or ()
-    last = _last(memory, slow, words)
+    last = _find_last_word(memory, slow, words)
     bins = words[last] + memory.arch.structure("PQ").size - 8 if last else 0
     # It is 0 if built without statistics.
     if not last or memory.word(descriptor + 2 * word) not in (bins, 0):
@@ -118,61 +118,61 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
     found.own = [Range(slow, slow + word * (last + 1)), Range(words[last], bins + step * count)]
 
 
-def _last(memory: Memory, slow: int, words: Sequence[int]) -> int:
+def _find_last_word(memory: Memory, slow: int, words: Sequence[int]) -> int:
     """Return the index of the last word of tcache_slow_s, or 0 if there is none. It ends in
     {dyn_alloc, tcache}, and tcache_s begins with a pointer back."""
     return next((i for i in range(7, len(words)) if words[i] and words[i] % memory.size == 0 and memory.word(words[i]) == slow), 0)
 
 
-def unlisted(
-    memory: Memory, engine: Engine, classes: Classes, layout: Extent, threads: Sequence[Thread], arenas: Sequence[Arena]
-) -> list[tuple[Arena, int, int]]:
+def find_unlisted(
+    memory: Memory, engine: Engine, classes: Classes, layout: ExtentLayout, threads: Sequence[Thread], arenas: Sequence[JemallocArena]
+) -> list[tuple[JemallocArena, int, int]]:
     """Find the caches of arenas that list none: (arena, cache, descriptor) of caches in threads'
     static storage that point to an arena, by the arena's index."""
     by_address = {arena.address: arena for arena in arenas}
-    found: dict[int, Arena] = {}
+    found: dict[int, JemallocArena] = {}
     regions = memory.target.regions()
     for pointer in sorted({thread.thread_pointer for thread in threads if thread.thread_pointer}):
-        home = holding(regions, pointer)
+        home = region_at(regions, pointer)
         start, end = static_storage(memory.arch, pointer, STATIC)
         low = home.start if home is not None else pointer
         for piece in memory.target.pieces(max(start, low), end + NEAR):
             for place in engine.search_any(piece, list(by_address)):
-                address = _around(memory, classes, layout, place)
+                address = _find_around(memory, classes, layout, place)
                 arena = by_address[memory.word(place) or 0] if address else None
                 if arena is not None:
                     found[address] = arena
-    distance = 2 * memory.size if layout.name == EDATA.name else _small_52(memory, classes) + 5 * memory.size
+    distance = 2 * memory.size if layout.name == EDATA.name else _measure_small_52(memory, classes) + 5 * memory.size
     return [(arena, cache, cache + distance) for cache, arena in sorted(found.items(), key=lambda one: one[1].index)]
 
 
-def _around(memory: Memory, classes: Classes, layout: Extent, place: int) -> int:
+def _find_around(memory: Memory, classes: Classes, layout: ExtentLayout, place: int) -> int:
     """Return the tcache_slow_s (5.2: tcache_s) whose pointer to its arena is at `place`, or 0."""
     word = memory.size
     if layout.name == EDATA.name:
         slow = place - 5 * word
-        return slow if _last(memory, slow, memory.words(slow, SLOW // word) or ()) else 0
-    cache, step = place - 9 * word - _small_52(memory, classes), memory.arch.structure(BIN_52).size
-    ends = [memory.word(at + step * i + 16) or 0 for at, i in _heads_52(memory, classes, cache)]
+        return slow if _find_last_word(memory, slow, memory.words(slow, SLOW // word) or ()) else 0
+    cache, step = place - 9 * word - _measure_small_52(memory, classes), memory.arch.structure(BIN_52).size
+    ends = [memory.word(at + step * i + 16) or 0 for at, i in _list_heads_52(memory, classes, cache)]
     return cache if ends[0] and all(0 <= after - end < STACKS for end, after in zip(ends, ends[1:])) else 0
 
 
-def _small_52(memory: Memory, classes: Classes) -> int:
+def _measure_small_52(memory: Memory, classes: Classes) -> int:
     """Return the bytes of a tcache_s up to the end of its small bins (5.2.1)."""
     return BINS_52 + memory.arch.structure(BIN_52).size * len(classes.small)
 
 
-def _heads_52(memory: Memory, classes: Classes, cache: int) -> list[tuple[int, int]]:
+def _list_heads_52(memory: Memory, classes: Classes, cache: int) -> list[tuple[int, int]]:
     """Return (address of an array of bins, index) of each small bin and of the first large one.
 
     Between them are two links, a flag, the descriptor (4 words), the arena, a number, and a byte
     for each small class (tcache_s, 5.2.1)."""
     nbins, unit = len(classes.small), memory.arch.long_alignment
-    large = cache + _small_52(memory, classes) + 10 * memory.size + -(-(4 + nbins) // unit) * unit
+    large = cache + _measure_small_52(memory, classes) + 10 * memory.size + -(-(4 + nbins) // unit) * unit
     return [*((cache + BINS_52, i) for i in range(nbins)), (large, 0)]
 
 
-def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: Cache) -> None:
+def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, found: JemallocCache) -> None:
     """Read a cache of 5.2 (cache_bin.h). A bin is {low water, number of entries, requests, end of
     the stack}. The entries are the last words before the end."""
     word, step = memory.size, memory.arch.structure(BIN_52).size
@@ -180,7 +180,7 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
     if heads is None:
         return
     if not heads[0]:  # built without statistics
-        heads = cache + BINS_52, _heads_52(memory, classes, cache)[-1][0]
+        heads = cache + BINS_52, _list_heads_52(memory, classes, cache)[-1][0]
     nbins, before, count = len(classes.small), 0, 0
     for szind in range(len(classes.sizes)):
         at = heads[0] + step * szind if szind < nbins else heads[1] + step * (szind - nbins)
@@ -200,7 +200,7 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
     found.own = [Range(cache, heads[1] + step * max(count - nbins, 0))]
 
 
-def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
+def attribute_threads(memory: Memory, caches: Sequence[JemallocCache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
     """Set the caches' threads, and add each cache's copy of parts of the tree to its own memory.
 
     A cache is in static storage, on one side of the thread pointer. So its thread is the one with
@@ -212,7 +212,7 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
         at = bisect_right(pointers, cache.address) - 1 if above else bisect_left(pointers, cache.address)
         if 0 <= at < len(known) and abs(pointers[at] - cache.address) < TLS:
             cache.tid = known[at][1]
-        start, end = storage(memory, cache)
+        start, end = find_storage(memory, cache)
         for base, words in memory.scan(start, end):
             if leaves.keys() & words:
                 cache.own += [
@@ -222,9 +222,9 @@ def attribute(memory: Memory, caches: Sequence[Cache], threads: Sequence[Thread]
                 ]
 
 
-def storage(memory: Memory, cache: Cache) -> Range:
+def find_storage(memory: Memory, cache: JemallocCache) -> Range:
     """Return the thread-local storage around a thread cache that contains jemalloc's variables
     (tsd_t)."""
-    home = holding(memory.target.regions(), cache.address)
+    home = region_at(memory.target.regions(), cache.address)
     low = home.start if home is not None else 0
     return Range(max(cache.address - NEAR, low), cache.address + 2 * NEAR)

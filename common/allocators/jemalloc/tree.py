@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.images import Image
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
-from findleaks.allocators.jemalloc.layout import Levels, levels
+from findleaks.allocators.jemalloc.layout import Levels, list_levels
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 ALIGNED = 64  # the least alignment of descriptors in bytes
 CONFIRMED = 3  # elements of a leaf that confirm a root
@@ -43,13 +43,13 @@ class Elements(NamedTuple):
     descriptors: list[int]
 
 
-def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> Iterator[tuple[int, int]]:
+def find_candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> Iterator[tuple[int, int]]:
     """Yield (address, value) of the words of an image's data that point into the base allocator's
     blocks."""
     regions = memory.target.regions()
     low, high = regions[0].start, regions[-1].end
     frames: dict[int, bool] = {}
-    for address, value in words_between(memory.target, engine, image.data, low, high):
+    for address, value in find_words_between(memory.target, engine, image.data, low, high):
         frame = value >> 21
         if frame not in frames:
             frames[frame] = bases.block(value) is not None
@@ -57,19 +57,21 @@ def candidates(engine: Engine, memory: Memory, image: Image, bases: Bases) -> It
             yield address, value
 
 
-def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: Bases, words: Sequence[tuple[int, int]]) -> list[Root]:
+def find_roots(
+    memory: Memory, engine: Engine, image: Image, classes: Classes, bases: Bases, words: Sequence[tuple[int, int]]
+) -> list[Root]:
     """Find the roots in the image.
 
     A pointer to a leaf (or to a node above it) is an element of the root. The descriptors in that
     leaf determine which pages it covers, and thus the element's index, and thus the root's
     address."""
     found: list[Root] = []
-    data = merged(image.data)
+    data = merge_ranges(image.data)
     for address, value in words:
         if any(root.range.start <= address < root.range.end for root in found):
             continue
-        for shape in levels(classes.page, memory.size):
-            start = _root(memory, engine, classes, bases, address, value, shape)
+        for shape in list_levels(classes.page, memory.size):
+            start = _find_root(memory, engine, classes, bases, address, value, shape)
             root = Root(start, shape, memory.size) if start is not None else None
             if root is not None and any(low <= root.range.start and root.range.end <= high for low, high in data):
                 found.append(root)
@@ -77,7 +79,7 @@ def find(memory: Memory, engine: Engine, image: Image, classes: Classes, bases: 
     return found
 
 
-def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, address: int, value: int, shape: Levels) -> Optional[int]:
+def _find_root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, address: int, value: int, shape: Levels) -> Optional[int]:
     """Return the address of the root, if the word at `address`, which points to `value`, is one of
     its elements; or None."""
     leaf = value
@@ -85,13 +87,13 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
         block = bases.block(leaf)
         if block is None or leaf + (memory.size << bits) > block.end:
             return None
-        leaf = next((word for _, word in _filled(memory, engine, leaf, leaf + (memory.size << bits))), 0)
+        leaf = next((word for _, word in _find_filled(memory, engine, leaf, leaf + (memory.size << bits))), 0)
     block = bases.block(leaf) if leaf else None
     if block is None or leaf + (shape.element << shape.leaf) > block.end:
         return None
     votes: dict[int, int] = {}
-    for tried, (at, word) in enumerate(_filled(memory, engine, leaf, leaf + (shape.element << shape.leaf))):
-        descriptor = _descriptor(word, shape)
+    for tried, (at, word) in enumerate(_find_filled(memory, engine, leaf, leaf + (shape.element << shape.leaf))):
+        descriptor = _extract_descriptor(word, shape)
         key = memory.word(descriptor + 8) if descriptor and (at - leaf) % shape.element == 0 else None
         if key and key >> classes.page & ((1 << shape.leaf) - 1) == (at - leaf) // shape.element:
             index = key >> shape.under_root(classes.page)
@@ -105,13 +107,13 @@ def _root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, addres
     return max(votes, key=lambda root: votes[root]) if votes else None
 
 
-def _filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _find_filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield (address, value) of the words that are not 0."""
     parts = (Range(at, min(at + PART, end)) for at in range(start, end, PART))
-    return words_between(memory.target, engine, parts, 1, 1 << 64)
+    return find_words_between(memory.target, engine, parts, 1, 1 << 64)
 
 
-def _descriptor(word: int, shape: Levels) -> int:
+def _extract_descriptor(word: int, shape: Levels) -> int:
     """Return the descriptor in a leaf's element. A packed element has the class above it, and flags
     in the low bits (rtree.h)."""
     if shape.packed:
@@ -120,7 +122,7 @@ def _descriptor(word: int, shape: Levels) -> int:
     return word if word % ALIGNED == 0 else 0
 
 
-def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[Problem]) -> list[tuple[int, int]]:
+def read_leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: list[Problem]) -> list[tuple[int, int]]:
     """Return (leaf, number of its first page) of all leaves. Report invalid elements in
     `problems`."""
     shape = root.levels
@@ -128,7 +130,7 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
     for below, element in (*((inner, size) for inner in shape.inner), (shape.leaf, shape.element)):
         found = []
         for node, first in level:
-            for at, value in _filled(memory, engine, node, node + (size << bits)):
+            for at, value in _find_filled(memory, engine, node, node + (size << bits)):
                 block = bases.block(value)
                 if block is None or value % size or value + (element << below) > block.end:
                     what = f"the radix tree's element at {at:#x} is {value:#x}, which is no node: the extents behind it are not read"
@@ -139,7 +141,7 @@ def leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, problems: l
     return level
 
 
-def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[int, int]]) -> Elements:
+def read_elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[int, int]]) -> Elements:
     """Return all elements of these leaves that point to a descriptor."""
     shape = root.levels
     pages: list[int] = []
@@ -149,7 +151,7 @@ def elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[i
         if memory.target.interrupted():
             raise Interrupted
         for piece in memory.target.pieces(leaf, leaf + (shape.element << shape.leaf)):
-            at, values = pointing(engine, piece, ALIGNED, 1 << 64)
+            at, values = find_pointers(engine, piece, ALIGNED, 1 << 64)
             if shape.packed:
                 # Elements without a descriptor may still have a size class. They give descriptor 0.
                 base = (first << 3) - leaf

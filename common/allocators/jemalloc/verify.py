@@ -21,14 +21,14 @@ def verify(allocator: JemallocView) -> Iterator[Problem]:
         "bitmaps": sum(map(bool, seen.slab)),
         "cached blocks": sum(len(cache.entries()) for cache in allocator.caches_found),
     }
-    yield from _cached(allocator)
-    yield from _bitmaps(allocator.parts.extents)
-    yield from _tree(allocator)
-    yield from _lists(allocator)
-    yield from _bins(allocator)
+    yield from _check_cached(allocator)
+    yield from _check_bitmaps(allocator.parts.extents)
+    yield from _check_tree(allocator)
+    yield from _check_lists(allocator)
+    yield from _check_bins(allocator)
 
 
-def _cached(allocator: JemallocView) -> Iterator[Problem]:
+def _check_cached(allocator: JemallocView) -> Iterator[Problem]:
     """Check that cached blocks count as in use, have their stack's class, and are cached once."""
     seen = allocator.parts.extents
     times = Counter(entry for cache in allocator.caches_found for entry in cache.entries())
@@ -57,7 +57,7 @@ def _cached(allocator: JemallocView) -> Iterator[Problem]:
             yield Problem(entry, what, damaged=Range(entry, entry))
 
 
-def _bitmaps(seen: Extents) -> Iterator[Problem]:
+def _check_bitmaps(seen: Extents) -> Iterator[Problem]:
     """Check that slabs have as many free regions as their bitmaps have bits."""
     for i in range(len(seen)):
         if seen.state[i] != ACTIVE or not seen.slab[i] or not seen.good[i]:
@@ -69,7 +69,7 @@ def _bitmaps(seen: Extents) -> Iterator[Problem]:
             yield Problem(seen.descriptors[i], what + ": freed twice, or its descriptor was overwritten")
 
 
-def _tree(allocator: JemallocView) -> Iterator[Problem]:
+def _check_tree(allocator: JemallocView) -> Iterator[Problem]:
     """Check the descriptors of the tree's elements. A slab has all its pages in the tree, another
     extent its first and last."""
     parts = allocator.parts
@@ -93,7 +93,7 @@ def _tree(allocator: JemallocView) -> Iterator[Problem]:
                 break
 
 
-def _lists(allocator: JemallocView) -> Iterator[Problem]:
+def _check_lists(allocator: JemallocView) -> Iterator[Problem]:
     """Check that large extents form a ring that is linked in both directions. Automatic arenas have
     none."""
     seen = allocator.parts.extents
@@ -113,7 +113,7 @@ def _lists(allocator: JemallocView) -> Iterator[Problem]:
             yield Problem(own, f"{at} links back to {before:#x}, which does not link to it")
 
 
-def _bins(allocator: JemallocView) -> Iterator[Problem]:
+def _check_bins(allocator: JemallocView) -> Iterator[Problem]:
     """Check that the current slab of each bin has its class and arena, and that counters add up."""
     parts = allocator.parts
     seen, shape = parts.extents, parts.shape
@@ -130,7 +130,7 @@ def _bins(allocator: JemallocView) -> Iterator[Problem]:
                     what = f"arena {arena.index}'s bin of {small.size} bytes has the current slab {current:#x} of another bin"
                     yield Problem(at + shape.bin.slabcur, what)
                 at += shape.bin.size
-        for szind, counters in enumerate(stats.bins(allocator, arena) or ()):
+        for szind, counters in enumerate(stats.read_bins(allocator, arena) or ()):
             if counters["nmalloc"] - counters["ndalloc"] != counters["curregs"]:
                 made = f"{counters['nmalloc']:,} allocated, {counters['ndalloc']:,} freed, {counters['curregs']:,} in use"
                 size = parts.classes.small[szind].size

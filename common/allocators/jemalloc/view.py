@@ -11,7 +11,7 @@ from findleaks.allocators.jemalloc import arenas, profile, tree
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
 from findleaks.allocators.jemalloc.extents import Extents
-from findleaks.allocators.jemalloc.tcache import Cache
+from findleaks.allocators.jemalloc.tcache import JemallocCache
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 
@@ -28,8 +28,8 @@ class Parts(NamedTuple):
     bases: Bases
     elements: tree.Elements
     extents: Extents
-    arenas: list[arenas.Arena]
-    shape: arenas.Shape
+    arenas: list[arenas.JemallocArena]
+    shape: arenas.ArenaShape
 
 
 class JemallocView(Protocol):
@@ -37,9 +37,9 @@ class JemallocView(Protocol):
 
     memory: Memory
     parts: Parts
-    caches_found: list[Cache]
+    caches_found: list[JemallocCache]
     internal: set[int]
     problems: list[Problem]
-    profiler: profile.Found
+    profiler: profile.ProfilerBlocks
     engine: Engine
     checked: Mapping[str, int]

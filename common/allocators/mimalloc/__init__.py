@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.bulk import pointing
-from findleaks.allocators.images import images
+from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.map_header import is_map_size, map_header
+from findleaks.allocators.mimalloc.map_header import is_map_size, measure_map_header
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged, nonzero_pieces
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at
 
 SEGMENT = 1 << 25  # bytes: the size and alignment of a segment of 2.x
 CANDIDATES = 1 << 12  # pointers of one file that are tried as page maps
@@ -29,17 +29,17 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
     if target.arch.word != 8 or target.arch.byteorder != "little":
         return []
     memory = Memory(target)
-    writable = merged(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
-    segments = list(_segments(memory, writable, taken))
-    maps = _page_maps(memory, engine, writable)
+    writable = merge_ranges(Range(r.start, r.end) for r in target.regions() if r.writable and r.readable)
+    segments = list(_find_segments(memory, writable, taken))
+    maps = _find_page_maps(memory, engine, writable)
     if not segments and not maps:
         return []
     from findleaks.allocators.mimalloc import instance
 
-    return instance.find(target, engine, writable, segments, maps)
+    return instance.find_all(target, engine, writable, segments, maps)
 
 
-def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
+def _find_segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
     """Yield multiples of 32 MiB with a plausible header of a segment of 2.x. instance.py checks
     them."""
     reached = 0
@@ -47,7 +47,7 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
         for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):
             reached = at + SEGMENT
             words = memory.words(at + 208, 12)
-            if words is None or inside(taken, at) is not None:
+            if words is None or range_at(taken, at) is not None:
                 continue
             # The shift is the index of `used`. The gap is the number of words from there to
             # segment_slices, which info_slices, kind and slice_entries follow.
@@ -58,27 +58,27 @@ def _segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range])
                     break
 
 
-def _page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
+def _find_page_maps(memory: Memory, engine: Engine, writable: Sequence[Range]) -> list[tuple[int, int]]:
     """Return (address of the variable, page map of 3.x) of each such pointer in a file's data."""
     found: dict[int, int] = {}
-    for image in images(memory.target) if writable else ():
+    for image in find_images(memory.target) if writable else ():
         tried = 0
-        for at, value in _page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
+        for at, value in _find_page_pointers(memory.target, engine, image.data, writable[0].start, writable[-1].end):
             if tried > CANDIDATES:
                 break
-            if value not in found and inside(writable, value) is not None:
+            if value not in found and range_at(writable, value) is not None:
                 tried += 1
                 if _is_page_map(memory, value):
                     found[value] = at
     return [(at, value) for value, at in found.items()]
 
 
-def _page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
+def _find_page_pointers(target: Target, engine: Engine, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
     """Yield (address, value) of the words in these ranges that point to the start of a page in
     [low, high)."""
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
-            addresses, values = pointing(engine, piece, low, high)
+            addresses, values = find_pointers(engine, piece, low, high)
             # Most pointers in a program's data do not point to a page. A search for a zero in their
             # lowest bytes is faster than a check of each.
             lowest = memoryview(values).cast("B")[::8].tobytes()
@@ -93,5 +93,5 @@ def _is_page_map(memory: Memory, address: int) -> bool:
     """Whether the map's entry for the lowest addresses points to the end of its first level."""
     # The map of 3.6 has a header with the bytes of the first level and the map's own address.
     if memory.word(address + 16) == address:
-        return map_header(memory, address) > 0
+        return measure_map_header(memory, address) > 0
     return is_map_size((memory.word(address) or 0) - address)

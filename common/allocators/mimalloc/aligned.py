@@ -21,9 +21,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
-from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, Page
+from findleaks.allocators.mimalloc.layout import SMALLEST_ALIGNMENT, MimallocPage
 from findleaks.allocators.mimalloc.lists import decode
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
@@ -38,20 +38,20 @@ class Live:
     """The blocks in use of some pages. Only their words count as references. `free` finds a page's
     other blocks."""
 
-    def __init__(self, pages: Sequence[Page], free: Callable[[Page], set[int]]) -> None:
+    def __init__(self, pages: Sequence[MimallocPage], free: Callable[[MimallocPage], set[int]]) -> None:
         self.pages = pages
         self._starts = [page.start for page in pages]
         self._free = free
         self._known: dict[int, set[int]] = {}
 
-    def free(self, page: Page) -> set[int]:
+    def free(self, page: MimallocPage) -> set[int]:
         """Return the blocks of a page that are not in use."""
         known = self._known.get(page.meta)
         if known is None:
             known = self._known[page.meta] = self._free(page)
         return known
 
-    def page(self, address: int) -> Optional[Page]:
+    def page(self, address: int) -> Optional[MimallocPage]:
         """Return the page with a block around `address`, or None."""
         index = bisect_right(self._starts, address) - 1
         return self.pages[index] if index >= 0 and address < self.pages[index].end else None
@@ -65,7 +65,7 @@ class Live:
         return 0 if block in self.free(page) else block
 
 
-def moved(
+def find_moved(
     target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int], everywhere: bool
 ) -> dict[int, int]:
     """Return {block: place of its pointer} for the blocks whose pointer was moved.
@@ -75,8 +75,8 @@ def moved(
     suspects: dict[int, Suspect] = {}
     where: dict[int, list[int]] = {}
     for page in (page for page in live.pages if page.aligned or everywhere):
-        for block, link in _suspects(target, page, live.free(page)):
-            spots = _spots(block, page.size)
+        for block, link in _find_suspects(target, page, live.free(page)):
+            spots = _list_spots(block, page.size)
             if spots:
                 suspects[block] = Suspect(spots, link and page.aligned)
                 for spot in (*range(block, min(spots[0], block + 8 * WORDS_BELOW), 8), *spots):
@@ -88,14 +88,14 @@ def moved(
             suspects[block].refer(value, 0)
     low, high = min(where), max(where) + 1
     for ranges, heap in ((roots, False), (heaps, True)):
-        for at, value in words_between(target, engine, ranges, low, high):
+        for at, value in find_words_between(target, engine, ranges, low, high):
             if value in where and (not heap or live.block(at)):
                 for block in where[value]:
                     suspects[block].refer(value, at if heap else 0)
-    return _decided(suspects, live)
+    return _decide(suspects, live)
 
 
-def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
+def _decide(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
     """Return {block: place} of the moved pointers.
 
     The places and the words that count depend on each other. First all pointers are taken as moved,
@@ -107,7 +107,7 @@ def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
         suspect.settle(lambda spot, at, block=block: around.get(at) != block or at >= spot)  # type: ignore[misc]
         suspect.all = suspect.hits
     for _ in range(ROUNDS):
-        plain = _plain(suspects, around)
+        plain = _find_plain(suspects, around)
         spots = {block: suspect.spot for block, suspect in suspects.items() if block not in plain}
         for suspect in suspects.values():
             suspect.settle(lambda _, at, spots=spots: at >= spots.get(around.get(at, 0), 0))  # type: ignore[misc]
@@ -116,7 +116,7 @@ def _decided(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
     return {block: s.spot for block, s in suspects.items() if block not in plain and (s.hits or s.link)}
 
 
-def _plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
+def _find_plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
     """Return the suspects whose pointer was not moved."""
     after: dict[int, list[int]] = {}  # suspect -> others that words before its pointer refer to
     plain: set[int] = set()
@@ -173,7 +173,7 @@ class Suspect:
         self.spot = min(self.hits, default=self.spots[0])
 
 
-def _spots(block: int, size: int) -> list[int]:
+def _list_spots(block: int, size: int) -> list[int]:
     """Return the places to which an alignment could have moved the pointer, ascending."""
     found: list[int] = []
     alignment = SMALLEST_ALIGNMENT
@@ -185,7 +185,7 @@ def _spots(block: int, size: int) -> list[int]:
     return found
 
 
-def _suspects(target: Target, page: Page, free: set[int]) -> list[tuple[int, bool]]:
+def _find_suspects(target: Target, page: MimallocPage, free: set[int]) -> list[tuple[int, bool]]:
     """Return (block, whether its first word is not 0) of the blocks in use whose first word may be
     a link."""
     found = []

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.layout import SEGMENT
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, subtract
+from findleaks.target.ranges import merge_ranges, subtract
 
 MAX_BLOCKS = 1 << 20  # the largest number of blocks of an arena
 REACH = 1 << 40  # bytes below the first segment in which an arena may begin
 
 
-def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
+def find_spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
     """Return the parts of arenas around `segments` (ascending) that contain no segment. They are
     unused, and never root memory."""
     if not segments:
@@ -28,13 +28,13 @@ def spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Ran
     memory = Memory(target)
     low, high = max(segments[0].start - REACH, SEGMENT), segments[-1].end
     found = []
-    data = (part for image in images(target) for part in image.data)
-    for at, first in words_between(target, engine, data, low, high):
+    data = (part for image in find_images(target) for part in image.data)
+    for at, first in find_words_between(target, engine, data, low, high):
         words = memory.words(at + 8, 2) if first % SEGMENT == 0 else None
         if words is not None and 1 <= words[0] <= MAX_BLOCKS and words[1] == (words[0] + 63) // 64:
             end = first + words[0] * SEGMENT
             if any(first <= segment.start and segment.end <= end for segment in segments):
                 found.append(Range(first, end))
     writable = [Range(r.start, r.end) for r in target.regions() if r.writable]
-    covered = merged(found)
+    covered = merge_ranges(found)
     return subtract(covered, [*segments, *subtract(covered, writable)])

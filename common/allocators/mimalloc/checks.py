@@ -15,8 +15,8 @@ from typing import Optional, Protocol
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc.aligned import Live
-from findleaks.allocators.mimalloc.layout import Page
-from findleaks.allocators.mimalloc.lists import Lists, encode
+from findleaks.allocators.mimalloc.layout import MimallocPage
+from findleaks.allocators.mimalloc.lists import FreeLists, encode
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 
@@ -30,8 +30,8 @@ class MimallocView(Protocol):
     """See instance.Mimalloc. The checks set `checked`, and change nothing else."""
 
     memory: Memory
-    lists: Lists
-    pages: list[Page]
+    lists: FreeLists
+    pages: list[MimallocPage]
     padding: bool
     checked: dict[str, int]
 
@@ -39,7 +39,7 @@ class MimallocView(Protocol):
     def live(self) -> Live: ...
 
 
-def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]]:
+def _read_padding(memory: Memory, page: MimallocPage, block: int) -> tuple[int, Optional[int]]:
     """Return the block's last word, and the bytes requested, or None if the canary is wrong."""
     word = memory.word(block + page.size - 8)
     if word is None:
@@ -51,7 +51,7 @@ def _padding(memory: Memory, page: Page, block: int) -> tuple[int, Optional[int]
     return word, None
 
 
-def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
+def are_padded(memory: Memory, pages: Sequence[MimallocPage], live: Live) -> bool:
     """Whether blocks end with a padding: at least a quarter of a sample of blocks have their
     canary.
 
@@ -64,14 +64,14 @@ def padded(memory: Memory, pages: Sequence[Page], live: Live) -> bool:
         used = (block for block in range(page.start, page.end, page.size) if block not in free)
         for block in islice(used, VOTES_A_PAGE):
             count += 1
-            votes += _padding(memory, page, block)[1] is not None
+            votes += _read_padding(memory, page, block)[1] is not None
     return votes > 0 and 4 * votes >= count
 
 
-def usable(memory: Memory, page: Page, block: int) -> int:
+def read_usable(memory: Memory, page: MimallocPage, block: int) -> int:
     """Return malloc_usable_size of the block's start, or the largest possible size if the canary is
     wrong."""
-    size = _padding(memory, page, block)[1]
+    size = _read_padding(memory, page, block)[1]
     return page.size - 8 if size is None else size
 
 
@@ -79,7 +79,7 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
     """Compare each page's counts with its lists; find blocks on two lists, and damaged canaries."""
     next_yield = time.monotonic() + YIELD_SECONDS
     checked = allocator.checked = {"pages": 0, "free-list links": 0}
-    yield from twice(allocator)
+    yield from find_double_frees(allocator)
     overruns: list[Problem] = []
     filled = 0
     for page in allocator.pages:
@@ -98,8 +98,8 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
             what = f"page {page.meta:#x} counts {page.used} blocks in use, of which other threads freed {remote}"
             yield Problem(page.meta, what, damaged=Range(page.meta, page.meta))
         if allocator.padding and page.meta not in allocator.lists.cut:
-            yield from _canaries(allocator, page)
-            filled += _fills(allocator, page, overruns)
+            yield from _check_canaries(allocator, page)
+            filled += _check_fills(allocator, page, overruns)
         if time.monotonic() > next_yield:
             yield None
             next_yield = time.monotonic() + YIELD_SECONDS
@@ -107,7 +107,7 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
         yield from overruns
 
 
-def twice(allocator: MimallocView) -> Iterator[Problem]:
+def find_double_frees(allocator: MimallocView) -> Iterator[Problem]:
     """Yield the blocks that are on two lists, or twice on one: they were freed twice."""
     nodes = sorted([*allocator.lists.free, *allocator.lists.remote])
     for before, node in zip(nodes, nodes[1:]):
@@ -116,13 +116,13 @@ def twice(allocator: MimallocView) -> Iterator[Problem]:
             yield Problem(node, what, damaged=Range(node, node))
 
 
-def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
+def _check_fills(allocator: MimallocView, page: MimallocPage, overruns: list[Problem]) -> int:
     """Count the blocks of a page whose fill is intact. Add the others to `overruns`."""
     if page.capacity < 2:
         return 0
     free, right = allocator.live.free(page), 0
     for block in range(page.start, page.end, page.size):
-        size = None if block in free else _padding(allocator.memory, page, block)[1]
+        size = None if block in free else _read_padding(allocator.memory, page, block)[1]
         words = None if size is None else allocator.memory.words(block + size & -8, 3)
         if size is None or words is None:
             continue
@@ -137,14 +137,14 @@ def _fills(allocator: MimallocView, page: Page, overruns: list[Problem]) -> int:
     return right
 
 
-def _canaries(allocator: MimallocView, page: Page) -> Iterator[Problem]:
+def _check_canaries(allocator: MimallocView, page: MimallocPage) -> Iterator[Problem]:
     """Report the blocks in use of a page whose canary is damaged."""
     free = allocator.live.free(page)
     for block in range(page.start, page.end, page.size):
         if block in free:
             continue
         allocator.checked["canaries"] = allocator.checked.get("canaries", 0) + 1
-        word, size = _padding(allocator.memory, page, block)
+        word, size = _read_padding(allocator.memory, page, block)
         if size is None:
             at = block + page.size - 8
             what = f"block {block:#x} ({page.size} bytes) has {word:#x} for its canary: it was written past its end"

@@ -13,16 +13,16 @@ from functools import cached_property
 from typing import NamedTuple, Optional, TypeVar, Union
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, State, ThreadCache
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.mimalloc import aligned, arenas, checks, pagemap, segments
-from findleaks.allocators.mimalloc.layout import DELAYED_KEYS, Page, Pages, Segments
-from findleaks.allocators.mimalloc.lists import Lists, decode
+from findleaks.allocators.mimalloc.layout import DELAYED_KEYS, MimallocPage, PageLayout, SegmentLayout
+from findleaks.allocators.mimalloc.lists import FreeLists, decode
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import run_states
 from findleaks.graph.roots import register_words, root_ranges
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 HEAP_BYTES = 2840  # the least size of mi_heap_t of 2.x in bytes
 MAX_DELAYED = 1 << 24  # the largest number of blocks on all heaps' thread_delayed_free lists
@@ -31,7 +31,7 @@ SHOWN = 16  # problems of one kind that are reported one by one
 Key = TypeVar("Key")
 
 
-class Span(NamedTuple):
+class MimallocSpan(NamedTuple):
     """A range with pages: a segment, an arena or a mapping. `header` is the size of its
     descriptors."""
 
@@ -56,10 +56,10 @@ class Mimalloc(Allocator):
         self,
         target: Target,
         engine: Engine,
-        layout: Union[Segments, Pages],
+        layout: Union[SegmentLayout, PageLayout],
         where: str,
-        spans: list[Span],
-        pages: list[Page],
+        spans: list[MimallocSpan],
+        pages: list[MimallocPage],
         own: list[Range],
         problems: list[Problem],
     ) -> None:
@@ -75,18 +75,18 @@ class Mimalloc(Allocator):
         self._own = own
         self.pages = self._disjoint(pages)
         self._starts = [page.start for page in self.pages]
-        self.lists = Lists(target, engine, self.problems)
+        self.lists = FreeLists(target, engine, self.problems)
         self.delayed: dict[int, int] = {}
         self.moved: dict[int, int] = {}
         self.padding = False
         self.forgetful = False
         self._heaps: list[Heap] = []
-        self._tids = thread_ids(target)
+        self._tids = map_thread_ids(target)
 
-    def _disjoint(self, pages: list[Page]) -> list[Page]:
+    def _disjoint(self, pages: list[MimallocPage]) -> list[MimallocPage]:
         """Sort the pages and remove those that overlap. A page without blocks in use gives way to
         the other."""
-        kept: list[Page] = []
+        kept: list[MimallocPage] = []
         for page in sorted(pages, key=lambda page: page.start):
             if not kept or page.start >= kept[-1].end:
                 kept.append(page)
@@ -101,10 +101,10 @@ class Mimalloc(Allocator):
         if self._heaps or not self._spans:
             return self._heaps
         self.lists.read(self.pages)
-        if isinstance(self.layout, Segments):
+        if isinstance(self.layout, SegmentLayout):
             self._read_delayed(self.layout)
         if any(any(page.keys) for page in self.pages):
-            self.padding = checks.padded(self.memory, self.pages, self._live())
+            self.padding = checks.are_padded(self.memory, self.pages, self._live())
         if self.forgetful or any(page.aligned for page in self.pages):
             self._find_moved()
         for span in self._spans:
@@ -116,7 +116,7 @@ class Mimalloc(Allocator):
     def _live(self) -> aligned.Live:
         lists = sorted(self.lists.free), sorted(self.lists.remote)
 
-        def free(page: Page) -> set[int]:
+        def free(page: MimallocPage) -> set[int]:
             return {node for nodes in lists for node in nodes[bisect_left(nodes, page.start) : bisect_left(nodes, page.end)]}
 
         return aligned.Live(self.pages, free)
@@ -124,11 +124,13 @@ class Mimalloc(Allocator):
     def _find_moved(self) -> None:
         """Find the pointers that were moved inside their blocks."""
         heaps = [Range(span.start, span.end) for span in self._spans]
-        used = merged(Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity)
+        used = merge_ranges(
+            Range(page.start, page.end) for page in self.pages if self.lists.counts.get(page.meta, (0, 0))[0] < page.capacity
+        )
         roots = root_ranges(self._target, self._engine, sorted([*heaps, *self._own]))
-        self.moved = aligned.moved(self._target, self._engine, self._live(), roots, used, register_words(self._target), self.forgetful)
+        self.moved = aligned.find_moved(self._target, self._engine, self._live(), roots, used, register_words(self._target), self.forgetful)
 
-    def _read_delayed(self, layout: Segments) -> None:
+    def _read_delayed(self, layout: SegmentLayout) -> None:
         """Read each heap's thread_delayed_free: blocks of full pages that other threads freed."""
         word = self.memory.word
         owned: dict[int, set[int]] = {}
@@ -157,12 +159,12 @@ class Mimalloc(Allocator):
                 link = word(node) or 0
                 node = decode(link, keys, heap) if any(keys) else link
 
-    def page_at(self, address: int) -> Optional[Page]:
+    def page_at(self, address: int) -> Optional[MimallocPage]:
         """Return the page with a block around `address`, or None."""
         index = bisect_right(self._starts, address) - 1
         return self.pages[index] if index >= 0 and address < self.pages[index].end else None
 
-    def _inside(self, start: int, end: int) -> list[Page]:
+    def _inside(self, start: int, end: int) -> list[MimallocPage]:
         return self.pages[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
 
     def _walk(self, heap: Heap, blocks: Blocks) -> None:
@@ -188,13 +190,13 @@ class Mimalloc(Allocator):
                 runs.extend((at, size, size, count, 0, state))
         blocks.append_runs(runs)
 
-    def _walk_padded(self, page: Page, blocks: Blocks) -> None:
+    def _walk_padded(self, page: MimallocPage, blocks: Blocks) -> None:
         """Append the blocks of a page of a debug or secure build, whose usable size is the
         requested one."""
         free = self.live.free(page)
         starts, sizes = [], []
         for block in range(page.start, page.end, page.size):
-            usable = page.size - 8 if block in free else checks.usable(self.memory, page, block)
+            usable = page.size - 8 if block in free else checks.read_usable(self.memory, page, block)
             spot = self.moved.get(block, block)
             starts.append(spot)
             sizes.append(max(block + usable - spot, 1))
@@ -205,7 +207,7 @@ class Mimalloc(Allocator):
         """The blocks in use, once all lists have been read."""
         return self._live()
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         for nodes, state in ((self.lists.free, State.FREE), (self.lists.remote, State.CACHED)):
             missing = blocks.set_state(nodes, state)
             for node in missing[:SHOWN]:
@@ -214,21 +216,21 @@ class Mimalloc(Allocator):
                 self.problems.append(Problem(missing[SHOWN], f"and so have {len(missing) - SHOWN} more"))
 
     def metadata(self) -> Sequence[Range]:
-        return merged(self._own)
+        return merge_ranges(self._own)
 
     def summary(self) -> dict[str, object]:
-        return {"pages": len(self.pages), "aligned": len(self.moved), **self.counted()}
+        return {"pages": len(self.pages), "aligned": len(self.moved), **self.read_counters()}
 
     def locate(self, address: int) -> str:
         span = next((span for span in self._spans if span.start <= address < span.end), None)
         if span is None:
-            return "data of mimalloc" if inside(self.metadata(), address) else ""
+            return "data of mimalloc" if range_at(self.metadata(), address) else ""
         page = self.page_at(address)
         if page is not None:
             return f"page at {page.start:#x} of {span.label}"
         return f"header of {span.label}" if address < span.start + span.header else f"{span.label}, in no block"
 
-    def _counts(self, page: Page) -> tuple[int, int, int]:
+    def _counts(self, page: MimallocPage) -> tuple[int, int, int]:
         """Return the number of blocks (in use, cached, free) of a page."""
         free, remote = self.lists.counts.get(page.meta, (0, 0))
         return page.capacity - free - remote, remote, free
@@ -241,7 +243,7 @@ class Mimalloc(Allocator):
             usable = page.size - (8 if self.padding else 0)
             in_use = blocks.totals(State.IN_USE, page.start, page.end).bytes if exact else used * usable
             numbers = (used, cached, free, in_use, cached * usable, free * usable, page.memory, 1, page.capacity, page.reserved, page.used)
-            _add(rows, (page.arena, 0 if page.reserved == 1 else page.size), numbers)
+            _add_numbers(rows, (page.arena, 0 if page.reserved == 1 else page.size), numbers)
         names = ("pages", "capacity", "reserved", "used")
         found = []
         for (label, size), row in sorted(rows.items()):
@@ -257,10 +259,10 @@ class Mimalloc(Allocator):
     def arenas(self, blocks: Blocks) -> list[Arena]:
         rows: dict[str, list[int]] = {}
         for span in self._spans:
-            _add(rows, span.label, (0, 0, 0, span.end - span.start, 1, 0))
+            _add_numbers(rows, span.label, (0, 0, 0, span.end - span.start, 1, 0))
         for page in self.pages:
-            _add(rows, page.arena, (*(count * page.size for count in self._counts(page)), 0, 0, 1))
-        kind = "segments" if isinstance(self.layout, Segments) else "areas"
+            _add_numbers(rows, page.arena, (*(count * page.size for count in self._counts(page)), 0, 0, 1))
+        kind = "segments" if isinstance(self.layout, SegmentLayout) else "areas"
         return [
             Arena(label, used, cached, free, mapped, {kind: areas, "pages": pages})
             for label, (used, cached, free, mapped, areas, pages) in rows.items()
@@ -279,7 +281,7 @@ class Mimalloc(Allocator):
             for (owner, size), (heap, count) in sorted(rows.items())
         ]
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return the sums of the pages' own counters. "committed" and "reserved" are bytes. "used"
         includes blocks that other threads freed."""
         return {
@@ -295,51 +297,51 @@ class Mimalloc(Allocator):
         return checks.verify(self, blocks)
 
 
-def _add(rows: dict[Key, list[int]], key: Key, numbers: Sequence[int]) -> None:
+def _add_numbers(rows: dict[Key, list[int]], key: Key, numbers: Sequence[int]) -> None:
     """Add the numbers, column by column, to the row of this key."""
     rows[key] = [a + b for a, b in zip(rows.get(key) or [0] * len(numbers), numbers)]
 
 
-def thread_ids(target: Target) -> dict[int, int]:
+def map_thread_ids(target: Target) -> dict[int, int]:
     """Return {thread pointer: tid}. mimalloc identifies a thread by its thread pointer."""
     return {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
 
 
-def find(
+def find_all(
     target: Target, engine: Engine, writable: Sequence[Range], addresses: Sequence[int], maps: Sequence[tuple[int, int]]
 ) -> Sequence[Mimalloc]:
     """Find every mimalloc: 2.x with segments at some of `addresses`, 3.x with page maps at
     `maps`."""
     made: list[Mimalloc] = []
     for variable, top in maps:
-        found = pagemap.read(target, variable, top, writable)
+        found = pagemap.read_instance(target, variable, top, writable)
         if found is not None:
-            made.append(_with_page_map(target, engine, found, variable))
-    taken = merged(Range(span.start, span.end) for allocator in made for span in allocator._spans)
-    entries = segments.read(target, [at for at in addresses if inside(taken, at) is None])
-    return [*made, *(_with_segments(target, engine, entry) for entry in entries)]
+            made.append(_make_with_page_map(target, engine, found, variable))
+    taken = merge_ranges(Range(span.start, span.end) for allocator in made for span in allocator._spans)
+    entries = segments.read_instances(target, [at for at in addresses if range_at(taken, at) is None])
+    return [*made, *(_make_with_segments(target, engine, entry) for entry in entries)]
 
 
-def _with_page_map(target: Target, engine: Engine, found: pagemap.Found, variable: int) -> Mimalloc:
-    spans = [Span(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
-    spans += [Span(m.start, m.end, "mappings", 0) for m in found.mappings]
-    where = next((file.name for file in images(target) if inside(file.data, variable)), "")
+def _make_with_page_map(target: Target, engine: Engine, found: pagemap.PageMapInstance, variable: int) -> Mimalloc:
+    spans = [MimallocSpan(a.start, a.end, f"arena {a.number}", a.header) for a in found.arenas]
+    spans += [MimallocSpan(m.start, m.end, "mappings", 0) for m in found.mappings]
+    where = next((file.name for file in find_images(target) if range_at(file.data, variable)), "")
     allocator = Mimalloc(target, engine, found.layout, where, spans, found.pages, found.own, found.problems)
     allocator.forgetful = found.forgetful
     return allocator
 
 
-def _with_segments(target: Target, engine: Engine, found: segments.Found) -> Mimalloc:
-    tids = thread_ids(target)
+def _make_with_segments(target: Target, engine: Engine, found: segments.SegmentInstance) -> Mimalloc:
+    tids = map_thread_ids(target)
     labels = {0: "abandoned"}
     for segment in found.segments:
         thread = segment.thread
         labels.setdefault(thread, f"thread {tids[thread]}" if thread in tids else f"thread at {thread:#x}")
-    spans = [Span(s.start, s.end, labels[s.thread], s.header) for s in found.segments]
-    unused = arenas.spare(target, engine, [Range(s.start, s.end) for s in found.segments])
-    spans += [Span(r.start, r.end, "free in arenas", 0) for r in unused]
+    spans = [MimallocSpan(s.start, s.end, labels[s.thread], s.header) for s in found.segments]
+    unused = arenas.find_spare(target, engine, [Range(s.start, s.end) for s in found.segments])
+    spans += [MimallocSpan(r.start, r.end, "free in arenas", 0) for r in unused]
     pages = [page._replace(arena=labels[page.owner]) for segment in found.segments for page in segment.pages]
-    files = images(target)
+    files = find_images(target)
     homes = sorted({page.heap for page in pages if page.heap})
-    where = next((file.name for home in homes for file in files if file.name and inside(file.data, home)), "")
+    where = next((file.name for home in homes for file in files if file.name and range_at(file.data, home)), "")
     return Mimalloc(target, engine, found.layout, where, spans, pages, [], found.problems)

@@ -20,7 +20,7 @@ SMALLEST_ALIGNMENT = 32
 """Bytes. Blocks are aligned to 16 (MI_MAX_ALIGN_SIZE). A larger alignment may move the pointer."""
 
 
-class Page(NamedTuple):
+class MimallocPage(NamedTuple):
     """A mimalloc page: `reserved` blocks of `size` bytes from `start`, of which `capacity` were
     ever used.
 
@@ -53,20 +53,22 @@ class Page(NamedTuple):
         return self.start + self.capacity * self.size
 
 
-def page_of(
+def make_page(
     record: dict[str, int], meta: int, start: int, size: int, thread: int, aligned: bool, owner: int, memory: int, arena: str = ""
-) -> Page:
+) -> MimallocPage:
     """Make a page of a descriptor's fields, and of fields that differ by version."""
     counts = record["capacity"], record["reserved"], record["used"]
     keys = record.get("key0", 0), record.get("key1", 0)
-    return Page(meta, start, size, *counts, record["free"], record["local"], thread, keys, aligned, owner, record["heap"], memory, arena)
+    return MimallocPage(
+        meta, start, size, *counts, record["free"], record["local"], thread, keys, aligned, owner, record["heap"], memory, arena
+    )
 
 
 KEYS = ((False, ""), (True, "Q key0, Q key1, "))  # without and with the keys of encoded lists
 
 
 @dataclass(frozen=True)
-class Segments:
+class SegmentLayout:
     """A layout of 2.x: mi_segment_t up to its array of mi_page_t (`page`, which has keys if
     `keyed`).
 
@@ -83,30 +85,30 @@ class Segments:
 DELAYED_KEYS = 32  # bytes from `thread_delayed_free` to the heap's keys
 
 
-def _segments() -> Iterator[Segments]:
+def _segments() -> Iterator[SegmentLayout]:
     counts = "Q segment_slices, Q info_slices, I kind, 4x, Q slice_entries, Q thread_id"
     newest = Record(f"216x, Q used, Q cookie, 16x, {counts}")
     older = Record(f"208x, Q used, Q cookie, {counts}")
     common = "I slice_count, I slice_offset, 2x, H capacity, H reserved, B flags, x, Q free"
     for keyed, keys in KEYS:
         page = Record(f"{common}, Q local, H used, 6x, Q size, Q start, {keys}Q thread, Q heap, 24x")
-        yield Segments("2.1.8-2.4", newest, page, keyed, (8,))
-        yield Segments("2.1.3-2.1.7", older, page, keyed, (8,))
+        yield SegmentLayout("2.1.8-2.4", newest, page, keyed, (8,))
+        yield SegmentLayout("2.1.3-2.1.7", older, page, keyed, (8,))
         # xblock_size has 32 bits, and there is no page_start.
         page = Record(f"{common}, I used, I size, Q local, {keys}Q thread, Q heap, 24x")
-        yield Segments("2.0.9-2.1.2", older, page, keyed, (2840, 2848))
+        yield SegmentLayout("2.0.9-2.1.2", older, page, keyed, (2840, 2848))
     # Free-threaded CPython has its own copy, with more words in a page: qsbr_node and qsbr_goal.
     page = Record(f"{common}, Q local, H used, 6x, Q size, Q start, Q thread, Q heap, 40x")
-    yield Segments("2.1.8-2.4, CPython's", newest, page, False, (8,))
+    yield SegmentLayout("2.1.8-2.4, CPython's", newest, page, False, (8,))
     page = Record(f"{common}, I used, I size, Q local, Q thread, Q heap, 40x")
-    yield Segments("2.1.2, CPython's", older, page, False, (2840,))
+    yield SegmentLayout("2.1.2, CPython's", older, page, False, (2840,))
 
 
 SEGMENTS = tuple(_segments())
 
 
 @dataclass(frozen=True)
-class Pages:
+class PageLayout:
     """A layout of 3.x: mi_page_t (`page`, which has keys if `keyed`). If `pointer`, its first block
     is the pointer page_start, otherwise page_woffset, which counts from the descriptor."""
 
@@ -127,17 +129,17 @@ class Pages:
         return self.arena_kind - 3, self.arena_kind - 2, self.arena_kind - 1
 
 
-def _pages() -> Iterator[Pages]:
+def _pages() -> Iterator[PageLayout]:
     memid = "Q base, Q extent, I kind, B pinned, B committed, B zero, x"
     # The source of 3.6.0 was not available. Its layout is derived from Debian's library in running
     # processes. Only the build without keys is supported.
     page = "8x, Q owner, Q free, Q local, Q size, H used, 6x, Q start, H capacity, H reserved, 4x, Q thread, Q heap"
-    yield Pages("3.6", Record(f"{page}, 24x, {memid}"), False, False, 1, 6, True, 40)
+    yield PageLayout("3.6", Record(f"{page}, 24x, {memid}"), False, False, 1, 6, True, 40)
     common = "Q owner, Q free, H used, H capacity, H reserved, 2x, Q local, Q thread, Q size"
     for keyed, keys in KEYS:
-        yield Pages("3.4", Record(f"{common}, I start, 4x, {keys}Q heap, 24x, {memid}"), keyed, False)
-        yield Pages("3.2-3.3", Record(f"{common}, Q start, {keys}Q heap, 32x, {memid}"), keyed, True)
-        yield Pages("3.0-3.1", Record(f"{common}, Q start, 8x, {keys}Q heap, 24x, {memid}"), keyed, True)
+        yield PageLayout("3.4", Record(f"{common}, I start, 4x, {keys}Q heap, 24x, {memid}"), keyed, False)
+        yield PageLayout("3.2-3.3", Record(f"{common}, Q start, {keys}Q heap, 32x, {memid}"), keyed, True)
+        yield PageLayout("3.0-3.1", Record(f"{common}, Q start, 8x, {keys}Q heap, 24x, {memid}"), keyed, True)
 
 
 PAGES = tuple(_pages())

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.layout import Page
+from findleaks.allocators.mimalloc.layout import MimallocPage
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
@@ -41,7 +41,7 @@ def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
     return (value + keys[0]) & MASK
 
 
-class Lists:
+class FreeLists:
     """The free blocks of pages.
 
     `free` are the blocks on both lists of the owner. `remote` are freed by other threads and not
@@ -58,9 +58,9 @@ class Lists:
         self._engine = engine
         self._problems = problems
 
-    def read(self, pages: Sequence[Page]) -> None:
+    def read(self, pages: Sequence[MimallocPage]) -> None:
         """Follow the lists of these pages, which ascend."""
-        for group in _windows([page for page in pages if page.free or page.local or page.thread]):
+        for group in _group_pages([page for page in pages if page.free or page.local or page.thread]):
             if self._target.interrupted():
                 raise Interrupted
             if any(group[0].keys):
@@ -81,14 +81,14 @@ class Lists:
                     at = end
                 self._note(page, *found)
 
-    def _note(self, page: Page, free: array[int], local: array[int], remote: array[int]) -> None:
+    def _note(self, page: MimallocPage, free: array[int], local: array[int], remote: array[int]) -> None:
         """Add the blocks of one page's three lists."""
         self.free += free
         self.free += local
         self.remote += remote
         self.counts[page.meta] = (len(free) + len(local), len(remote))
 
-    def _inside(self, page: Page, which: int, nodes: array[int], why: str) -> array[int]:
+    def _inside(self, page: MimallocPage, which: int, nodes: array[int], why: str) -> array[int]:
         """Return the blocks before the first one outside the page. `why` says why the list ended
         early, or is ""."""
         if nodes and not (page.start <= min(nodes) and max(nodes) < page.end):
@@ -99,7 +99,7 @@ class Lists:
             self._astray(page, which, nodes, why)
         return nodes
 
-    def _astray(self, page: Page, which: int, nodes: array[int], why: str) -> None:
+    def _astray(self, page: MimallocPage, which: int, nodes: array[int], why: str) -> None:
         """Report a list that ended early. Either the link in its last block or the head in the page
         is wrong, or a block was freed twice and the list has a cycle."""
         self.cut.add(page.meta)
@@ -113,7 +113,7 @@ class Lists:
         of = f"{LISTS[which]} of the page at {page.start:#x} ({page.size} bytes a block)"
         self._problems.append(Problem(place.start, f"{of} is corrupt: {what}; the rest counts as in use", damaged=place))
 
-    def _encoded(self, page: Page, which: int) -> array[int]:
+    def _encoded(self, page: MimallocPage, which: int) -> array[int]:
         """Follow a list of a page with keys."""
         found: array[int] = array("Q")
         node = (page.free, page.local, page.thread)[which]
@@ -135,10 +135,10 @@ class Lists:
         return found
 
 
-def _windows(pages: Sequence[Page]) -> Iterator[list[Page]]:
+def _group_pages(pages: Sequence[MimallocPage]) -> Iterator[list[MimallocPage]]:
     """Yield groups of neighbouring pages that span at most WINDOW bytes, all with keys or all
     without."""
-    group: list[Page] = []
+    group: list[MimallocPage] = []
     for page in pages:
         if group and (page.end - group[0].start > WINDOW or any(page.keys) != any(group[0].keys)):
             yield group

@@ -13,7 +13,7 @@ MIN_MAP, MAX_MAP = 1 << 12, 1 << 23
 addresses."""
 
 
-def map_header(memory: Memory, address: int) -> int:
+def measure_map_header(memory: Memory, address: int) -> int:
     """Return the size of the header of a page map of 3.6, or 0. The first entry points behind all
     entries."""
     for header in MAP_HEADERS:

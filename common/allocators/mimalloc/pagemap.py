@@ -15,11 +15,11 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, PAGES, SLICE, Page, Pages, page_of
-from findleaks.allocators.mimalloc.map_header import map_header
+from findleaks.allocators.mimalloc.layout import ARENA_SIZES, ARENA_SUBPROC, PAGES, SLICE, MimallocPage, PageLayout, make_page
+from findleaks.allocators.mimalloc.map_header import measure_map_header
 from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 SUB_COUNT = 1 << 13  # entries of a map of the second level
 SUB_SPAN = SUB_COUNT * SLICE  # bytes of addresses that it covers
@@ -30,7 +30,7 @@ OLDEST = "3.0-3.1"
 
 
 @dataclass
-class Arena:
+class MimallocArena:
     """An arena. `number` is its position in the process's list, `header` the size of its header in
     bytes."""
 
@@ -41,23 +41,23 @@ class Arena:
 
 
 @dataclass
-class Found:
+class PageMapInstance:
     """One instance: its layout and arenas, the mappings of pages outside arenas, and its pages.
     `own` is the memory of the map."""
 
-    layout: Pages
-    arenas: list[Arena]
+    layout: PageLayout
+    arenas: list[MimallocArena]
     mappings: list[Range]
-    pages: list[Page]
+    pages: list[MimallocPage]
     own: list[Range]
     problems: list[Problem]
     forgetful: bool = False  # pages without the flag may have aligned blocks; see _read_pages
 
 
-def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[Found]:
+def read_instance(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[PageMapInstance]:
     """Read the instance whose page map is at `top`, or return None if the map leads to no page."""
     memory = Memory(target)
-    header = map_header(memory, top) if memory.word(top + 16) == top else 0
+    header = measure_map_header(memory, top) if memory.word(top + 16) == top else 0
     table = top + header
     first = memory.word(table)
     if first is None:
@@ -66,7 +66,7 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
     own = [Range(variable, variable + 8), Range(top, first + SUB_COUNT * 8)]
     problems: list[Problem] = []
     entries: dict[int, int] = {}
-    for index in _indices(writable, count):
+    for index in _list_indices(writable, count):
         if target.interrupted():
             raise Interrupted
         sub = memory.word(table + 8 * index)
@@ -83,20 +83,20 @@ def read(target: Target, variable: int, top: int, writable: Sequence[Range]) -> 
         for meta, number in lowest.items():
             if meta and meta not in entries:
                 entries[meta] = base + number * SLICE
-    layout = _layout(memory, entries, header) if entries else None
+    layout = _find_layout(memory, entries, header) if entries else None
     if layout is None:
         return None
-    found = Found(layout, [], [], [], own, problems)
+    found = PageMapInstance(layout, [], [], [], own, problems)
     _read_pages(memory, found, entries)
     return found
 
 
-def _indices(writable: Sequence[Range], count: int) -> list[int]:
+def _list_indices(writable: Sequence[Range], count: int) -> list[int]:
     """Return the indices of the first level's entries that cover writable memory."""
     return sorted({index for start, end in writable for index in range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))})
 
 
-def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterator[tuple[int, Optional[dict[str, int]]]]:
+def _read_records(memory: Memory, layout: PageLayout, metas: Iterable[int]) -> Iterator[tuple[int, Optional[dict[str, int]]]]:
     """Yield the descriptors at these addresses, with `start` as a pointer; None for an unreadable
     one."""
     for meta in metas:
@@ -110,7 +110,7 @@ def _records(memory: Memory, layout: Pages, metas: Iterable[int]) -> Iterator[tu
         yield meta, record
 
 
-def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pages]:
+def _find_layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[PageLayout]:
     """Return the layout that fits most of a sample of pages, or None. A layout fits a page if the
     first block is where the map has the page, and memid is plausible. Typical heaps and keys add
     points."""
@@ -119,8 +119,8 @@ def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pa
     best, most = None, 0
     for layout in (row for row in PAGES if row.map_header == bool(header)):
         fits = 0
-        for meta, record in _records(memory, layout, sample):
-            if record is None or _wrong(record, entries[meta]):
+        for meta, record in _read_records(memory, layout, sample):
+            if record is None or _find_fault(record, entries[meta]):
                 continue
             fits += 1 + (record["heap"] > 1 << 16)
             if layout.keyed:
@@ -130,7 +130,7 @@ def _layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[Pa
     return best
 
 
-def _wrong(record: dict[str, int], slice_: int) -> str:
+def _find_fault(record: dict[str, int], slice_: int) -> str:
     """Return why this is no page, or ""."""
     start, size, reserved = record["start"], record["size"], record["reserved"]
     if not size or size % 8 or size >> 47 or start >> 48:
@@ -162,7 +162,7 @@ class _Records(NamedTuple):
     given_back: bool
 
 
-def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
+def _read_pages(memory: Memory, found: PageMapInstance, entries: dict[int, int]) -> None:
     """Read every page, and the arenas and mappings that contain them. 3.0.1 has two faults:
 
     - Its map keeps pages that were given back (page-map.c, _mi_page_map_unregister). They are empty
@@ -175,8 +175,8 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
     overwritten = _report_bad(memory, found, records)
     stale = (records.given_back or overwritten) and layout.version == OLDEST
     found.forgetful = stale and any(record["owner"] & 2 for record, _, _ in records.pages)
-    found.arenas = _arenas(memory, layout, records.arenas, found.problems)
-    found.mappings = [m for m in merged(records.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
+    found.arenas = _read_arenas(memory, layout, records.arenas, found.problems)
+    found.mappings = [m for m in merge_ranges(records.mappings) if not any(a.start < m.end and m.start < a.end for a in found.arenas)]
     spans = sorted([(a.start, a.end, f"arena {a.number}") for a in found.arenas] + [(m.start, m.end, "mappings") for m in found.mappings])
     starts = [span[0] for span in spans]
     for record, meta, slice_ in records.pages:
@@ -185,15 +185,15 @@ def _read_pages(memory: Memory, found: Found, entries: dict[int, int]) -> None:
         if index < 0 or start + record["size"] * record["capacity"] > spans[index][1]:
             found.problems.append(Problem(meta, f"page {meta:#x} lies in no arena and no mapping of mimalloc's: its blocks are not read"))
         else:
-            found.pages.append(_page(record, meta, slice_, spans[index][2]))
+            found.pages.append(_make_page(record, meta, slice_, spans[index][2]))
     found.pages.sort(key=lambda page: page.start)
 
 
-def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Records:
+def _sort_records(memory: Memory, layout: PageLayout, entries: dict[int, int]) -> _Records:
     """Read the descriptor of each entry of the map."""
     pages, arenas, mappings, bad, given_back = [], set(), [], [], False
-    for meta, record in _records(memory, layout, entries):
-        why = "cannot be read" if record is None else _wrong(record, entries[meta])
+    for meta, record in _read_records(memory, layout, entries):
+        why = "cannot be read" if record is None else _find_fault(record, entries[meta])
         if record is None or why:
             bad.append((meta, why, record["heap"] if record and record["size"] else 0))
             continue
@@ -212,7 +212,7 @@ def _sort_records(memory: Memory, layout: Pages, entries: dict[int, int]) -> _Re
     return _Records(pages, arenas, mappings, bad, given_back)
 
 
-def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
+def _report_bad(memory: Memory, found: PageMapInstance, records: _Records) -> bool:
     """Report what is no page. Return whether some are pages that 3.0.1 gave back and that were
     overwritten."""
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
@@ -226,20 +226,20 @@ def _report_bad(memory: Memory, found: Found, records: _Records) -> bool:
     return overwritten
 
 
-def _page(record: dict[str, int], meta: int, slice_: int, label: str) -> Page:
+def _make_page(record: dict[str, int], meta: int, slice_: int, label: str) -> MimallocPage:
     """Make the page of a record, which lies in the span with this label."""
     start, size, owner = record["start"], record["size"], record["owner"]
     memory = -(-(start - slice_ + size * record["reserved"]) // SLICE) * SLICE
-    return page_of(record, meta, start, size, record["thread"] & ~1, bool(owner & 2), owner & ~0x3F, memory, label)
+    return make_page(record, meta, start, size, record["thread"] & ~1, bool(owner & 2), owner & ~0x3F, memory, label)
 
 
-def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Problem]) -> list[Arena]:
+def _read_arenas(memory: Memory, layout: PageLayout, known: set[int], problems: list[Problem]) -> list[MimallocArena]:
     """Return the arenas that pages refer to, and others of mi_subproc_t.arenas, which may have no
     pages."""
     order: list[int] = []
     for address in sorted(known):
         if address not in order:
-            order += [a for a in _listed_with(memory, address) or [address] if a not in order]
+            order += [a for a in _find_listed(memory, address) or [address] if a not in order]
     found = []
     for number, address in enumerate(order):
         sizes = [memory.word(address + offset) or 0 for offset in ARENA_SIZES]
@@ -251,9 +251,9 @@ def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Probl
             what = f"arena {address:#x} has {slices} slices of 64 KiB: its header was overwritten, its blocks are not read"
             problems.append(Problem(address, what))
             continue
-        found.append(Arena(start, start + slices * SLICE, number, info * SLICE))
+        found.append(MimallocArena(start, start + slices * SLICE, number, info * SLICE))
     found.sort(key=lambda arena: arena.start)
-    kept: list[Arena] = []
+    kept: list[MimallocArena] = []
     for arena in found:
         if kept and arena.start < kept[-1].end:
             problems.append(Problem(arena.start, f"arena {arena.start:#x} overlaps the one at {kept[-1].start:#x}: it is not read"))
@@ -262,7 +262,7 @@ def _arenas(memory: Memory, layout: Pages, known: set[int], problems: list[Probl
     return kept
 
 
-def _listed_with(memory: Memory, address: int) -> list[int]:
+def _find_listed(memory: Memory, address: int) -> list[int]:
     """Return the arenas of the list that has this one; [] if no list is found."""
     subproc = memory.word(address + ARENA_SUBPROC)
     words = memory.words(subproc, SUBPROC_WORDS + MAX_ARENAS) if subproc else None

@@ -13,7 +13,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.mimalloc.layout import SEGMENT, SEGMENTS, SLICE, Page, Segments, page_of
+from findleaks.allocators.mimalloc.layout import SEGMENT, SEGMENTS, SLICE, MimallocPage, SegmentLayout, make_page
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 
@@ -35,24 +35,24 @@ class Segment:
     thread: int
     cookie: int
     header: int
-    pages: list[Page] = field(default_factory=list)
+    pages: list[MimallocPage] = field(default_factory=list)
 
 
 @dataclass
-class Found:
+class SegmentInstance:
     """All segments of one instance, and their layout. `secret` is the cookie of the main heap."""
 
-    layout: Segments
+    layout: SegmentLayout
     secret: int
     segments: list[Segment]
     problems: list[Problem]
 
 
-def read(target: Target, addresses: Iterable[int]) -> list[Found]:
+def read_instances(target: Target, addresses: Iterable[int]) -> list[SegmentInstance]:
     """Read the instances with segments at these addresses. Addresses that no layout fits are
     ignored."""
     memory = Memory(target)
-    tried: dict[int, dict[int, tuple[Segments, Segment, list[Problem]]]] = {}
+    tried: dict[int, dict[int, tuple[SegmentLayout, Segment, list[Problem]]]] = {}
     scores: Counter[tuple[int, int]] = Counter()
     covered = 0
     for at in sorted(addresses):
@@ -60,24 +60,24 @@ def read(target: Target, addresses: Iterable[int]) -> list[Found]:
             continue
         for number, layout in enumerate(SEGMENTS):
             problems: list[Problem] = []
-            segment = _segment(memory, at, layout, problems)
+            segment = _read_segment(memory, at, layout, problems)
             if segment is not None:
                 tried.setdefault(at, {})[number] = (layout, segment, problems)
-                unlikely = sum(_unlikely(page, layout.keyed) for page in segment.pages)
+                unlikely = sum(_is_unlikely(page, layout.keyed) for page in segment.pages)
                 scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems) - unlikely
                 covered = max(covered, segment.end if segment.pages else 0)
-    found: dict[tuple[int, int], Found] = {}
+    found: dict[tuple[int, int], SegmentInstance] = {}
     # Several layouts may fit a header. The one that fits the most pages of the instance is taken.
     for at, fits in tried.items():
         number = max(fits, key=lambda number: (scores[fits[number][1].cookie ^ at, number], -number))
         layout, segment, problems = fits[number]
-        entry = found.setdefault((number, segment.cookie ^ at), Found(layout, segment.cookie ^ at, [], []))
+        entry = found.setdefault((number, segment.cookie ^ at), SegmentInstance(layout, segment.cookie ^ at, [], []))
         entry.segments.append(segment)
         entry.problems += problems
-    return list(_settled(found.values()))
+    return list(_merge_instances(found.values()))
 
 
-def _unlikely(page: Page, keyed: bool) -> bool:
+def _is_unlikely(page: MimallocPage, keyed: bool) -> bool:
     """Whether pointers of this page are no user addresses, or both random keys may be such
     addresses. A layout with keys and CPython's layout without have the same size and the same first
     fields."""
@@ -85,12 +85,12 @@ def _unlikely(page: Page, keyed: bool) -> bool:
     return page.heap >= USER_ADDRESSES or page.thread >= USER_ADDRESSES or (keyed and key0 < USER_ADDRESSES and key1 < USER_ADDRESSES)
 
 
-def _settled(found: Iterable[Found]) -> Iterable[Found]:
+def _merge_instances(found: Iterable[SegmentInstance]) -> Iterable[SegmentInstance]:
     """Yield the largest instances, at most MOST. An instance of one segment is merged into one with
     many segments and the same layout, since a single different cookie means corruption."""
     entries = sorted(found, key=lambda entry: -sum(len(segment.pages) for segment in entry.segments))
-    kept: list[Found] = []
-    homes: dict[Segments, Found] = {}
+    kept: list[SegmentInstance] = []
+    homes: dict[SegmentLayout, SegmentInstance] = {}
     for entry in entries:
         home = homes.get(entry.layout)
         if home is None or len(entry.segments) > 1:
@@ -106,7 +106,7 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
     for entry in kept:
         entry.segments.sort(key=lambda segment: segment.start)
         if "start" not in entry.layout.page.offsets:
-            _settle_starts(entry)
+            _correct_starts(entry)
     found = [entry for entry in kept if any(segment.pages for segment in entry.segments) or len(entry.segments) > 1]
     if len(found) > MOST:
         at = found[MOST].segments[0].start
@@ -116,12 +116,12 @@ def _settled(found: Iterable[Found]) -> Iterable[Found]:
     return found[:MOST]
 
 
-def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem]) -> Optional[Segment]:
+def _read_segment(memory: Memory, at: int, layout: SegmentLayout, problems: list[Problem]) -> Optional[Segment]:
     """Read the segment at `at`, or return None if its header or its slices do not fit this
     layout."""
     try:
         header = layout.header.read(memory.target.read(at, layout.header.size))
-        if not _plausible(header):
+        if not _is_plausible(header):
             return None
         data = memory.target.read(at, layout.header.size + (header["slice_entries"] + 1) * layout.page.size)
     except UnreadableMemory:
@@ -144,8 +144,8 @@ def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem])
             bad.append(Problem(here, what))
             break
         if index and record["size"] > 1 and record["reserved"]:
-            page = _page(record, here, at + index * SLICE, min(count, slices - index) * SLICE, segment.thread)
-            why = _wrong(page, at + index * SLICE, segment.end)
+            page = _make_page(record, here, at + index * SLICE, min(count, slices - index) * SLICE, segment.thread)
+            why = _find_fault(page, at + index * SLICE, segment.end)
             if why:
                 bad.append(Problem(here, f"page {here:#x} of segment {at:#x} {why}: its blocks are not read"))
             else:
@@ -158,7 +158,7 @@ def _segment(memory: Memory, at: int, layout: Segments, problems: list[Problem])
     return segment
 
 
-def _plausible(header: dict[str, int]) -> bool:
+def _is_plausible(header: dict[str, int]) -> bool:
     """Whether this may be a segment's header. A segment of kind 0 has the usual size."""
     slices, kind = header["segment_slices"], header["kind"]
     if not header["cookie"] or header["used"] > 512 or kind > 1 or (kind == 0 and slices != SEGMENT // SLICE):
@@ -166,7 +166,7 @@ def _plausible(header: dict[str, int]) -> bool:
     return 1 <= header["info_slices"] <= header["slice_entries"] <= min(slices, 513) and slices < 1 << 32
 
 
-def _page(record: dict[str, int], meta: int, area: int, size: int, thread: int) -> Page:
+def _make_page(record: dict[str, int], meta: int, area: int, size: int, thread: int) -> MimallocPage:
     """Make the page of a slice's record. `area` and `size` are the memory of the page."""
     block, start = record["size"], record.get("start")
     if start is None:
@@ -174,10 +174,10 @@ def _page(record: dict[str, int], meta: int, area: int, size: int, thread: int) 
         start = area + (384 if 8 <= block <= 1024 else 0)
         if block >= HUGE_SIZE:
             block = size
-    return page_of(record, meta, start, block, record["thread"] & ~3, bool(record["flags"] & 2), thread, size)
+    return make_page(record, meta, start, block, record["thread"] & ~3, bool(record["flags"] & 2), thread, size)
 
 
-def _wrong(page: Page, area: int, end: int) -> str:
+def _find_fault(page: MimallocPage, area: int, end: int) -> str:
     """Return why this cannot be a page, or ""."""
     if page.capacity > page.reserved:
         return f"has {page.capacity} blocks of {page.reserved}"
@@ -190,7 +190,7 @@ def _wrong(page: Page, area: int, end: int) -> str:
     return ""
 
 
-def _settle_starts(found: Found) -> None:
+def _correct_starts(found: SegmentInstance) -> None:
     """Correct the first block of pages of 2.1.0 to 2.1.2. These have the layout of 2.0.9, but
     another position of the first block. Blocks on free lists show which version this is."""
     votes: Counter[bool] = Counter()
@@ -203,19 +203,19 @@ def _settle_starts(found: Found) -> None:
                 votes[newer] += 1
     if votes[True] > votes[False]:
         for segment in found.segments:
-            segment.pages = [page for page in map(_newer, segment.pages) if _fits(page, segment, found.problems)]
+            segment.pages = [page for page in map(_move_start, segment.pages) if _fits(page, segment, found.problems)]
 
 
-def _newer(page: Page) -> Page:
+def _move_start(page: MimallocPage) -> MimallocPage:
     """Return the page with the first block of 2.1.0 to 2.1.2."""
     if not 8 <= page.size <= 1024:
         return page
     return page._replace(start=page.start - 384 + (3 * page.size if page.size <= 64 else page.size if page.size <= 512 else 0))
 
 
-def _fits(page: Page, segment: Segment, problems: list[Problem]) -> bool:
+def _fits(page: MimallocPage, segment: Segment, problems: list[Problem]) -> bool:
     """Whether the page lies in its segment. Reports it if not."""
-    why = _wrong(page, 0, segment.end)
+    why = _find_fault(page, 0, segment.end)
     if why:
         problems.append(Problem(page.meta, f"page {page.meta:#x} of segment {segment.start:#x} {why}: its blocks are not read"))
     return not why

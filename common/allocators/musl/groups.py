@@ -15,7 +15,7 @@ from findleaks.allocators.musl.engine import GROUP, HEADER, LABELS, SUMS, UNIT, 
 from findleaks.allocators.musl.layout import AREA, CLASSES
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 
 class Group:
@@ -106,7 +106,7 @@ class Groups:
         """All groups by address, outer ones before inner ones."""
         found = [self.one(index) for index in range(len(self))]
         places = array("Q", [group.mem + self._memory.size for group in found])
-        ranges = merged(Range(place & -AREA, (place & -AREA) + AREA) for place in places)
+        ranges = merge_ranges(Range(place & -AREA, (place & -AREA) + AREA) for place in places)
         actives, _ = self._engine.gather(pieces(self._memory, ranges), places, 1)
         little = self._memory.arch.byteorder == "little"
         for group, active in zip(found, actives):
@@ -170,8 +170,8 @@ def pieces(memory: Memory, ranges: Sequence[Range]) -> tuple[Piece, ...]:
 def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: list[Problem]) -> Groups:
     """Read every group that a meta of these areas describes, and whose position is possible."""
     areas = sorted(areas)
-    regions = merged(Range(region.start, region.end) for region in memory.target.regions() if region.writable)
-    table = slots.read_groups(engine, pieces(memory, merged(Range(area, area + AREA) for area in areas)), areas, CLASSES, regions)
+    regions = merge_ranges(Range(region.start, region.end) for region in memory.target.regions() if region.writable)
+    table = slots.read_groups(engine, pieces(memory, merge_ranges(Range(area, area + AREA) for area in areas)), areas, CLASSES, regions)
     for code, meta, mem, more in zip(*(table.wrong[column::WRONG] for column in range(WRONG))):
         problems.append(_problem(code, meta, mem, more))
     return Groups(memory, engine, table)

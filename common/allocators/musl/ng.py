@@ -7,8 +7,8 @@ from functools import partial
 from operator import add
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, starts
-from findleaks.allocators.images import images
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, list_starts
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import ng_verify
 from findleaks.allocators.musl.engine import GROUP, HEADER, UNIT
@@ -26,7 +26,7 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
     """Find every mallocng that has one of these secrets."""
     memory, little = Memory(target), target.arch.byteorder == "little"
     found: dict[int, LocatedContext] = {}
-    for image in images(target):
+    for image in find_images(target):
         for start, end in image.data:
             for piece in nonzero_pieces(target, start, end):
                 for secret in secrets:
@@ -100,7 +100,7 @@ class MallocNG(Allocator):
                 self._heaps.append(Heap(batches[0].start, batches[-1].end, batches[0].label, walk))
         return self._heaps
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         """Compare the slots with the context's counts (see Allocator)."""
         # The context does not count groups that ld.so donated.
         slots = {number: sums.slots for label, number, sums in self.groups.sums() if label == "main"}
@@ -160,7 +160,7 @@ class MallocNG(Allocator):
             rows["main"][2] += AREA * len(self.areas)
         return [Arena(name, used, 0, free, mapped, {"groups": groups}) for name, (used, free, mapped, groups) in rows.items()]
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return the number of slots of each class, without donated ones (see Allocator)."""
         return {f"usage_by_class[{number}]": count for number, count in enumerate(self._usage()) if count}
 
@@ -170,7 +170,7 @@ class MallocNG(Allocator):
         metas = records[1::GROUP]
         for meta in set(words).intersection(metas):
             group = self.groups.one(metas.index(meta))
-            yield from starts(blocks, group.mem, group.end)
+            yield from list_starts(blocks, group.mem, group.end)
 
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         self.checked = {}

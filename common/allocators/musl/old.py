@@ -8,9 +8,9 @@ from itertools import islice
 from operator import add
 from typing import Optional
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, tally
-from findleaks.allocators.images import Image, images
-from findleaks.allocators.mappings import MMAPPED, Mapped, adjacent, mapped_heap
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, count_by_size
+from findleaks.allocators.images import Image, find_images
+from findleaks.allocators.mappings import MMAPPED, MappedChunk, group_adjacent, make_mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl import old_verify
 from findleaks.allocators.musl.layout import Mal, Old, bin_of, number64
@@ -27,7 +27,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocat
     """Find the oldmalloc of a process (see base.Finder)."""
     memory = Memory(target)
     layout = Old(memory.size)
-    for image in images(target):
+    for image in find_images(target):
         address = _mal(memory, engine, image, layout)
         if address:
             segments, mapped = find_heaps(memory, engine, layout, taken)
@@ -114,7 +114,7 @@ class OldMalloc(Allocator):
     retention_note = "musl returns wholly free memory by itself, and has no setting to return more"
     version = "oldmalloc"
 
-    def __init__(self, target: Target, engine: Engine, mal: Mal, segments: list[Segment], mapped: list[Mapped]) -> None:
+    def __init__(self, target: Target, engine: Engine, mal: Mal, segments: list[Segment], mapped: list[MappedChunk]) -> None:
         self.target = target
         self.engine = engine
         self.memory = Memory(target)
@@ -131,7 +131,7 @@ class OldMalloc(Allocator):
         """Return the heaps; adjacent mappings form one heap (see Allocator)."""
         if not self._heaps:
             heaps = [Heap(one.start, one.end, one.label, one.walk) for one in self.segments]
-            heaps += [mapped_heap(run, self.mal.layout.overhead) for run in adjacent(self.mapped)]
+            heaps += [make_mapped_heap(run, self.mal.layout.overhead) for run in group_adjacent(self.mapped)]
             self._heaps = sorted(heaps, key=lambda heap: heap.start)
         return self._heaps
 
@@ -158,7 +158,7 @@ class OldMalloc(Allocator):
         to the bin."""
         align, overhead = self.mal.layout.align, self.mal.layout.overhead
         rows: dict[tuple[str, int], list[int]] = {}
-        for one in tally(self.name, self.heaps(), blocks):
+        for one in count_by_size(self.name, self.heaps(), blocks):
             number = -1 if one.arena == MMAPPED else bin_of(one.size + overhead, align)
             row = rows.setdefault((one.arena, number), [0, 0, 0, 0])
             row[:] = map(add, row, (one.in_use, one.free, one.in_use_bytes, one.free_bytes))

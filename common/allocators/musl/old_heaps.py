@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.images import Image, images
-from findleaks.allocators.mappings import Mapped, unclaimed
+from findleaks.allocators.images import Image, find_images
+from findleaks.allocators.mappings import MappedChunk, find_unclaimed
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.engine import DIFFERS, ENDS, MORE, walk_tags
 from findleaks.allocators.musl.layout import Old
@@ -92,12 +92,12 @@ class Segment:
         return starts[bisect_right(starts, address) - 1]
 
 
-def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Range]) -> tuple[list[Segment], list[Mapped]]:
+def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Range]) -> tuple[list[Segment], list[MappedChunk]]:
     """Return all runs and all mapped chunks, each ascending."""
     segments: list[Segment] = []
-    mapped: list[Mapped] = []
-    files = [data for image in images(memory.target) for data in _segments(memory.target, image)]
-    for free in unclaimed(memory.target, [*taken, *files]):
+    mapped: list[MappedChunk] = []
+    files = [data for image in find_images(memory.target) for data in _segments(memory.target, image)]
+    for free in find_unclaimed(memory.target, [*taken, *files]):
         _search(memory, engine, layout, free, segments, mapped)
     for data in files:
         segments += _donated(memory, engine, layout, data)
@@ -120,7 +120,7 @@ def _segments(target: Target, image: Image) -> Sequence[Range]:
     return intersection(image.data, parts)
 
 
-def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[Mapped]) -> None:
+def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[MappedChunk]) -> None:
     """Find the runs and mapped chunks that begin at a page of `free`, ascending, except inside
     others."""
     header, align = layout.overhead, layout.align
@@ -151,7 +151,7 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
                         skip = one.end
 
 
-def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[Mapped]:
+def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[MappedChunk]:
     """Return the mapped chunk at a page, or None.
 
     If memory with an alignment was requested, its block begins further on, behind its own header.
@@ -167,10 +167,10 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
             break
         psize, rest = words
         if psize == offset - header and not rest & 1 and (psize + rest) % PAGE == 0 and rest >= align and base + psize + rest <= limit:
-            return Mapped(base, base + offset - header, base + psize + rest, rest - header)
+            return MappedChunk(base, base + offset - header, base + psize + rest, rest - header)
     if base + length > limit:
         return None
-    return Mapped(base, base + align - header, base + length, csize - header)
+    return MappedChunk(base, base + align - header, base + length, csize - header)
 
 
 def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Optional, Protocol
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.mappings import Mapped
+from findleaks.allocators.mappings import MappedChunk
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.musl.layout import Mal, bin_of, number64
 from findleaks.allocators.musl.old_heaps import Segment
@@ -24,7 +24,7 @@ class OldMallocView(Protocol):
     memory: Memory
     mal: Mal
     segments: list[Segment]
-    mapped: list[Mapped]
+    mapped: list[MappedChunk]
     checked: dict[str, int]
 
 

@@ -18,7 +18,7 @@ from findleaks.allocators.musl.groups import Batch, Group, Groups, pieces
 from findleaks.allocators.musl.layout import AREA, head_of
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 _MAX_REPORTED = 10_000  # problems of slots that are reported
 
@@ -67,7 +67,7 @@ class Slots:
                     # read, too.
                     starts = range(at + (head >> 16) * UNIT, at + group.usable, UNIT << 16)
                     ranges += [Range(start - 2 * HEADER, start) for start in starts]
-        return pieces(self.memory, merged(ranges))
+        return pieces(self.memory, merge_ranges(ranges))
 
     def _report(self, problem: Problem) -> None:
         """Add a problem once, even if slots are read again, up to _MAX_REPORTED."""

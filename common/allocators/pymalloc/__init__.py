@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.types import FREE_THREADED, READY, TYPE_SUBCLASS, Interpreter, is_ready
 from findleaks.engine.contract import Engine
@@ -47,7 +47,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 def interpreters(target: Target, engine: Engine) -> Iterator[Interpreter]:
     """Yield the interpreters, one for each file whose data has one."""
     files = {region.start for region in target.regions() if region.writable and region.name.startswith("/")}
-    for image in images(target):
+    for image in find_images(target):
         initialised = [Range(start, min(end, start + LOOK)) for start, end in image.data if start in files]
         found = _type_of_types(target, engine, initialised)
         if found is not None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem
-from findleaks.allocators.images import Image, images
+from findleaks.allocators.images import Image, find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc import pools as reading
 from findleaks.allocators.pymalloc.layout import POOLS, layout_of
@@ -18,7 +18,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic
 from findleaks.engine.terms import State as BlockState
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 _BUILD = rb"(?:(?:experimental )?free-threading build )?"
 VERSION = re.compile(
@@ -96,9 +96,9 @@ class Pymalloc(Allocator):
         label = f"arena {group[0].number}" if len(group) == 1 else f"{len(group)} arenas"
         return Heap(start, end, label, walk, [], foreign)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         self._walked.sort()
-        unknown = [node for node in blocks.set_state(self.pools.free, BlockState.FREE) if inside(self._walked, node)]
+        unknown = [node for node in blocks.set_state(self.pools.free, BlockState.FREE) if range_at(self._walked, node)]
         for node in unknown[:20]:
             pool = self.pools.address[bisect_right(self.pools.address, node) - 1]
             what = f"pymalloc pool {pool:#x}: its list of freed blocks has {node:#x}, where no block begins"
@@ -159,7 +159,7 @@ class Pymalloc(Allocator):
         for once."""
         key = tuple(heaps)
         if key not in self._types:
-            data = [part for image in images(self.target) for part in image.data]
+            data = [part for image in find_images(self.target) for part in image.data]
             self._types = {key: types(self.target, self.engine, self.metatype, data, heaps)}
         return self._types[key]
 
@@ -201,7 +201,7 @@ class Pymalloc(Allocator):
             made.append(Arena(f"arena {arena.number}", used[arena.number], 0, free[arena.number], self.arena_size, own))
         return made
 
-    def counted(self) -> Mapping[str, int]:
+    def read_counters(self) -> Mapping[str, int]:
         """Return the lines of sys._debugmallocstats() under their own names."""
         totals: dict[str, int] = {}
         times = self.state.variable(self.memory, "times")
@@ -247,7 +247,7 @@ class Pymalloc(Allocator):
 
 def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaObject]]:
     """Return one group of all arenas, or one group each if some are blocks of another allocator."""
-    return [[arena] for arena in group] if any(inside(taken, arena.address) for arena in group) else [group]
+    return [[arena] for arena in group] if any(range_at(taken, arena.address) for arena in group) else [group]
 
 
 def version_of(target: Target, image: Image) -> str:

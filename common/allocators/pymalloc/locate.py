@@ -28,7 +28,7 @@ from findleaks.allocators.pymalloc.layout import (
 )
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 PAGE = 4096
 # Bytes at the start of an interpreter's state that contain the link to the next one (at 5,472 in
@@ -90,7 +90,7 @@ class _Finder:
         order, word = target.arch.word_format[0], target.arch.word_format[1]
         self._unpack = struct.Struct(f"{order}2{word}2I3{word}").unpack  # an arena_object
         self._unpack_indices = struct.Struct(f"{order}4I").unpack
-        self.anonymous = merged(
+        self.anonymous = merge_ranges(
             Range(region.start, region.end)
             for region in target.regions()
             if region.readable and region.writable and not region.name.startswith(("/", "[stack"))
@@ -130,7 +130,7 @@ class _Finder:
             addresses = self.engine.search(piece, low, high)
             values = self.target.arch.unpack(bytes(self.engine.gather((piece,), addresses, self.layout.word)[0]))
             for address, value in zip(addresses, values):
-                if not value % align and inside(self.anonymous, value):
+                if not value % align and range_at(self.anonymous, value):
                     yield address, value
 
     def _beside(self, other: int, value: int) -> bool:
@@ -326,7 +326,7 @@ class _Finder:
     def _names_state(self, value: int, offset: int, pointed: bool) -> bool:
         """Whether a word may be the address of another interpreter's state, in a block."""
         aligned = value % self.layout.align == 0
-        return aligned and inside(self.anonymous, value) is not None and self._begin(value, offset, pointed) is not None
+        return aligned and range_at(self.anonymous, value) is not None and self._begin(value, offset, pointed) is not None
 
 
 def spans(arenas: Iterable[ArenaObject], size: int) -> list[list[ArenaObject]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import CACHE, CACHE_LINKS, CACHE_SIZE, LIST, LIST_SIZE, MOVES, SLOTS
 from findleaks.allocators.tcmalloc.locate import Place
@@ -16,7 +16,7 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, nonzero_pieces, subtract
+from findleaks.target.ranges import nonzero_pieces, range_at, subtract
 
 TLS_BELOW, TLS_ABOVE = 16 << 10, 4 << 10
 """Bytes around a thread pointer that are searched for the pointer to the thread's cache: static TLS
@@ -57,12 +57,12 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
     found: dict[int, None] = {}
     for start, end in subtract(place.image.data, place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
-            _, values = pointing(engine, piece, 1 << 16, memory.target.arch.top)
+            _, values = find_pointers(engine, piece, 1 << 16, memory.target.arch.top)
             # A program may have a million pointers here.
             for number, value in enumerate(dict.fromkeys(values)):
                 if number % 4096 == 0 and memory.target.interrupted():
                     raise Interrupted
-                if value not in found and not inside(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
+                if value not in found and not range_at(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
                     if is_cache(memory, place.sizes, value):
                         found[value] = None
     return list(found)
@@ -97,8 +97,8 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
             continue
         seen.add(pointer)
         for piece in memory.target.pieces(max(pointer - TLS_BELOW, WORD) & -WORD, pointer + TLS_ABOVE):
-            for address, value in zip(*pointing(engine, piece, low, high)):
-                if value in known or (not inside(heaps, value) and is_cache(memory, place.sizes, value)):
+            for address, value in zip(*find_pointers(engine, piece, low, high)):
+                if value in known or (not range_at(heaps, value) and is_cache(memory, place.sizes, value)):
                     known.add(value)
                     named.append((address - pointer, value, thread.tid))
     threads = Counter(distance for distance, _, _ in named)

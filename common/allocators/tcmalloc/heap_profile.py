@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.bulk import records
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.search import words_between
+from findleaks.allocators.search import find_words_between
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.formatting import counted
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 HASHES = 1 << 12  # AddressMap::kHashSize
 LISTS = 1 << 13  # AddressMap::kClusterBlocks; a cluster is {next, id, lists}
@@ -112,7 +112,7 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
     found: list[tuple[bool, bool, Layout, int]] = []
     tried: set[int] = set()  # tables of the page heap have the same few pointers many times
-    for _, address in words_between(memory.target, engine, image.data, max(low, 1), high):
+    for _, address in find_words_between(memory.target, engine, image.data, max(low, 1), high):
         if address in tried:
             continue
         tried.add(address)
@@ -152,7 +152,7 @@ def _fits(memory: Memory, address: int, layout: Layout, code: bool) -> bool:
     heads = (word for _, words in memory.scan(table, table + WORD * BUCKETS) for word in words if word)
     tried = [one.frames if one is not None else () for one in (_bucket(memory, head, layout) for head in islice(heads, TRIED))]
     regions = [Range(one.start, one.end) for one in memory.target.regions() if one.executable] if code else []
-    fitting = [frames for frames in tried if frames and (not code or all(inside(regions, frame) for frame in frames))]
+    fitting = [frames for frames in tried if frames and (not code or all(range_at(regions, frame) for frame in frames))]
     return 2 * len(fitting) > len(tried)
 
 
@@ -173,11 +173,11 @@ def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mappe
         what = "no block has a stack, and blocks whose address it contains may be reported as reachable"
         problems.append(Problem(at, f"the heap profiler's map, which {at:#x} leads to, is damaged: {what}"))
     heads = [Range(table, table + WORD * BUCKETS)] if table else []
-    found = HeapProfile(layout, table, map_, merged(sorted([*pieces, *heads])), bool(problems), problems)
+    found = HeapProfile(layout, table, map_, merge_ranges(sorted([*pieces, *heads])), bool(problems), problems)
     if not problems:
         return found
     entries = [Range(entry.address, entry.address + ENTRY) for entry in read(memory, engine, found).entries]
-    return found._replace(memory=merged(sorted([*found.memory, *entries])))
+    return found._replace(memory=merge_ranges(sorted([*found.memory, *entries])))
 
 
 def _frames(memory: Memory, bucket: int, layout: Layout) -> Optional[tuple[int, ...]]:
@@ -214,7 +214,7 @@ def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[R
             break
         pieces.append(Range(at - HEADER, at - HEADER + header[0]))
         at = link
-    return merged(sorted(pieces))
+    return merge_ranges(sorted(pieces))
 
 
 def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None:
@@ -234,7 +234,7 @@ def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None
                     break
                 found.buckets[at] = bucket
                 at = memory.word(at + layout.depth + 2 * WORD) or 0
-    first_problems(found.problems, bad, "buckets like that")
+    add_first_problems(found.problems, bad, "buckets like that")
 
 
 def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
@@ -255,7 +255,7 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
     pieces = [piece for start, end in _searched(memory, profile) for piece in memory.target.pieces(start, end)] if heads else []
     followed = engine.follow_all(pieces, heads, 0, LONGEST)
     nodes = sorted(set(followed.nodes))
-    data, missing = records(memory.target, engine, nodes, ENTRY)
+    data, missing = read_records(memory.target, engine, nodes, ENTRY)
     words = memoryview(data).cast("Q")
     blocks, buckets = (words[column :: ENTRY // WORD].tolist() for column in (1, 3))
     bad = []
@@ -267,12 +267,12 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
             bad.append(
                 Problem(node, f"an entry of the heap profiler's map at {node:#x} has no bucket: the block {blocks[i]:#x} has no stack")
             )
-    first_problems(found.problems, bad, "entries like that")
+    add_first_problems(found.problems, bad, "entries like that")
     ended = (
         Problem(heads[number], f"a list of the heap profiler's map, from {heads[number]:#x} on, ends early: {why}")
         for number, why in followed.problems
     )
-    first_problems(found.problems, ended, "lists like that")
+    add_first_problems(found.problems, ended, "lists like that")
     live = sum(bucket.allocs - bucket.frees for bucket in found.buckets.values())
     if live > len(found.entries):
         at, more = profile.map.hashtable, live - len(found.entries)
@@ -305,14 +305,14 @@ def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> 
                 raise Interrupted
             link = memory.word(at)
             wrong = "cannot be read" if link is None else "is in another list too" if at in found else ""
-            if not wrong and not profile.damaged and not inside(profile.memory, at):
+            if not wrong and not profile.damaged and not range_at(profile.memory, at):
                 wrong = "is outside its memory"
             if link is None or wrong:
                 bad.append(Problem(at, f"the heap profiler's map leads to {at:#x}, which {wrong}: blocks there have no stack"))
                 break
             found[at] = None
             at = link
-    first_problems(problems, bad, "places like that")
+    add_first_problems(problems, bad, "places like that")
     return list(found)
 
 

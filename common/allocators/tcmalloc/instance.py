@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Arena, Heap, Problem, Spare, any_within
-from findleaks.allocators.bulk import clusters
+from findleaks.allocators.bulk import join_records
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc import caches, counts, extension, heap_profile, integrity
@@ -23,7 +23,7 @@ from findleaks.allocators.tcmallocs.caches import FreeList
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged, nonzero_pieces, subtract
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, subtract
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
@@ -49,7 +49,7 @@ class Tcmalloc(TcmallocHeap):
         self.place = place
         self.tree = read_tree(self.memory, engine, place, self.problems)
         self.spans = read_spans(target, engine, place, self.tree, self.problems)
-        self.ranges = merged(Range(span.start, span.end) for span in self.spans)
+        self.ranges = merge_ranges(Range(span.start, span.end) for span in self.spans)
         self.sampled = sampled_sizes(target, engine, place, self.spans)
         self.threads, self.release = caches.find(self.memory, engine, place, self.ranges, self.problems)
         self.version = self._version() or self.release
@@ -79,7 +79,7 @@ class Tcmalloc(TcmallocHeap):
 
         return Heap(*part, "", walk)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         self.free, self.listed = follow_spans(self)
         self.mark(blocks, self.free, State.FREE, "a span's list of free blocks")
         self.lists = [one for heap in self.threads for one in heap.lists]
@@ -114,15 +114,15 @@ class Tcmalloc(TcmallocHeap):
 
     @cached_property
     def _metadata(self) -> list[Range]:
-        own = clusters(sorted(span.address for span in self.spans), SPAN)
+        own = join_records(sorted(span.address for span in self.spans), SPAN)
         own += [Range(span.objects, span.objects + STACK) for span in self.spans if span.start in self.sampled]
         own += self.tree.nodes
         own += self.profile.memory if self.profile is not None else []
         own += [Range(heap.address, heap.address + CACHE) for heap in self.threads]
-        outside = subtract(bridged(merged(own)), self.ranges)
+        outside = subtract(bridged(merge_ranges(own)), self.ranges)
         outside += self.place.variables()
         outside += extension.hints(self) if self.spans else []
-        return merged(outside)
+        return merge_ranges(outside)
 
     def summary(self) -> dict[str, object]:
         pages = counts.page_heap(self)
@@ -149,7 +149,7 @@ class Tcmalloc(TcmallocHeap):
         """Return the only arena, the page heap."""
         mapped = sum(self.page_bytes) + sum(end - start for start, end in self.metadata())
         returned = self.page_bytes[RETURNED]
-        return self.page_heap(blocks, mapped, {**self.counted(), "returned": returned}, self.page_bytes[NORMAL] + returned)
+        return self.page_heap(blocks, mapped, {**self.read_counters(), "returned": returned}, self.page_bytes[NORMAL] + returned)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
         """Return the spans on the page heap's lists."""
@@ -157,28 +157,28 @@ class Tcmalloc(TcmallocHeap):
         return [Spare(s.start, s.end, sorts.get(s.location, "returned"), "") for s in self.spans if s.location != IN_USE]
 
     @property
-    def recorded(self) -> bool:
+    def has_recordings(self) -> bool:
         return self.profile is not None or bool(self.sampled)
 
     def recordings(self, blocks: Blocks) -> list[Recording]:
         # Few commands need stacks.
-        from findleaks.allocators.sites import own_file
+        from findleaks.allocators.sites import own_library
         from findleaks.allocators.tcmalloc.sites import of_profile, of_samples
 
-        own = own_file(self.where, "tcmalloc")
+        own = own_library(self.where, "tcmalloc")
         profiled = [of_profile(self.memory, self.engine, self.profile, blocks, own)] if self.profile is not None else []
         return [*profiled, *of_samples(self.memory, self.engine, self.spans, blocks, own)]
 
-    def counted(self) -> dict[str, int]:
+    def read_counters(self) -> dict[str, int]:
         """Return totals by the names of MallocExtension::GetNumericProperty."""
         return counts.properties(self)
 
-    def changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
+    def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
         """Whether the thread changes the memory that the problem is about (see Allocator).
 
         A thread that changes its cache's lists has the cache's address. A thread that changes the
         page heap's lists and counters has a span's address."""
-        if super().changing(problem, words, blocks):
+        if super().is_changing(problem, words, blocks):
             return True
         if problem.address == self.place.root + self.place.layout.stats:
             return not {span.address for span in self.spans}.isdisjoint(words)

@@ -6,7 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 
-from findleaks.allocators.base import Problem, first_problems
+from findleaks.allocators.base import Problem, add_first_problems
 from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmalloc.locate import Place
 from findleaks.allocators.tcmalloc.spans import Span
@@ -41,7 +41,7 @@ def follow_spans(one: TcmallocHeap) -> tuple[array[int], Counter[int]]:
                     at = damaged_link(one.target, mine) if mine and number in ended else Range(span.address, span.address)
                     yield _span_problem(one.place, span, len(mine), counts[number], ended.get(number, ""), at)
 
-    first_problems(one.problems, problems(), "spans whose lists and counts differ", one.place.root)
+    add_first_problems(one.problems, problems(), "spans whose lists and counts differ", one.place.root)
     return free, listed
 
 

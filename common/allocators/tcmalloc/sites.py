@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.bulk import records
-from findleaks.allocators.environment import setting
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.environment import read_variable
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.sites import Recording, Site, in_use, recording, represented
+from findleaks.allocators.sites import Recording, Site, estimate_represented, make_recording, select_in_use
 from findleaks.allocators.tcmalloc.heap_profile import HeapProfile, read
 from findleaks.allocators.tcmalloc.layout import IN_USE, STACK
 from findleaks.allocators.tcmalloc.spans import Span
@@ -32,7 +32,7 @@ def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blo
         for one in found.buckets.values()
     ]
     known = [(entry.block, numbers[entry.bucket], 1.0) for entry in found.entries]
-    used = list(in_use(target, blocks, known))
+    used = list(select_in_use(target, blocks, known))
     left = {entry.block for entry in found.entries}.difference(block for block, _, _ in used)
     bad = (
         Problem(
@@ -42,9 +42,9 @@ def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blo
         for entry in found.entries
         if entry.block in left
     )
-    first_problems(found.problems, bad, "entries like that")
+    add_first_problems(found.problems, bad, "entries like that")
     warnings = [one.what for one in found.problems]
-    return recording(target, "gperftools' heap profiler", sites, used, own=own, warnings=warnings)
+    return make_recording(target, "gperftools' heap profiler", sites, used, own=own, warnings=warnings)
 
 
 def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Blocks, own: str) -> list[Recording]:
@@ -54,7 +54,7 @@ def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Bl
     if not sampled:
         return []
     period = _period(memory)
-    data, missing = records(memory.target, engine, [span.objects for span in sampled], STACK)
+    data, missing = read_records(memory.target, engine, [span.objects for span in sampled], STACK)
     words = memoryview(data).cast("Q")
     stacks: dict[tuple[int, ...], list[int]] = {}
     found, problems, bad = [], list[Problem](), []
@@ -67,17 +67,17 @@ def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Bl
         stack = tuple(frames[:depth])
         number = numbers.setdefault(stack, len(numbers))
         stacks.setdefault(stack, []).append(size)
-        found.append((span.start, number, represented(size, period)))
-    first_problems(problems, bad, "stacks like that")
+        found.append((span.start, number, estimate_represented(size, period)))
+    add_first_problems(problems, bad, "stacks like that")
     sites = [_site(stack, sizes, period) for stack, sizes in stacks.items()]
     warnings = [problem.what for problem in problems]
-    used = in_use(memory.target, blocks, found)
-    return [recording(memory.target, "gperftools' sampling", sites, used, max(period, 2), own, warnings)]
+    used = select_in_use(memory.target, blocks, found)
+    return [make_recording(memory.target, "gperftools' sampling", sites, used, max(period, 2), own, warnings)]
 
 
 def _site(stack: tuple[int, ...], sizes: list[int], period: int) -> Site:
     """Make the site of sampled blocks with these sizes."""
-    weights = [represented(size, period) for size in sizes]
+    weights = [estimate_represented(size, period) for size in sizes]
     estimated = Totals(round(sum(weights)), round(sum(weight * size for weight, size in zip(weights, sizes))))
     return Site(stack, Totals(len(sizes), sum(sizes)), None, estimated)
 
@@ -88,6 +88,6 @@ def _period(memory: Memory) -> int:
     symbol = memory.target.symbol(PERIOD)
     value = memory.word(symbol.address) if symbol is not None else None
     if not value or value >> 58:
-        text = setting(memory, "TCMALLOC_SAMPLE_PARAMETER") or ""
+        text = read_variable(memory, "TCMALLOC_SAMPLE_PARAMETER") or ""
         value = int(text) if text.isdecimal() else 0
     return value or USUAL_PERIOD

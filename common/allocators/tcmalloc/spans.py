@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.bulk import records
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc.layout import IN_USE, SPAN, SPAN_WORDS
 from findleaks.allocators.tcmalloc.locate import Place
@@ -65,7 +65,7 @@ def bridged(ranges: Iterable[Range]) -> list[Range]:
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
     """Return every span in ascending order. Report entries of the page map without a span."""
     addresses = sorted(set(tree.words))
-    data, missing = records(target, engine, addresses, SPAN)
+    data, missing = read_records(target, engine, addresses, SPAN)
     words = memoryview(data).cast("Q")
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
@@ -103,7 +103,7 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
         else:
             bad.append((page, page, pointer))
         at += 1
-    first_problems(problems, (_bad_entries(shift, *entry, entry[2] in index) for entry in bad), "such places in the page map")
+    add_first_problems(problems, (_bad_entries(shift, *entry, entry[2] in index) for entry in bad), "such places in the page map")
     return found
 
 
@@ -120,7 +120,7 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
     The span points to the stack and the requested size (common.h, StackTrace). The usable size is
     that of any block of this size (tcmalloc.cc, GetSizeWithCallback)."""
     chosen = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
-    data, missing = records(target, engine, [span.objects for span in chosen], WORD)
+    data, missing = read_records(target, engine, [span.objects for span in chosen], WORD)
     words = memoryview(data).cast("Q")
     found = {}
     for number, span in enumerate(chosen):

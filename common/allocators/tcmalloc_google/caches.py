@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import (
     CPU_CACHE,
@@ -29,7 +29,7 @@ from findleaks.allocators.tcmallocs.caches import Held, ThreadHeap, linked_cache
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at, subtract
 
 MAX_CPUS = 1 << 13
 MAX_SHARDS = 256
@@ -83,10 +83,10 @@ def find(memory: Memory, engine: Engine, place: Place, own: Sequence[Range], pro
 
 def _pointers(memory: Memory, engine: Engine, place: Place, own: Sequence[Range]) -> Iterator[tuple[int, int]]:
     """Yield (address, value) of the variables that point into `own`."""
-    for start, end in subtract(merged(place.image.data), place.variables()):
+    for start, end in subtract(merge_ranges(place.image.data), place.variables()):
         for piece in nonzero_pieces(memory.target, start, end):
             for low, high in own:
-                yield from zip(*pointing(engine, piece, low, high))
+                yield from zip(*find_pointers(engine, piece, low, high))
 
 
 def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
@@ -100,7 +100,7 @@ def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence
     (InitSlabs)."""
     stopped, begins = memory.word(at + WORD), memory.word(at + 2 * WORD)
     layout, shift = place.layout, value & 0xFFF
-    if not stopped or not begins or not inside(own, stopped) or not inside(own, begins):
+    if not stopped or not begins or not range_at(own, stopped) or not range_at(own, begins):
         return None
     numbers = _halves(memory, begins, layout.classes)
     if numbers is None or numbers[1] != layout.first_begin or any(a > b for a, b in zip(numbers[1:], numbers[2:])):
@@ -169,7 +169,7 @@ def _shards(memory: Memory, place: Place, at: int, value: int, own: Sequence[Ran
             return []
         if state >> 32 & 0xFF:
             names = range(1, place.layout.classes)
-            if not inside(own, caches) or any(memory.int32(caches + n * SHARD_TRANSFER + FREELIST) != n for n in names):
+            if not range_at(own, caches) or any(memory.int32(caches + n * SHARD_TRANSFER + FREELIST) != n for n in names):
                 return []
             found.append((shard, caches))
     return found if len(found) == word >> 32 else []

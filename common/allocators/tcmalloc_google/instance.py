@@ -18,7 +18,7 @@ from findleaks.allocators.tcmalloc_google.spans import Span, Spans, read_tree
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
@@ -52,12 +52,12 @@ class GoogleTcmalloc(GoogleHeap):
         whole huge pages that its leaves cover. If all pages of a mapping were freed, the page map
         has few entries for it."""
         layout, found = self.place.layout, []
-        reach = merged(Range(base, base + layout.reach) for base in leaves)
+        reach = merge_ranges(Range(base, base + layout.reach) for base in leaves)
         for region in self.target.regions():
             if region.writable and region.readable and not region.name.startswith(("/", "[stack", "[heap")):
                 at = bisect_left(self.tree.pages, region.start >> layout.shift)
                 used = at < len(self.tree.pages) and self.tree.pages[at] << layout.shift < region.end
-                if used or (region.start % HUGE_PAGE == 0 == region.end % HUGE_PAGE and inside(reach, region.start)):
+                if used or (region.start % HUGE_PAGE == 0 == region.end % HUGE_PAGE and range_at(reach, region.start)):
                     found.append(Range(region.start, region.end))
         return found
 
@@ -69,9 +69,9 @@ class GoogleTcmalloc(GoogleHeap):
         for region in self.target.regions():
             at = bisect_left(known, region.start)
             if region.writable and region.readable and at < len(known) and known[at] < region.end:
-                if not inside(self.ranges, region.start) and not inside(self.place.image.data, region.start):
+                if not range_at(self.ranges, region.start) and not range_at(self.place.image.data, region.start):
                     found.append(Range(region.start, region.end))
-        return merged(found)
+        return merge_ranges(found)
 
     def heap(self, part: Range) -> Heap:
         """Return the heap of one mapping."""
@@ -81,7 +81,7 @@ class GoogleTcmalloc(GoogleHeap):
 
         return Heap(*part, "", walk)
 
-    def sealed(self, blocks: Blocks) -> None:
+    def mark_blocks(self, blocks: Blocks) -> None:
         self.free = self.records.free_lists(self.problems)
         self.mark(blocks, self.free, State.FREE, "a span's list of free blocks")
         self.held = self.found.held
@@ -97,7 +97,7 @@ class GoogleTcmalloc(GoogleHeap):
         """Return the arena for descriptors (those of spans, leaves of the page map, CPUs' slabs,
         slots, samples, thread caches), variables, which may have stale pointers, and records of
         regions."""
-        return merged([*self.own, *self.region_records, *self.place.variables(), *self.found.variables])
+        return merge_ranges([*self.own, *self.region_records, *self.place.variables(), *self.found.variables])
 
     def summary(self) -> dict[str, object]:
         return {
@@ -110,7 +110,7 @@ class GoogleTcmalloc(GoogleHeap):
     def locate_pages(self, address: int, span: Optional[Span]) -> str:
         if span is not None:
             return f"span of one block at {span.start:#x}"
-        if inside(self.ranges, address):
+        if range_at(self.ranges, address):
             return "free pages of the page heap"
         cpus = self.found.cpus
         if cpus is not None and cpus.slabs <= address < cpus.slabs + self._cpus() * (1 << cpus.shift):
@@ -128,10 +128,10 @@ class GoogleTcmalloc(GoogleHeap):
         """Return the only arena, the page heap."""
         regions, own = (sum(end - start for start, end in ranges) for ranges in (self.ranges, self.own))
         spare = regions - sum(span.end - span.start for span in self.spans)
-        return self.page_heap(blocks, regions + own, self.counted(), spare)
+        return self.page_heap(blocks, regions + own, self.read_counters(), spare)
 
     @property
-    def recorded(self) -> bool:
+    def has_recordings(self) -> bool:
         return any(span.sampled for span in self.spans)
 
     def recordings(self, blocks: Blocks) -> list[Recording]:
@@ -140,7 +140,7 @@ class GoogleTcmalloc(GoogleHeap):
 
         return recordings(self, blocks)
 
-    def counted(self) -> dict[str, int]:
+    def read_counters(self) -> dict[str, int]:
         """Return totals by the names of MallocExtension's properties."""
         return counts.properties(self)
 

@@ -17,7 +17,7 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 # spans by which the page map's root is searched; the first suffices unless it is corrupt
 SAMPLES = 24
@@ -90,7 +90,7 @@ def locate(
     regions = places.writable(memory.target)
     # The kernel splits the mapping, since part of the root must not have huge pages (pagemap.cc,
     # MapRootWithSmallPages).
-    data = merged(image.data)
+    data = merge_ranges(image.data)
     for central in _central(memory, engine, image, layout, sizes):
         place = Place(image, layout, sizes, table, central, 0, pages)
         for named in list(_spans(memory, place))[:SAMPLES]:

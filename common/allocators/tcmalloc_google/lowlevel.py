@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.locate import Place
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
-from findleaks.target.ranges import inside, merged, nonzero_pieces, subtract
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at, subtract
 
 # absl/base/internal/low_level_alloc.cc, the header: size, magic number ^ its address, arena, a
 # word.
@@ -29,17 +29,17 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
     # A program's own variables may contain millions of pointers to blocks, which are skipped.
     between = subtract([Range(regions[0].start, regions[-1].end)], [*heaps, *own, *place.image.data])
     found: set[Range] = set()
-    for start, end in merged(place.image.data):
+    for start, end in merge_ranges(place.image.data):
         for piece in nonzero_pieces(memory.target, start, end):
             for low, high in between:
-                for record in pointing(engine, piece, low, high)[1]:
+                for record in find_pointers(engine, piece, low, high)[1]:
                     header = record - HEADER
-                    if header % (2 * WORD) == 0 and inside(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
+                    if header % (2 * WORD) == 0 and range_at(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
                         # A region's start plus its free part, which is used from its end downward.
                         names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
-                        if inside(heaps, names):
+                        if range_at(heaps, names):
                             found.add(_chunk(memory, header, regions))
-    return merged(found)
+    return merge_ranges(found)
 
 
 def _chunk(memory: Memory, header: int, regions: Sequence[Range]) -> Range:
@@ -50,5 +50,5 @@ def _chunk(memory: Memory, header: int, regions: Sequence[Range]) -> Range:
         word = memory.word(start + WORD)
         if word is not None and word ^ start in MAGICS and memory.word(start + 2 * WORD) == arena:
             first = start
-    region = inside(regions, header)
+    region = range_at(regions, header)
     return Range(first, min(first + CHUNK, region.end if region else header))

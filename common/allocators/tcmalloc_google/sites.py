@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.bulk import records
-from findleaks.allocators.sites import Recording, Site, in_use, own_file, recording
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.sites import Recording, Site, make_recording, own_library, select_in_use
 from findleaks.allocators.tcmalloc_google.heap import GoogleHeap
 from findleaks.allocators.tcmalloc_google.layout import (
     ALLOCATED_SIZE,
@@ -43,20 +43,20 @@ def recordings(heap: GoogleHeap, blocks: Blocks) -> list[Recording]:
     if not stacks and not bad:
         return []
     problems: list[Problem] = []
-    first_problems(problems, bad, "records like that")
+    add_first_problems(problems, bad, "records like that")
     found = [(start, number, share) for number, samples in enumerate(stacks.values()) for start, _, share, _ in samples]
     weights = [weight for samples in stacks.values() for _, _, _, weight in samples]
     interval = max(sum(weights) // max(len(weights), 1), 2)
     sites = [_site(stack, samples) for stack, samples in stacks.items()]
     warnings = [problem.what for problem in problems]
     return [
-        recording(
+        make_recording(
             heap.target,
             "tcmalloc's sampling",
             sites,
-            in_use(heap.target, blocks, found),
+            select_in_use(heap.target, blocks, found),
             interval,
-            own_file(heap.where, "tcmalloc"),
+            own_library(heap.where, "tcmalloc"),
             warnings,
         )
     ]
@@ -66,7 +66,7 @@ def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...]
     """Return the stack and sample of each sampled block. Add damaged records to `bad`."""
     words = memoryview(heap.records.data).cast("Q")
     chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], span.start, span.end) for span in heap.spans if span.sampled)
-    data, missing = records(heap.target, heap.engine, [address for address, _, _ in chosen], STACK_TRACE)
+    data, missing = read_records(heap.target, heap.engine, [address for address, _, _ in chosen], STACK_TRACE)
     fields, found = memoryview(data).cast("Q"), []
     for i, (address, start, end) in enumerate(chosen):
         record = fields[i * STACK_TRACE // WORD : (i + 1) * STACK_TRACE // WORD]

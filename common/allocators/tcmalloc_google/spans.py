@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from findleaks.allocators.base import Problem, first_problems
-from findleaks.allocators.bulk import records
+from findleaks.allocators.base import Problem, add_first_problems
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmalloc_google.layout import (
     ALLOCATED_SIZE,
@@ -41,7 +41,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 STEP = 1 << 14  # spans between two checks for Ctrl-C
 ALL_USED = run_states(State.IN_USE, State.IN_USE)
@@ -80,7 +80,7 @@ def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Probl
 
 def lies_in(mapped: Sequence[Range], one: Range) -> bool:
     """Whether a range lies in one of these ranges, which are sorted and disjoint."""
-    around = inside(mapped, one.start)
+    around = range_at(mapped, one.start)
     return around is not None and one.end <= around.end
 
 
@@ -108,7 +108,7 @@ class Spans:
         self.guarded: list[int] = []
         self.samples: list[int] = []  # addresses of SampledAllocation
         self.addresses = sorted({word & SPAN_MASK for word in tree.words} - {0})
-        self.data, self._missing = records(target, engine, self.addresses, SPAN)
+        self.data, self._missing = read_records(target, engine, self.addresses, SPAN)
         self._read(tree, problems)
         self._starts = [span.start for span in self.found]
         self._read_samples(problems)
@@ -124,7 +124,7 @@ class Spans:
         pages_of = [first & mask for first in firsts]
         entries = list(map(at.get, pages_of, repeat(-1)))
         end, bad = 0, []
-        mapped = merged(Range(region.start, region.end) for region in self._target.regions() if region.writable)
+        mapped = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.writable)
         addresses, classes, named, sizes = self.addresses, tree.classes, tree.words, place.sizes
         for record in sorted(range(len(addresses)), key=pages_of.__getitem__):
             entry, address = entries[record], addresses[record]
@@ -149,7 +149,7 @@ class Spans:
             size = sizes[number] if number else bytes_
             fields = (address, record, page << shift, end << shift, number, size, bytes_ // size, counts[record] >> 32 & 0xFFFF, sampled)
             self.found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
-        first_problems(problems, bad, "spans that are not used")
+        add_first_problems(problems, bad, "spans that are not used")
 
     def _read_samples(self, problems: list[Problem]) -> None:
         """Read the sampled blocks, each alone in its span. The usable size is that of the size
@@ -157,7 +157,7 @@ class Spans:
         words = memoryview(self.data).cast("Q")
         chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], at) for at, span in enumerate(self.found) if span.sampled)
         self.samples = [address for address, _ in chosen]
-        data, missing = records(self._target, self._engine, self.samples, SAMPLED)
+        data, missing = read_records(self._target, self._engine, self.samples, SAMPLED)
         fields = memoryview(data).cast("Q")
         for number, (address, at) in enumerate(chosen):
             span, base = self.found[at], number * SAMPLED // WORD
@@ -196,7 +196,7 @@ class Spans:
         block as many as the span says, in the others as many as fit."""
         free: array[int] = array("Q")
         wrong = self._follow(free)
-        first_problems(problems, wrong, "spans whose lists and counts differ", self._place.root)
+        add_first_problems(problems, wrong, "spans whose lists and counts differ", self._place.root)
         return free
 
     def _follow(self, free: array[int]) -> Iterator[Problem]:

@@ -3,7 +3,7 @@ program."""
 
 from __future__ import annotations
 
-from findleaks.allocators.images import Image, images
+from findleaks.allocators.images import Image, find_images
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
 
@@ -16,7 +16,7 @@ def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image
     """Return addresses at which class_to_size_ may begin, in files with at least `least` bytes of
     data."""
     found = []
-    for image in images(target):
+    for image in find_images(target):
         if image.size < least:
             continue
         for piece in image.pieces(target):

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import follow
+from findleaks.allocators.bulk import follow_lists as follow_in_bulk
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 MAX_CACHES = 1 << 20
 # The largest number of blocks on a thread cache's list. By default the lists of gperftools have 32
@@ -116,13 +116,13 @@ def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: 
     first node outside the heaps, since the contents of other memory may look like links."""
     longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
     heads, expected = [one.head for one in lists], sum(one.length for one in lists)
-    followed = follow(target, engine, heaps, heads, longest, expected)
+    followed = follow_in_bulk(target, engine, heaps, heads, longest, expected)
     ended, first = dict(followed.problems), 0
     for number, (one, last) in enumerate(zip(lists, followed.ends)):
         nodes, why = followed.nodes[first:last], ended.get(number, "")
         first = last
         if why or target.live:
-            outside = next((at for at, node in enumerate(nodes) if not inside(heaps, node)), -1)
+            outside = next((at for at, node in enumerate(nodes) if not range_at(heaps, node)), -1)
             if outside >= 0:
                 why, nodes = f"it continues at {nodes[outside]:#x}, which is no block", nodes[:outside]
         yield Followed(one, nodes, why, damaged_link(target, nodes) if why and nodes else None)

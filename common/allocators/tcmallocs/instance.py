@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Generic, Optional, Protocol, TypeVar
 
-from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache, first_problems, starts, tally
+from findleaks.allocators.base import Allocator, Arena, Cache, Heap, Problem, ThreadCache, add_first_problems, count_by_size, list_starts
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.tcmallocs.caches import FreeList, Held, ThreadHeap, follow_lists
 from findleaks.allocators.tcmallocs.page_map import ADDRESS_BITS, Place, Tree
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 STEP = 1 << 16  # pages or blocks between two checks for Ctrl-C
 
@@ -91,7 +91,7 @@ class PageHeap(Allocator, Generic[S]):
         unknown = blocks.set_state(addresses, state)
         text = "where no block starts: the list or a span is corrupt"
         found = (Problem(address, f"{what} has {address:#x}, {text}") for address in unknown)
-        first_problems(self.problems, found, "in lists of that kind")
+        add_first_problems(self.problems, found, "in lists of that kind")
 
     def mark_cached(self, blocks: Blocks, what: str) -> None:
         """Mark the blocks in caches; see `mark`."""
@@ -115,7 +115,7 @@ class PageHeap(Allocator, Generic[S]):
                 if problem is not None:
                     yield problem
 
-        first_problems(self.problems, problems(), "lists of caches that differ from their counts", self.place.central)
+        add_first_problems(self.problems, problems(), "lists of caches that differ from their counts", self.place.central)
 
     def reconcile_thread_caches(self) -> None:
         """Report thread caches whose count of bytes differs from the blocks on their lists."""
@@ -136,7 +136,7 @@ class PageHeap(Allocator, Generic[S]):
     def caches(self, blocks: Blocks) -> list[Cache]:
         """Return a row for each size, since blocks do not show their class. "large" has the blocks
         that are alone in their span."""
-        counts = {cache.size: [cache.in_use, cache.cached, cache.free] for cache in tally("", self.heaps(), blocks)}
+        counts = {cache.size: [cache.in_use, cache.cached, cache.free] for cache in count_by_size("", self.heaps(), blocks)}
         memory: Counter[int] = Counter()
         large, large_bytes = [0, 0, 0], [0, 0, 0]
         sizes = self.place.sizes
@@ -194,9 +194,9 @@ class PageHeap(Allocator, Generic[S]):
         number = (address - self.place.central) // self.place.layout.stride
         if 0 <= number < self.place.layout.classes:
             return f"central list of size class {number}"
-        if inside(self._nodes, address):
+        if range_at(self._nodes, address):
             return "page map"
-        return "descriptors" if inside(self.metadata(), address) else ""
+        return "descriptors" if range_at(self.metadata(), address) else ""
 
     def locate_pages(self, address: int, span: Optional[S]) -> str:
         """Return the part at an address in a span without size class, or in no span; or ""."""
@@ -210,7 +210,7 @@ class PageHeap(Allocator, Generic[S]):
         """Yield all blocks of a span that a thread is dividing or emptying. The thread has the
         address of the span's descriptor."""
         named = set(words)
-        return (start for span in self.spans if span.address in named for start in starts(blocks, span.start, span.end))
+        return (start for span in self.spans if span.address in named for start in list_starts(blocks, span.start, span.end))
 
     # ---- verify ----
 

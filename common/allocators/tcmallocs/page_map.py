@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import inside, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, range_at
 
 WORD = 8
 ADDRESS_BITS = 48  # kAddressBits in gperftools' common.h and Google's internal/config.h
@@ -101,7 +101,7 @@ def entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]
     """Return (number, value) of the words of a node that are not 0."""
     found: list[tuple[int, int]] = []
     for piece in nonzero_pieces(target, *node):
-        found += [((at - node.start) // WORD, value) for at, value in zip(*pointing(engine, piece, 1, 1 << 64))]
+        found += [((at - node.start) // WORD, value) for at, value in zip(*find_pointers(engine, piece, 1, 1 << 64))]
     return found
 
 
@@ -160,7 +160,7 @@ def find_root(
         for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
             for at in engine.search(piece, *nodes):
                 node = memory.word(at) or 0
-                if node % WORD == 0 and inside(regions, node) and _leads(memory, layout, node, page, span):
+                if node % WORD == 0 and range_at(regions, node) and _leads(memory, layout, node, page, span):
                     return at - WORD * high
     return 0
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import pointing
+from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.lists import WORDS
 from findleaks.audit.containers.reader import SLICE, Buckets, Place, Reader
@@ -83,7 +83,7 @@ def buckets_in(reader: Reader, start: int, end: int) -> Buckets:
     mixed = False
     for piece in reader.target.pieces(start, end):
         reader.progress()
-        places, values = pointing(reader.engine, piece, reader.low, reader.high)
+        places, values = find_pointers(reader.engine, piece, reader.low, reader.high)
         heads.extend(values)
         empty = len(reader.engine.search(piece, 0, 1))
         mixed = mixed or empty + len(places) < len(piece.data) // reader.size

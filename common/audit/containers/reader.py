@@ -20,7 +20,7 @@ from findleaks.engine.trees import TreeLayout, TreeWalk
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.base import Piece
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 SLICE = 100_000  # nodes between two checks for Ctrl-C
 FEW = 20_000  # a live process's nodes are read one by one up to this number, else with its heaps
@@ -60,7 +60,7 @@ class Reader(Memory):
         # Bytes by which the sizes of blocks for the same request may differ.
         self.slack = max(remainders, default=2) * self.size
         heaps = session.heap_ranges()
-        self.heaps = merged(heaps)
+        self.heaps = merge_ranges(heaps)
         # No block is below `low` or above `high`.
         self.low = min((heap.start for heap in heaps), default=0)
         self.high = max((heap.end for heap in heaps), default=0)

@@ -6,6 +6,7 @@ outside (gcore, `kill -ABRT`) has no crash."""
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -61,7 +62,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         thread.tid,
         target.fault_address,
         target.fault_address is not None and 0 < thread.sp - target.fault_address + RED_ZONE < BELOW,
-        _own_frame(frames),
+        own_frame(frames),
         frames[0] if frames else None,
         message,
         exception,
@@ -86,7 +87,8 @@ def _frames(target: Target, thread: Thread) -> list[NamedFrame]:
     return [namer.name(frame) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
 
 
-def _own_frame(frames: list[NamedFrame]) -> Optional[NamedFrame]:
+def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
+    """The innermost frame that is none of the C or C++ library's, or the innermost one."""
     return next((frame for frame in frames if not frame.module.startswith(_LIBRARIES)), frames[0] if frames else None)
 
 
@@ -99,7 +101,7 @@ def _damages(session: Session) -> list[Damage]:
             session.report_progress(f"checking the heap of {allocator.name}", 0.0)
             if problem is not None:
                 problems.append(problem)
-        left, _ = session.directory.sorted_out(problems, session.inside)
+        left, _ = session.directory.separate_half_changed(problems, session.inside)
         corrupt = [problem for problem in first_each([*allocator.problems, *left]) if problem.corrupt]
         if corrupt and not found:
             found.append(Explainer(session).explain(allocator.name, corrupt.pop(0)))

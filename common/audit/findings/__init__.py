@@ -1,8 +1,9 @@
 """Findings of `verdict`: what is wrong with a process's memory and what to try, the largest first.
 
-They are a crash, leaked blocks, memory held or not returned, memory that is not read, and unjoined
-threads. A finding says only what was measured and which command shows it. Findings do not overlap:
-each byte belongs to one of them at most. A healthy process has the one finding "nothing leaked"."""
+They are a crash, leaked blocks, memory held or not returned, memory that is not read, unjoined
+threads, and large shares of other kinds. A finding says only what was measured and which command
+shows it. Findings do not overlap: each byte belongs to one of them at most. A healthy process has
+the one finding "nothing leaked"."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from findleaks.audit.findings.crash import crash
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.free_memory import cached_memory, freed_by_runtimes, unreturned_memory
 from findleaks.audit.findings.held import held_memory
+from findleaks.audit.findings.large_shares import mapped_files, shared_memory, thread_stacks, unlisted_heaps
 from findleaks.audit.findings.leaked import leaked_memory, possibly_leaked, uncollected
 from findleaks.audit.findings.threads import unjoined_threads
 from findleaks.audit.findings.unread import unknown_owner, unread_heaps
@@ -33,8 +35,11 @@ def findings(session: Session, accounting: Accounting, measure: Callable[[Store]
     freed = list(freed_by_runtimes(session, accounting))
     scopes = list(runtimes.findings(session.target))
     found += [*freed, *scopes, *unjoined_threads(accounting)]
-    unread = list(unread_heaps(session, accounting, figures, sum(one.weight for one in freed)))
+    shared = list(shared_memory(session, accounting))
+    found += [*thread_stacks(session, accounting), *shared, *mapped_files(session, accounting)]
+    unread = list(unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
     unowned = [] if unread else list(unknown_owner(session, accounting))
+    found += [] if unread else unlisted_heaps(session, accounting)
     possible = []
     inside = unread_memory(session).is_inside  # malloc's blocks are what is not read
     if not inside:

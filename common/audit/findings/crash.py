@@ -84,5 +84,5 @@ def _facts(found: Crash) -> dict[str, object]:
         "message": printable(found.message, 2000) or None,
         "exception": {"type": printable(exception.type, 600), "what": printable(exception.what, 2000)} if exception else None,
         "damaged_places": found.damages,
-        "damage": found.damage.json() if found.damage is not None else None,
+        "damage": found.damage.result().to_json() if found.damage is not None else None,
     }

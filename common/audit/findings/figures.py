@@ -16,7 +16,7 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.runs import Runs
 
 LEAKED = (Kind.DEFINITE, Kind.INDIRECT)
@@ -47,7 +47,7 @@ class BlockFigures:
     """Figures of a session's latest graph. `known`: residency is known."""
 
     def __init__(self, session: Session, known: bool) -> None:
-        self._session, self._graph = session, session.latest
+        self._session, self._graph = session, session.graph()
         self._known = known and session.presence is not None
 
     def of(self, *kinds: Kind) -> Figures:
@@ -104,7 +104,7 @@ class BlockFigures:
     @cached_property
     def _heaps(self) -> list[Range]:
         """Disjoint; an allocator's heap may lie in another's."""
-        return merged(self._session.heap_ranges())
+        return merge_ranges(self._session.heap_ranges())
 
     def leaked_by_type(self, types: array[int]) -> dict[int, Totals]:
         """Leaked blocks by what `types` ("I") has for each block."""

@@ -19,7 +19,7 @@ def unreturned_memory(session: Session, accounting: Accounting, measure: Callabl
         if not is_significant(store.kept, accounting):
             continue
         allocator = store.allocator
-        name, call = allocator.name, allocator.renamed(allocator.release_call)
+        name, call = allocator.name, allocator.rename_settings(allocator.release_call)
         one = allocator.retention(measure(store))
         facts: dict[str, object] = {"allocator": name, "kept": store.kept, "returnable": one.returns, "call": call or None}
         facts.update({"causes": list(one.sorts), **one.evidence})
@@ -29,7 +29,7 @@ def unreturned_memory(session: Session, accounting: Accounting, measure: Callabl
         elif one.returns is not None and call:
             title += f" {call} would return {size(one.returns)}."
         commands = ("map", "caches --by-arena --sort free --limit 10")
-        tries = _by_runtime(session, call, tuple(map(allocator.renamed, one.tries)))
+        tries = _by_runtime(session, call, tuple(map(allocator.rename_settings, one.tries)))
         yield Finding("kept", store.kept, title, sentence(one.cause), tries, commands, facts, store.kept if accounting.known else None)
 
 
@@ -50,7 +50,7 @@ def cached_memory(accounting: Accounting) -> Iterator[Finding]:
         if is_significant(store.cached, accounting):
             name = store.allocator.name
             title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches, each for its own thread."
-            setting = store.allocator.renamed(store.allocator.cache_setting)
+            setting = store.allocator.rename_settings(store.allocator.cache_setting)
             facts: dict[str, object] = {"allocator": name}
             commands = ("caches --by-thread --sort cached --limit 10",)
             resident = store.cached if accounting.known else None

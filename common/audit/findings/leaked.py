@@ -47,7 +47,7 @@ def leaked_memory(session: Session, figures: BlockFigures, possible_reported: bo
         if what:
             title = f"No block of an allocator of native code was found: the only heap that is known is that of {what}."
         return Finding("no-blocks", 0, title, resident=0)
-    graph, doubtful, leaks = session.latest, figures.of(Kind.POSSIBLE), _without_garbage(session, figures)
+    graph, doubtful, leaks = session.graph(), figures.of(Kind.POSSIBLE), _without_garbage(session, figures)
     facts: dict[str, object] = {
         "blocks": leaks.blocks,
         "leaks": graph.totals(Kind.DEFINITE).blocks,
@@ -136,7 +136,7 @@ def _compared(session: Session) -> int:
 
 def _largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
     """The largest group, as a sentence, and commands about it. Adds to `facts`."""
-    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)])
+    groups = merge([leak for leak in lost(session, session.graph(), None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)])
     facts["groups"] = _first_groups(groups)
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
@@ -159,7 +159,7 @@ def _largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, obj
     from findleaks.audit.site_groups import lost_by_site
     from findleaks.audit.site_stacks import SiteNames, label
 
-    leaks = lost_by_site(session, session.latest)
+    leaks = lost_by_site(session, session.graph())
     top = next((leak for leak in leaks if leak.kind == Kind.DEFINITE and leak.site), None)
     if top is None:
         return None
@@ -188,9 +188,9 @@ def possibly_leaked(session: Session, figures: BlockFigures) -> Iterator[Finding
     part = 100 * found.bytes // max(in_use.bytes, 1)
     title = f"Possibly leaked: {found.amount} in {blocks(found.blocks)}, {part} % of what is in use, are reached only through "
     title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
-    groups = merge([leak for leak in lost(session, session.latest, None) if leak.kind == Kind.POSSIBLE])
+    groups = merge([leak for leak in lost(session, session.graph(), None) if leak.kind == Kind.POSSIBLE])
     cause, commands = "", ["find --kind possible"]
-    head = largest_head(session, session.latest)
+    head = largest_head(session, session.graph())
     if head is not None and 2 * head.total.bytes >= found.bytes:
         totals = Totals(found.blocks, found.bytes)
         title, cause = head.title(totals, part), head.cause(totals)

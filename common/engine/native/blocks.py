@@ -142,6 +142,17 @@ class NativeBlocks:
             self.library.fl_block_columns(self.handle, low, high, *out)
         return _block_columns(addresses, sizes, states)
 
+    def indices_with(self, states: int, marks: bytearray, wanted: int) -> array[int]:
+        self._ready()
+        found, count = array("I"), len(self)
+        step = array("I", bytes(4 * min(count, STEPS)))
+        for low in range(0, count, STEPS):
+            passing = self.library.fl_block_indices(
+                self.handle, low, min(low + STEPS, count), states, c_array(marks), wanted, c_array(step)
+            )
+            found += step if passing == len(step) else step[:passing]
+        return found
+
     def columns_of(self, indices: array[int]) -> BlockColumns:
         self._ready()
         addresses, sizes, states = (bytearray(size * len(indices)) for size in (8, 8, 1))

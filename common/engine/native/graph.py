@@ -14,6 +14,7 @@ from findleaks.engine.native.library import DISORDER, NONE, CLibrary, CWords, Ha
 from findleaks.engine.native.memory import c_array, c_buffer, c_piece, c_ranges, c_words
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import merge_ranges
 
 if TYPE_CHECKING:
     from findleaks.engine.disguises import Form
@@ -44,7 +45,7 @@ class NativeGraph:
         heuristics &= ~Heuristic.AUTO
         if heuristics:
             words = array("Q", types)
-            library.fl_graph_heuristics(self._handle, int(heuristics), *c_ranges(shared.merged(vtables)), c_array(words), len(words))
+            library.fl_graph_heuristics(self._handle, int(heuristics), *c_ranges(merge_ranges(vtables)), c_array(words), len(words))
 
     @property
     def handle(self) -> Handle:
@@ -183,7 +184,7 @@ class NativeGraph:
 
     def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
         self._after_classifying()
-        ranges = c_ranges(shared.merged(types))
+        ranges = c_ranges(merge_ranges(types))
         for piece in pieces:
             self._library.fl_cycles_feed(self._handle, c_piece(piece), *ranges)
         self._library.fl_cycles_finish(self._handle)
@@ -201,7 +202,7 @@ class NativeGraph:
     def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool) -> list[Group]:
         self._after_classifying()
         library = self._library
-        ranges = c_ranges(shared.merged(types))  # the C engine goes on reading them
+        ranges = c_ranges(merge_ranges(types))  # the C engine goes on reading them
         grouping = Handle(library.fl_groups_new(self._handle, *ranges, typed), library.fl_groups_free, "to group blocks")
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:

@@ -87,6 +87,7 @@ SIGNATURES = {
     "fl_sample": (c_int, [_HANDLE, c_uint64, c_uint32, c_uint32, c_uint, _U64S, c_uint64, _WORDS]),
     "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),
     "fl_block_columns": (None, [_HANDLE, c_uint32, c_uint32, _U64S, _U64S, _U8S]),
+    "fl_block_indices": (c_uint32, [_HANDLE, c_uint32, c_uint32, c_uint32, _U8S, c_uint32, _U32S]),
     "fl_block_columns_of": (None, [_HANDLE, _U32S, c_uint64, _U64S, _U64S, _U8S]),
     "fl_rows": (c_int, [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, _U32S, c_uint32, c_uint32, _U64S, _U8S, c_uint64, _U64S]),
     "fl_row_indices": (c_int, [_HANDLE, POINTER(CRules), _PIECES, c_uint64, _U32S, c_uint32, c_uint32, _U32S, _U64S, _U64S]),

@@ -137,6 +137,11 @@ class PureBlocks:
         made = self.starts[first:last], self.sizes[first:last], self.states[first:last]
         return BlockColumns(*(memoryview(one).toreadonly() for one in made))
 
+    def indices_with(self, states: int, marks: bytearray, wanted: int) -> array[int]:
+        self._ready()
+        pairs = enumerate(zip(self.states, marks))
+        return array("I", [index for index, (state, mark) in pairs if states >> state & 1 and wanted >> mark & 1])
+
     def columns_of(self, indices: array[int]) -> BlockColumns:
         self._ready()
         count = len(self)

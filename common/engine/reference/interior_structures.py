@@ -13,7 +13,7 @@ from findleaks.engine.interior_structures import Structure
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 if TYPE_CHECKING:
     from findleaks.engine.reference.interiors import Noted
@@ -223,7 +223,7 @@ class Recogniser:
         return Recognised(Structure.COROUTINE_FRAME) if self._is_frame(c) else None
 
     def _is_code(self, address: Optional[int]) -> bool:
-        return bool(address) and inside(self._code, address or 0) is not None
+        return bool(address) and range_at(self._code, address or 0) is not None
 
     def _is_context(self, c: Candidate, address: int) -> bool:
         arch = self._memory.arch

@@ -11,7 +11,7 @@ from findleaks.engine.pages import COLUMNS, FOREIGN, LARGEST, PageLists, PageRea
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 
 if TYPE_CHECKING:
     from findleaks.engine.reference.blocks import PureBlocks
@@ -151,7 +151,7 @@ def page_words(
         if blocks.states[at] != State.IN_USE or size < word or block % word:
             continue
         value = words[(block - first) // word]
-        value = value if inside(types, value) is not None else 0
+        value = value if range_at(types, value) is not None else 0
         stop = min(block + size, where.end)
         while block < stop:
             upto = min((block // page + 1) * page, stop)

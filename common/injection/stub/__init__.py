@@ -1,1 +1,1 @@
-"""Machine code that `count` and `track` put into a process, and what manages it."""
+"""Stubs: machine code that `count` and `track` map into a process, and the code that manages it."""

@@ -8,9 +8,10 @@ from typing import Optional
 from findleaks.target.base import Range, Region
 
 PAGE = 4096
-LOWEST_ADDRESS = 1 << 16  # no mappings below, with the usual setting of vm.mmap_min_addr
+LOWEST_ADDRESS = 1 << 16  # no mappings below it, with the usual vm.mmap_min_addr
 HIGHEST_ADDRESS = (1 << 47) - PAGE
-MAX_DISTANCE = (1 << 31) - (64 << 20)  # bytes from the code, with a margin for operands near it
+# Most bytes from the code, with a margin for operands near it
+MAX_DISTANCE = (1 << 31) - (64 << 20)
 GROWTH = 1 << 30  # bytes left for growth: of the heap (brk) after data, of the main stack downward
 
 

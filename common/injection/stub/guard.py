@@ -1,5 +1,6 @@
-"""Starts and ends the watchdog, which restores a process's code if the debugger gets SIGKILL. It
-cannot help a thread at a breakpoint at that moment: its SIGTRAP comes first."""
+"""Starts and ends the watchdog, which restores a process's code if the debugger is killed. It
+cannot help a thread that is at a breakpoint at that moment: the thread receives the SIGTRAP
+first."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from typing import Optional
 
 from findleaks.injection.interpreter import interpreter
 
-START_SECONDS = 3.0  # for the watchdog to start; else counting goes on without
+START_SECONDS = 3.0  # seconds to wait for the watchdog; counting continues without it
 PatchedBytes = tuple[int, bytes, bytes]  # address, bytes while the debugger lives, bytes to restore
 
 
 class Guard:
-    """A process's watchdog, or nothing if it could not be started. `dismiss` it after restoring."""
+    """A process's watchdog, if it could be started. Call `dismiss` after restoring the code."""
 
     def __init__(self, pid: int, memory: int, pokes: Sequence[PatchedBytes], clean: bool = False) -> None:
-        """`memory`: a descriptor of /proc/PID/mem for writing; `clean`: remove stubs, too."""
+        """`memory`: a descriptor of /proc/PID/mem for writing; `clean`: also remove stubs."""
         self.process: Optional[subprocess.Popen[str]] = None
         python = interpreter()
         if python is None:
@@ -60,7 +61,8 @@ class Guard:
         process.wait()
 
     def leave(self) -> None:
-        """Let the watchdog restore the code, as if the debugger were dead: findleaks could not."""
+        """Let the watchdog restore the code, as if the debugger were dead, because findleaks could
+        not."""
         process, self.process = self.process, None
         if process is not None:
             assert process.stdin is not None and process.stdout is not None

@@ -1,7 +1,6 @@
-"""Installs the stub in front of functions, and removes it, also one left by an earlier run.
-
-The stub is one range of memory: a page that lists the patches, the code, two pages of settings, and
-the shared table (table.py). The first page identifies it to later runs if its debugger was
+"""Installs the stub in front of functions, and removes it, including stubs of earlier runs.
+|| The stub is one range of memory: a page that lists the patches, the code, two pages of settings,
+and the shared table (table.py). The first page identifies it to later runs if its debugger was
 killed."""
 
 from __future__ import annotations
@@ -17,18 +16,19 @@ from typing import NamedTuple, Optional, Protocol, TypeVar
 from findleaks.errors import TargetError
 from findleaks.injection import remote_syscall as remote
 from findleaks.injection.own_memory import HEAD, MAGIC, PAGE, Read, own_memory
-from findleaks.injection.remote_syscall import checked, entry, mapped
+from findleaks.injection.remote_syscall import check_result, entry, read_mappings
 from findleaks.injection.stub.free_range import find_free_range
 from findleaks.injection.stub.proc_memory import ProcMemory
 from findleaks.injection.stub.relocate import JUMP_BYTES, Patch, Refused, jump
-from findleaks.injection.stub.table import ENABLED, SERVED, SHARED, SWITCHES, Layout
+from findleaks.injection.stub.table import ENABLED, SERVED, SHARED, SWITCHES, CountTable
 from findleaks.target.base import Region
 from findleaks.target.control import PatchHost, ThreadPosition
 
 _PATCH = struct.Struct("<Q8s8s")
-MAX_PATCHES = 128  # of a stub: its first page has space for so many
-MAX_STACK_BYTES = 8 << 20  # of a stack that are searched for addresses of the stub
-TRIES, PAUSE = 100, 0.004  # resume the process so often, for so many seconds, to let threads leave
+MAX_PATCHES = 128  # most patches of a stub: the space of its first page
+MAX_STACK_BYTES = 8 << 20  # most bytes of a stack that are searched for addresses of the stub
+# Resume the process this often, for this many seconds, to let threads leave
+TRIES, PAUSE = 100, 0.004
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
 _WIPE_ON_FORK = 18  # MADV_WIPEONFORK, Linux 4.14
 
@@ -54,13 +54,13 @@ class Stub(NamedTuple):
         return self.address + self.code
 
     def page(self) -> bytes:
-        """The first page's contents."""
+        """Build the contents of the first page."""
         rows = b"".join(_PATCH.pack(one.address, one.original, one.jump) for one in self.patches)
         return HEAD.pack(MAGIC, self.code, self.size, self.table, len(self.patches)) + rows
 
 
-def found(regions: Iterable[Region], read: Read) -> list[Stub]:
-    """The stubs in a process."""
+def find_stubs(regions: Iterable[Region], read: Read) -> list[Stub]:
+    """Find the stubs in a process."""
     made = []
     for one in own_memory(regions, read):
         if one.patches <= MAX_PATCHES:
@@ -75,7 +75,7 @@ class StubCode(Protocol):
 
     @property
     def patches(self) -> Sequence[Patch]:
-        """Where jumps to it are to be."""
+        """The functions to patch, with the jumps to the stub."""
         ...
 
     @property
@@ -84,32 +84,32 @@ class StubCode(Protocol):
         ...
 
     def entry(self, number: int) -> int:
-        """Where in the code the jump of `patches[number]` leads."""
+        """Return the offset in the code that the jump of `patches[number]` targets."""
         ...
 
     def at(self, address: int, table: int) -> bytes:
-        """The code as it is to be at `address`, with its table at `table`."""
+        """Build the code for address `at`, with its table at `table`."""
         ...
 
 
-L = TypeVar("L", bound=Layout)
+L = TypeVar("L", bound=CountTable)
 
 
 def install(
     host: PatchHost, memory: ProcMemory, code: StubCode, layout: L, settings: Callable[[L], bytes], program: str
 ) -> tuple[Stub, L, mmap.mmap]:
-    """Install the stub, not enabled yet, and its table with the sizes of `layout`. TargetError if
-    that fails, with nothing changed."""
+    """Install the stub, disabled, and its table with the sizes of `layout`.
+    Raises TargetError on failure, with nothing changed."""
     patches = code.patches
     if len(patches) > MAX_PATCHES:
-        raise Refused(f"{len(patches)} functions are to be patched, more than {MAX_PATCHES}")
+        raise Refused(f"{len(patches)} functions to patch exceed the limit of {MAX_PATCHES}")
     executable = PAGE + (code.size + PAGE - 1 & -PAGE)
     size = executable + layout.size
     _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch in patches])
-    regions = mapped(host.pid)
+    regions = read_mappings(host.pid)
     base = find_free_range(regions, size, [patch.address for patch in patches], program)
     if base is None:
-        raise Refused(f"memory cannot be had near {patches[0].address:#x}: no {size:,} bytes are free within 2 GiB")
+        raise Refused(f"cannot allocate memory near {patches[0].address:#x}: no {size:,} bytes are free within 2 GiB")
     layout = replace(layout, address=base + executable)
     entries = [base + PAGE + code.entry(number) for number in range(len(patches))]
     patched = tuple(Patched(patch.address, patch.original, jump(patch.address, to)) for patch, to in zip(patches, entries))
@@ -118,10 +118,10 @@ def install(
     syscall = entry(regions, memory.read)
 
     def map_at(address: int, length: int, access: int, how: int, descriptor: int = -1) -> None:
-        got = checked("mmap", host.call(syscall, remote.MMAP, address, length, access, how | _NO_REPLACE, descriptor, 0))
-        if got != address:  # kernels before 4.17 take the address for a hint
+        got = check_result("mmap", host.call(syscall, remote.MMAP, address, length, access, how | _NO_REPLACE, descriptor, 0))
+        if got != address:  # kernels before 4.17 treat the address as a hint
             host.call(syscall, remote.MUNMAP, got, length)
-            raise Refused(f"memory cannot be had near {patches[0].address:#x}: the kernel gives it at {got:#x}")
+            raise Refused(f"cannot allocate memory near {patches[0].address:#x}: the kernel offers {got:#x}")
         ours.append((address, length))
 
     ours: list[tuple[int, int]] = []
@@ -130,8 +130,8 @@ def install(
         map_at(base, executable, _RX, _PRIVATE | _ANONYMOUS)
         map_at(layout.address, SHARED, _RW, _PRIVATE | _ANONYMOUS)
         memory.write(layout.address, b"findleaks\0")
-        descriptor = checked("memfd_create", host.call(syscall, remote.MEMFD_CREATE, layout.address, 1))
-        checked("ftruncate", host.call(syscall, remote.FTRUNCATE, descriptor, layout.size - SHARED))
+        descriptor = check_result("memfd_create", host.call(syscall, remote.MEMFD_CREATE, layout.address, 1))
+        check_result("ftruncate", host.call(syscall, remote.FTRUNCATE, descriptor, layout.size - SHARED))
         map_at(layout.address + SHARED, layout.size - SHARED, _RW, _SHARED, descriptor)
         shared = _map_shared(host.pid, descriptor, layout.size - SHARED)
         host.call(syscall, remote.MADVISE, layout.address + SWITCHES, SHARED - SWITCHES, _WIPE_ON_FORK)
@@ -165,18 +165,18 @@ def _map_shared(pid: int, descriptor: int, size: int) -> mmap.mmap:
 
 
 def enable(memory: ProcMemory, stub: Stub, on: bool) -> None:
-    """Switch counting; when off, calls pass through the stub uncounted."""
+    """Enable or disable counting; while disabled, calls pass through the stub uncounted."""
     memory.write(stub.table + ENABLED, bytes((on,)).ljust(8, b"\0"))
 
 
 def abandon(memory: ProcMemory, stub: Stub) -> None:
-    """Switch counting off, for threads that wait for an answer as well: no server is left."""
+    """Disable counting, also for threads that wait for an answer: there is no server any more."""
     enable(memory, stub, False)
     memory.write(stub.table + SERVED, bytes(8))
 
 
 def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
-    """Restore original bytes; return functions left alone, with neither these nor the jump."""
+    """Restore original bytes; return patches whose bytes are neither original nor the jump."""
     unexpected = []
     for one in stub.patches:
         now = memory.read(one.address, JUMP_BYTES)
@@ -188,13 +188,14 @@ def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
 
 
 def settle(host: PatchHost, read: Read, stub: Stub, run: bool, seconds: float = 0.0) -> Optional[str]:
-    """Wait until no thread is in the stub or may return there; which one still is, or None. With
-    `run`, the process is resumed for TRIES moments meanwhile, and for at least `seconds`; else
-    looked at once."""
+    """Wait until no thread is in the stub or may return there; return a description of a thread
+    that still is, or None.
+    With `run`, the process is resumed TRIES times meanwhile, and for at least `seconds`; otherwise
+    it is checked once."""
     where, limit, tries = None, time.monotonic() + seconds, 0
     while not tries or (run and (tries < TRIES or time.monotonic() < limit)):
         tries += 1
-        where = standing(host.places(), mapped(host.pid), read, [(stub.address, stub.address + stub.code)])
+        where = describe_thread_in(host.places(), read_mappings(host.pid), read, [(stub.address, stub.address + stub.code)])
         if where is None or not run:
             return where
         if host.run(PAUSE).why != "time":
@@ -203,22 +204,24 @@ def settle(host: PatchHost, read: Read, stub: Stub, run: bool, seconds: float = 
 
 
 def unmap(host: PatchHost, read: Read, stub: Stub) -> None:
-    checked("munmap", host.call(entry(mapped(host.pid), read), remote.MUNMAP, stub.address, stub.size))
+    check_result("munmap", host.call(entry(read_mappings(host.pid), read), remote.MUNMAP, stub.address, stub.size))
 
 
 def _wait_until_clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
-    """Wait until no thread is within `ranges`, whose bytes are to change. Refused if one stays."""
+    """Wait until no thread is within `ranges`, whose bytes will change. Refused if one stays."""
     for _ in range(TRIES):
-        where = standing(host.places(), mapped(host.pid), read, ranges)
+        where = describe_thread_in(host.places(), read_mappings(host.pid), read, ranges)
         if where is None:
             return
         if host.run(PAUSE).why != "time":
             break
-    raise Refused(f"{where}, in the bytes that are to be patched: try again")
+    raise Refused(f"{where}, in the bytes that are to be patched; try again")
 
 
-def standing(places: Sequence[ThreadPosition], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]) -> Optional[str]:
-    """The first thread that is in a range, or has an address of one on its stack, for a message."""
+def describe_thread_in(
+    places: Sequence[ThreadPosition], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]
+) -> Optional[str]:
+    """Describe the first thread that is in a range, or has an address of one on its stack."""
     for place in places:
         if any(low <= place.pc < high for low, high in ranges):
             return f"thread {place.tid} is at {place.pc:#x}"
@@ -233,7 +236,7 @@ def standing(places: Sequence[ThreadPosition], regions: Sequence[Region], read: 
 
 
 def _within(data: bytes, low: int, high: int) -> Optional[int]:
-    """The first aligned word of `data` in [low, high)."""
+    """Return the first aligned word of `data` in [low, high)."""
     for upper in range(low >> 16, (high - 1 >> 16) + 1):
         pattern = upper.to_bytes(6, "little")
         at = data.find(pattern)

@@ -1,4 +1,4 @@
-"""Reads and writes a local process's memory through /proc/PID/mem, without caching."""
+"""Reads and writes the memory of a local process through /proc/PID/mem, without a cache."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from findleaks.errors import TargetError
 
 
 class ProcMemory:
-    """The memory of one process; has to be opened first."""
+    """The memory of one process; call `open` first."""
 
     def __init__(self, pid: int) -> None:
         self._path = f"/proc/{pid}/mem"
         self._descriptor = -1
 
     def open(self, writable: bool = False) -> None:
-        """OSError if the process may not be read, or written."""
+        """Open it. OSError if reading, or writing, is not permitted."""
         self._descriptor = os.open(self._path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
 
     def read(self, address: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer, or b"", where nothing is mapped."""
+        """Read up to `size` bytes; fewer, or b"", where nothing is mapped."""
         try:
             return os.pread(self._descriptor, size, address)
         except (OSError, OverflowError):
             return b""
 
     def write(self, address: int, data: bytes) -> None:
-        """TargetError if that fails."""
+        """Write bytes. TargetError on failure."""
         try:
             written = os.pwrite(self._descriptor, data, address)
         except (OSError, OverflowError):
@@ -38,7 +38,7 @@ class ProcMemory:
         return self._descriptor
 
     def close(self) -> bool:
-        """Whether it was open."""
+        """Close it; return whether it was open."""
         if self._descriptor < 0:
             return False
         os.close(self._descriptor)
@@ -47,7 +47,7 @@ class ProcMemory:
 
 
 def writable_memory(pid: int) -> ProcMemory:
-    """A process's memory, open for reading and writing; TargetError where refused."""
+    """Open a process's memory for reading and writing. TargetError if refused."""
     memory = ProcMemory(pid)
     try:
         memory.open(writable=True)

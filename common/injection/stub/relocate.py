@@ -1,5 +1,5 @@
-"""Moves a function's first instructions elsewhere, so that a jump fits in their place. Operands
-relative to the instruction pointer are adjusted to mean the same there."""
+"""Moves the first instructions of a function elsewhere, to make space for a jump. Operands relative
+to the instruction pointer are adjusted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _JUMPS_SHORT_ONLY = ("jcxz", "jecxz", "jrcxz", "loop", "loope", "loopne")
 
 
 class Refused(TargetError):
-    """The function cannot be patched; the message says why."""
+    """The function cannot be patched; the message explains why."""
 
 
 class Patch(NamedTuple):
-    """A jump of five bytes is to replace `original` at `address`. The `size` bytes `code` are the
-    instructions that it overwrites, in whole or in part."""
+    """A jump of five bytes that will replace `original` at `address`. `code` has the `size` bytes
+    of the instructions that it overwrites, in whole or in part."""
 
     function: int
     address: int
@@ -35,9 +35,10 @@ class Patch(NamedTuple):
 
 
 def plan(name: str, function: int, end: int, code: bytes) -> Patch:
-    """Choose the instructions to move. `code`: the function's bytes up to `end`, without
-    breakpoints. Raises Refused, with the reason, and CapstoneMissing."""
-    # endbr64 stays: with CET, indirect calls have to arrive at one.
+    """Choose the instructions to move. `code`: bytes of the function up to `end`, without
+    breakpoints.
+    Raises Refused with the reason, and CapstoneMissing."""
+    # endbr64 stays in place: with CET, indirect calls must arrive at one.
     start = function + len(_ENDBR64) if code.startswith(_ENDBR64) else function
     if end - start < JUMP_BYTES:
         raise Refused(f"{name} is too short: {end - start} bytes, {JUMP_BYTES} are needed")
@@ -52,7 +53,7 @@ def plan(name: str, function: int, end: int, code: bytes) -> Patch:
             break
     known = every[-1].end if every else start
     if known < end:
-        raise Refused(f"{name}: the instruction at {known:#x} is not known")
+        raise Refused(f"{name}: the instruction at {known:#x} cannot be decoded")
     for one in every:
         if one.target is not None and start < one.target < start + size:
             raise Refused(f"{name}: {one.address:#x} jumps to {one.target:#x}, which would be overwritten")
@@ -77,8 +78,8 @@ def _movable(name: str, one: Instruction, code: bytes) -> None:
 
 
 def _operand(one: Instruction, code: bytes) -> Optional[int]:
-    """Offset in the instruction of its four-byte displacement, which an immediate of 0, 1, 2 or 4
-    bytes follows; None if that is not certain."""
+    """Return the offset in the instruction of its four-byte displacement, which an immediate of 0,
+    1, 2 or 4 bytes follows; None if uncertain."""
     assert one.displacement is not None
     wanted = (one.displacement - one.end).to_bytes(4, "little", signed=True)
     found = [at for at in (one.size - 4 - size for size in (0, 1, 2, 4)) if at > 0 and code[at : at + 4] == wanted]
@@ -86,7 +87,7 @@ def _operand(one: Instruction, code: bytes) -> Optional[int]:
 
 
 def jump(at: int, to: int) -> bytes:
-    """The five bytes of a jmp from `at` to `to`; Refused if that is too far."""
+    """Encode a five-byte jmp from `at` to `to`. Refused if that is too far."""
     return b"\xe9" + _distance(to - at - JUMP_BYTES)
 
 
@@ -96,8 +97,8 @@ def _distance(value: int) -> bytes:
     return value.to_bytes(4, "little", signed=True)
 
 
-def relocated(patch: Patch, to: int) -> bytes:
-    """The moved instructions, adjusted to be at `to`, and a jump to what follows the originals."""
+def relocate_code(patch: Patch, to: int) -> bytes:
+    """Encode the moved instructions for address `to`, followed by a jump back to the function."""
     made = bytearray()
     for one in patch.moved:
         low = one.address - patch.address
@@ -115,6 +116,7 @@ def relocated(patch: Patch, to: int) -> bytes:
 
 
 def _condition(code: bytearray) -> int:
-    """A branch's condition: the opcode's low bits (0f 8x, a distance of 4 bytes; 7x, of one)."""
+    """Return the condition of a branch: low bits of the opcode (0f 8x with 4 bytes of distance; 7x
+    with one)."""
     near = len(code) >= 6 and code[-6] == 0x0F
     return code[-5 if near else -2] & 15

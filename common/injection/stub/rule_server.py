@@ -1,7 +1,7 @@
-"""Rule server: answers threads that wait in the stub, from a thread that polls the shared table.
-
-They ask for an unwind rule, where a stack ends, or whether an address is an isolate. An answer has
-the rules of all outer frames on the stack too: a new stack makes a thread wait once at most."""
+"""Rule server: a thread that polls the shared table, and answers threads waiting in the stub.
+|| They request an unwind rule, the end of a stack, or whether an address is an isolate. An answer
+also contains the rules of all outer frames on the stack: a new stack makes a thread wait only
+once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from findleaks.injection.own_memory import Read
-from findleaks.injection.remote_syscall import mapped
+from findleaks.injection.remote_syscall import read_mappings
 from findleaks.injection.stub.table import (
     ADDRESS,
     ANSWERED,
@@ -39,13 +39,14 @@ from findleaks.injection.stub.unwind_rules import Step, follow, step
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder
 
-BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # between polls: after a request, and long after
-REOPEN_SECONDS = 0.2  # between readings of mapped files, while places are in none
-_NO_ANSWER, _TABLE_FULL = 1, 2  # ORPHANED: no answer in time, or no server; table of rules full
+BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
+REOPEN_SECONDS = 0.2  # seconds between readings of mapped files, while addresses are in none
+# ORPHANED: values of ORPHANED: no answer in time, or no server; table of rules full
+_NO_ANSWER, _TABLE_FULL = 1, 2
 
 
 class Rules:
-    """Unwind rules of one process, by key. For one thread at a time: hold `lock`."""
+    """Unwind rules of one process, by key. Hold `lock`: only one thread may use it at a time."""
 
     def __init__(self, opened: Callable[[], Target], pid: int, read: Read, isolate: Callable[[int], bool]) -> None:
         self.lock = threading.Lock()
@@ -61,26 +62,26 @@ class Rules:
         self.target.close()
 
     def step(self, key: int) -> Step:
-        """The rule of a place, by its key."""
+        """Return the rule for a code address, by its key."""
         known = self.steps.get(key)
         if known is None:
             if not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
-                self.reopen()  # more code may have been mapped
+                self.reopen()  # code may have been mapped since
             known = self.steps[key] = step(self.unwinder, key)
         return known
 
     def reopen(self) -> None:
-        """Read again what is mapped."""
+        """Read the mappings again."""
         before, self.target = self.target, self._open()
         self.unwinder = Unwinder(self.target)
         before.close()
         self._reopened_at = time.monotonic()
 
     def stack(self, sp: int) -> Optional[Region]:
-        """The mapping that a stack pointer is in."""
+        """Return the mapping that contains a stack pointer."""
         found = self._region(sp)
         if found is None:
-            self._regions = mapped(self._pid)
+            self._regions = read_mappings(self._pid)
             self._starts = [region.start for region in self._regions]
             found = self._region(sp)
         return found if found is not None and found.readable and found.writable else None
@@ -90,11 +91,11 @@ class Rules:
         return self._regions[at] if at >= 0 and address in self._regions[at] else None
 
     def forget(self) -> None:
-        """Drop the mappings, which may have changed."""
+        """Drop the cached mappings, which may have changed."""
         self._regions, self._starts = [], []
 
     def asked(self, request: Request) -> list[tuple[int, int]]:
-        """The (key, value) pairs of rules that answer a request; [] if none do."""
+        """Return the (key, value) pairs of rules that answer a request; [] if there are none."""
         key = request.key
         if key & EXACT or not key & (STACK | ISOLATE):
             return self._along(key, request.sp, request.fp)
@@ -107,7 +108,7 @@ class Rules:
         return [(key, region.end), *self._along(request.place, request.sp, request.fp)][:MOST]
 
     def _along(self, key: int, sp: int, fp: int) -> list[tuple[int, int]]:
-        """The rules of this place and of its callers'."""
+        """Return the rules of this code address and of its callers."""
         made: dict[int, int] = {}
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
@@ -134,8 +135,8 @@ class Rules:
 
 class Service(threading.Thread):
     """Answers requests until `finish`, or until the table of `capacity` rules is nearly full.
-    `notify` is called once: after `limit` counted calls (0: any number), or when `ended`, called at
-    each poll, returns True."""
+    `notify` is called once: after `limit` counted calls (0: never), or when `ended`, called at each
+    poll, returns True."""
 
     def __init__(
         self, shared: mmap.mmap, rules: Rules, capacity: int, limit: int, notify: Callable[[], None], ended: Callable[[], bool]
@@ -175,7 +176,7 @@ class Service(threading.Thread):
     def _serve(self) -> bool:
         shared, served = self._shared, False
         if shared[ORPHANED - SHARED] == _NO_ANSWER:
-            shared[ORPHANED - SHARED] = 0  # a thread gave up waiting, as the machine was too busy
+            shared[ORPHANED - SHARED] = 0  # a thread stopped waiting, as the machine was too busy
         for number in range(REQUESTS):
             state = STATES - SHARED + STATE_STEP * number
             if shared[state] == ASKED:
@@ -186,7 +187,7 @@ class Service(threading.Thread):
                 data = answer(pairs)
                 self._given.update(key for key, _ in pairs)
                 if len(self._given) > self._most:
-                    # Else the rules that do not fit would be requested again and again.
+                    # Otherwise rules that do not fit would be requested again and again.
                     shared[ORPHANED - SHARED] = _TABLE_FULL
                 shared[slot + ANSWERS : slot + ANSWERS + len(data)] = data
                 shared[state] = ANSWERED

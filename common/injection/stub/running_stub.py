@@ -1,4 +1,4 @@
-"""A stub at work in a process: put in, served while the process runs, and taken out."""
+"""A stub in a process: installs it, serves it while the process runs, and removes it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from findleaks.injection.stub.patcher import Stub, StubCode, enable, install
 from findleaks.injection.stub.proc_memory import ProcMemory, writable_memory
 from findleaks.injection.stub.relocate import Patch, Refused, plan
 from findleaks.injection.stub.rule_server import Rules, Service
-from findleaks.injection.stub.stub_removal import clean, taken_out
-from findleaks.injection.stub.table import ENABLED, EVENTS, SERVED, SHARED, STACK, Layout
+from findleaks.injection.stub.stub_removal import clean, remove_stub
+from findleaks.injection.stub.table import ENABLED, EVENTS, SERVED, SHARED, STACK, CountTable
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.unwind.cfi import FrameTable
 
-MAX_FUNCTION_BYTES = 1 << 20  # of a function searched for jumps into the patched bytes
-L = TypeVar("L", bound=Layout)
+MAX_FUNCTION_BYTES = 1 << 20  # most bytes of a function searched for jumps into the patched bytes
+L = TypeVar("L", bound=CountTable)
 
 
 class RunningStub(Generic[L]):
-    """One process's stub. `start` it, `run` the process, `remove` it, and `close` this. `notes` are
-    lines on what could not be undone."""
+    """The stub of one process. Call `start`, `run`, `remove`, and `close`. `notes`: one line for
+    each change that could not be undone."""
 
     def __init__(self, host: InjectionHost, isolate: Callable[[int], bool] = lambda address: False) -> None:
         """`isolate`: whether a V8 isolate is at an address, if the stub asks."""
@@ -52,7 +52,7 @@ class RunningStub(Generic[L]):
         return self._layout
 
     def patch(self, address: int, name: str) -> Patch:
-        """Where and how the jump at a function can be; Refused, with the reason."""
+        """Plan the jump at a function. Refused, with the reason."""
         target = self.target
         symbol = target.symbolize(address)
         end = symbol.address + symbol.size if symbol is not None and symbol.size else 0
@@ -60,12 +60,12 @@ class RunningStub(Generic[L]):
             module = next((module for module in target.modules() if module.start <= address < module.end), None)
             extent = FrameTable(target, module).extent(address) if module is not None else None
             if extent is None:
-                raise Refused(f"{name}: where it ends is not known")
+                raise Refused(f"{name}: its end is unknown")
             end = extent.end
         end = min(end, address + MAX_FUNCTION_BYTES)
         made = plan(name, address, end, target.read_code(address, end - address))
         if self.memory.read(made.address, made.size) != made.code:
-            raise Refused(f"{name}: a breakpoint lies where the jump is to be: delete it")
+            raise Refused(f"{name}: a breakpoint is in the way of the jump; delete it")
         return made
 
     def start(
@@ -77,9 +77,9 @@ class RunningStub(Generic[L]):
         limit: int,
         watch: Callable[[], None] = lambda: None,
     ) -> None:
-        """Put the stub in, and enable it. `seeds`: rules that it has from the beginning. The
-        process is stopped once the table counts `limit` events (0: any number). `watch` is called
-        now and then while the process runs, by another thread."""
+        """Install the stub, and enable it. `seeds`: initial rules.
+        The process is stopped once the table counts `limit` events (0: never). Another thread calls
+        `watch` regularly while the process runs."""
 
         def ended() -> bool:
             watch()
@@ -97,7 +97,7 @@ class RunningStub(Generic[L]):
         enable(self.memory, self.stub, True)
 
     def _seed(self, rules: Mapping[int, int]) -> None:
-        """Fill in these rules, and where stacks end now."""
+        """Store these rules, and the present ends of stacks."""
         pairs = dict(rules)
         for place in self.host.places():
             region = self.rules.stack(place.sp)
@@ -107,7 +107,7 @@ class RunningStub(Generic[L]):
             self.write(address - self.layout.address, data)
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for `seconds` at most."""
+        """Let the process run for at most `seconds`."""
         try:
             outcome = self.host.run(seconds)
         except KeyboardInterrupt:
@@ -122,7 +122,7 @@ class RunningStub(Generic[L]):
         return outcome
 
     def remove(self, outcome: Outcome) -> None:
-        """Remove the stub, after the process has stopped for this reason. The table stays."""
+        """Remove the stub, after the process stopped with this outcome. The table stays."""
         if self.stub is None:
             return
         stub, self.stub = self.stub, None
@@ -130,9 +130,9 @@ class RunningStub(Generic[L]):
             if outcome.why != "ended" and self.memory.read(stub.table, 1):
                 enable(self.memory, stub, False)
                 runs_on = outcome.why != "stop" or not outcome.text.startswith("it received")
-                self.notes += taken_out(self.host, self.memory, stub, runs_on, answered=True)
+                self.notes += remove_stub(self.host, self.memory, stub, runs_on, answered=True)
             elif self.memory.read(stub.table, 1) and not clean(self.host.pid):
-                # The debugger went on with a child, and detached from the process.
+                # The debugger followed a child, and detached from the process.
                 self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")
         except BaseException:
             if self._guard is not None:
@@ -146,13 +146,13 @@ class RunningStub(Generic[L]):
 
     def close(self) -> None:
         if self._service is not None:
-            self._service.finish()  # else it reads a table that is gone, where `remove` failed
+            self._service.finish()  # must end before the table is unmapped, also if `remove` failed
         for one in (self._shared, self.rules, self.memory):
             if one is not None:
                 one.close()
         self.host.close()
 
-    # -- the shared table, by offsets in it
+    # -- the shared table; positions are offsets in it
 
     def read(self, at: int, size: int) -> bytes:
         assert self._shared is not None

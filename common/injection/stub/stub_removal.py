@@ -1,5 +1,5 @@
-"""Removes stubs: after counting, and those of a killed debugger; also without a debugger, or with
-one that cannot make system calls in the process."""
+"""Removes stubs: after counting, and those of killed debuggers; also without a debugger, or with
+one that cannot inject system calls."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import time
 from typing import Optional
 
 from findleaks.errors import TargetError
-from findleaks.injection.remote_syscall import Remote, mapped
-from findleaks.injection.stub.patcher import PAUSE, TRIES, Stub, abandon, found, restore, settle, standing, unmap
+from findleaks.injection.remote_syscall import Remote, read_mappings
+from findleaks.injection.stub.patcher import PAUSE, TRIES, Stub, abandon, describe_thread_in, find_stubs, restore, settle, unmap
 from findleaks.injection.stub.proc_memory import ProcMemory, writable_memory
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome, PatchHost, ThreadPosition
 from findleaks.target.ptrace import Tracer
 
-ANSWER_SECONDS = 5.0  # after the end of counting, for threads that still wait for an answer
+ANSWER_SECONDS = 5.0  # seconds after counting for threads that still wait for an answer
 
 
 class StoppedProcess:
-    """Stopped by another program: it can be written to, but not resumed, nor make system calls."""
+    """A process stopped by another program: it can be written to, but neither resumed nor make
+    system calls."""
 
     def __init__(self, target: Target, memory: ProcMemory) -> None:
         assert target.pid is not None
@@ -36,14 +37,15 @@ class StoppedProcess:
         return [ThreadPosition(thread.tid, thread.pc, thread.sp) for thread in self._target.threads()]
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        raise TargetError("this debugger has no process make system calls")
+        raise TargetError("this debugger cannot inject system calls")
 
     def run(self, seconds: Optional[float]) -> Outcome:
         return Outcome("stop")
 
 
 def clean(pid: int) -> bool:
-    """Remove all stubs from an untraced process, stopped for moments; whether none is left."""
+    """Remove all stubs from an untraced process, which is stopped briefly; return whether none is
+    left."""
     memory = writable_memory(pid)
     host = _TracedProcess(pid, memory)
     try:
@@ -78,23 +80,26 @@ class _TracedProcess(StoppedProcess):
 
     def work(self) -> None:
         """Disable its stubs, and remove those that no thread is in. `done`: none is left."""
-        stubs = found(mapped(self.pid), self._memory.read)
+        stubs = find_stubs(read_mappings(self.pid), self._memory.read)
         for stub in stubs:
             abandon(self._memory, stub)
             if restore(self, self._memory, stub):
                 continue
-            if standing(self.places(), mapped(self.pid), self._memory.read, [(stub.address, stub.address + stub.code)]) is None:
+            if (
+                describe_thread_in(self.places(), read_mappings(self.pid), self._memory.read, [(stub.address, stub.address + stub.code)])
+                is None
+            ):
                 unmap(self, self._memory.read, stub)
-        self.done = not found(mapped(self.pid), self._memory.read)
+        self.done = not find_stubs(read_mappings(self.pid), self._memory.read)
 
 
 def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
-    """Remove stubs that an earlier command left in a stopped process; a line for each.
-    Without `host`, the target's injection host is begun if there are any."""
+    """Remove stubs that an earlier command left in a stopped process; return a line for each.
+    Without `host`, the target's injection host is used if there are any."""
     if target.pid is None or target.arch.name != X86_64.name:
         return []
     regions = target.regions()
-    if not found(regions, lambda address, size: _read(target, address, size)):
+    if not find_stubs(regions, lambda address, size: _read(target, address, size)):
         return []
     try:
         memory = writable_memory(target.pid)
@@ -121,15 +126,13 @@ def _read(target: Target, address: int, size: int) -> bytes:
         return b""
 
 
-def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answered: bool = False) -> list[str]:
-    """Restore the functions and unmap the stub; lines on what could not be done. Threads that wait
-    for an answer have ANSWER_SECONDS to get it if requests are still `answered`: their calls were
-    counted, and lack a stack otherwise."""
-    notes = [
-        f"{one.address:#x} holds other bytes than the jump that was put there: it is left as it is" for one in restore(host, memory, stub)
-    ]
+def remove_stub(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answered: bool = False) -> list[str]:
+    """Restore the functions and unmap the stub; return a line for each failure.
+    Threads that wait for an answer get ANSWER_SECONDS if requests are still `answered`: their calls
+    are counted, and would otherwise lack a stack."""
+    notes = [f"{one.address:#x} contains other bytes than the jump of the stub; it was not restored" for one in restore(host, memory, stub)]
     where = "" if notes else settle(host, memory.read, stub, run, ANSWER_SECONDS if answered else 0.0)
-    if memory.read(stub.table, 1):  # else it has ended meanwhile
+    if memory.read(stub.table, 1):  # empty if the process has ended
         abandon(memory, stub)
     if where and answered:
         where = settle(host, memory.read, stub, run)
@@ -139,19 +142,19 @@ def taken_out(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answer
         except TargetError as error:
             where = str(error)
     if where:
-        notes.append(f"{where}: the {stub.size:,} bytes at {stub.address:#x} stay mapped, and do nothing")
+        notes.append(f"{where}: the {stub.size:,} bytes at {stub.address:#x} stay mapped, without effect")
     return notes
 
 
 def tidy(host: PatchHost, memory: ProcMemory) -> list[str]:
-    """Remove the stubs left by a debugger that was killed; a line for each."""
+    """Remove the stubs of killed debuggers; return a line for each."""
     notes = []
-    for stub in found(mapped(host.pid), memory.read):
+    for stub in find_stubs(read_mappings(host.pid), memory.read):
         live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]
         abandon(memory, stub)
-        problems = taken_out(host, memory, stub, True)
+        problems = remove_stub(host, memory, stub, True)
         if live or not problems:
-            taken = f"its stub at {stub.address:#x} is taken out, {len(live)} function(s) restored"
+            taken = f"its stub at {stub.address:#x} was removed, {len(live)} function(s) restored"
             notes.append(f"an earlier count --inject or track was killed: {taken}")
         notes += problems
     return notes

@@ -1,16 +1,14 @@
-"""The memory in which the stub of `count --inject` counts: its layout, settings and counts.
-
-Two pages private to the process, settings and switches, of which the second is zeros in forked
-children, so that these count nothing; then, shared with findleaks,
-counters, requests of threads that need a rule, and three hash tables (offsets as in stub.S):
-
-rules: key, value; how to get from a place (a return address) to its caller
-nodes: key, parent, calls, broken; a tree of stacks from the counted function: `parent` is the
-  callee's node, `calls` counts complete stacks, `broken` those that could not be followed farther
-threads: thread pointer, depth; of scopes counted as they are opened and closed
-
-Keys and parents are compared in full: stacks are never confused, whatever their hashes. A call
-without a free entry within PROBES entries is counted without its stack."""
+"""Layout of the memory in which the stub of `count --inject` counts: settings, counts, tables.
+|| Two pages are private to the process: settings and switches. The second is zeroed in forked
+children, so that these count nothing. The rest is shared with findleaks: counters, requests of
+threads that need a rule, and three hash tables (offsets as in stub.S):
+|| - rules: key, value: how to get from a code address (a return address) to its caller
+- nodes: key, parent, calls, broken: a tree of stacks from the counted function: `parent` is the
+  node of the callee, `calls` counts complete stacks, `broken` those that could not be followed
+  further
+- threads: thread pointer, depth: of scopes counted as they are opened and closed
+|| Keys and parents are compared in full, so stacks are never confused, whatever their hashes. A
+call without a free entry within PROBES entries is counted without its stack."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
 # that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8 isolate.
 ADDRESS = ISOLATE - 1
 
-SWITCHES, SHARED = 0x1000, 0x2000  # where the page of switches, and the shared part, begin
-ENABLED, SERVED = 0x1000, 0x1008  # whether calls are counted; whether there is a server to wait for
+SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part
+# Offsets of two switches: calls are counted; a server answers requests
+ENABLED, SERVED = 0x1000, 0x1008
 EVENTS, FULL, UNSURE, ORPHANED = 0x2000, 0x2008, 0x2010, 0x2018
 STATES, SLOTS, REQUESTS = 0x2100, 0x3000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
@@ -33,8 +32,8 @@ ASKED, ANSWERED = 2, 3
 ANSWERS, PAIRS = 32, 64  # offsets in a request's slot: number of pairs; pairs (at most MOST)
 MOST = 56
 PROBES = 64
-DEEPEST = 4096  # frames of a stack, as in stub.S
-MAX_FRAMES = 1 << 22  # frames of all stacks together that are listed
+DEEPEST = 4096  # most frames of a stack, as in stub.S
+MAX_FRAMES = 1 << 22  # most frames of all stacks together that are listed
 GOLDEN = 0x9E3779B97F4A7C15
 # Time-stamp ticks that a thread waits for an answer, about ten seconds: a server that shares its
 # processor with many programs may need some of them.
@@ -48,9 +47,9 @@ _M64 = (1 << 64) - 1
 
 
 class Scoped(NamedTuple):
-    """Whether a call is outside a scope. By `how`: 0: always. 1: the word at `origin` from the
-    thread pointer points to an isolate, whose level (offset `level`) is at most `baseline`. 2: the
-    thread's depth is 0. 3: the word at `origin` from the thread pointer is 0."""
+    """Whether a call is outside a scope, by `how`. 0: always. 1: the word at `origin` from the
+    thread pointer points to an isolate, whose level (at offset `level`) is at most `baseline`. 2:
+    the thread's depth is 0. 3: the word at `origin` from the thread pointer is 0."""
 
     how: int = 0
     origin: int = 0
@@ -77,8 +76,8 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The table at `address`, with these numbers of entries, powers of 2."""
+class CountTable:
+    """Layout of the table at `address`, with these numbers of entries, powers of 2."""
 
     address: int
     nodes: int = 1 << 16
@@ -103,7 +102,7 @@ class Layout:
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE) -> bytes:
-        """Settings and switches, with counting not enabled yet, and a server expected."""
+        """Build settings and switches, with counting disabled, and a server expected."""
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
@@ -111,7 +110,8 @@ class Layout:
         return private_pages(words, ())
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-        """Rules where the stub looks for them: address -> entry. Without space, one is left out."""
+        """Return rules at the positions where the stub looks for them: address -> entry. Omits
+        rules without space."""
         made: dict[int, tuple[int, int]] = {}
         for key, value in pairs:
             at = place(key, self.rules)
@@ -122,38 +122,41 @@ class Layout:
         return {self.address + self.rules_at + 16 * at: struct.pack("<2Q", *pair) for at, pair in made.items()}
 
     def read(self, data: bytes) -> dict[int, Node]:
-        """Nodes by address, from the bytes at `nodes_at`. An entry without a key is free."""
+        """Decode nodes by address, from the bytes at `nodes_at`. An entry without a key is free."""
         first = self.address + self.nodes_at
         rows = struct.iter_unpack("<4Q", data[: 32 * self.nodes])
         return {first + 32 * number: Node(*row) for number, row in enumerate(rows) if row[0]}
 
 
 def private_pages(settings: Sequence[int], switches: Sequence[int]) -> bytes:
-    """Settings; then the switches: not enabled, a server, not a forked child, and these."""
+    """Build the settings page and the switches page: disabled, a server, not a forked child,
+    `switches`."""
     words = struct.pack(f"<{len(settings)}Q", *settings).ljust(SWITCHES, b"\0")
     return words + struct.pack(f"<{3 + len(switches)}Q", 0, 1, 1, *switches)
 
 
 def place(key: int, entries: int) -> int:
-    """Where the search for a key begins, in the rules and the threads."""
+    """Return the index at which the search for a key begins, in the rules and the threads."""
     return (key * GOLDEN & _M64) >> 40 & entries - 1
 
 
 def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
-    """A rule's value. `offset`: of the caller's frame. `how` the frame pointer was saved: 0 not at
+    """Encode a rule. `offset`: of the caller's frame. `how` the frame pointer was saved: 0 not at
     all, 1 at `pointer` from the caller's frame, 2 at `pointer` from the frame pointer."""
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
 
 
 def answer(pairs: Iterable[tuple[int, int]]) -> bytes:
-    """The bytes for a request's slot, from ANSWERS on."""
+    """Encode an answer: the bytes of a request's slot, from ANSWERS on."""
     made = list(pairs)[:MOST]
     return struct.pack("<Q24x", len(made)) + b"".join(struct.pack("<2Q", *pair) for pair in made)
 
 
 def paths(nodes: dict[int, Node], frames_left: int = MAX_FRAMES) -> Iterator[tuple[Node, tuple[int, ...]]]:
-    """Each node with a count, highest first, and the keys of its stack's frames, innermost first:
-    () if the parents lead to no root (overwritten bytes), or after `frames_left` frames in all."""
+    """Yield each node with a count, highest first, and the keys of its stack's frames, innermost
+    first.
+    The keys are () if the parents lead to no root (overwritten bytes), or after `frames_left`
+    frames in total."""
     for node in sorted(nodes.values(), key=lambda node: -node.calls - node.broken):
         if not node.calls and not node.broken:
             continue

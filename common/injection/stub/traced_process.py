@@ -1,8 +1,6 @@
-"""A process that findleaks itself stops, changes and lets run, by ptrace, without a debugger.
-
-It is traced only while it is stopped: running, it is as free as if findleaks were not there. All
-ptrace requests are made by the thread that calls; Ctrl-C and signals that end findleaks wait while
-the process is stopped."""
+"""A process that findleaks stops, changes and resumes by ptrace, without a debugger.
+|| It is traced only while it is stopped. The calling thread makes all ptrace requests. Ctrl-C, and
+signals that end findleaks, are deferred while the process is stopped."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import Outcome, ThreadPosition
 from findleaks.target.live import LiveTarget
-from findleaks.target.ptrace import Tracer, ended, state
+from findleaks.target.ptrace import Tracer, has_ended, state
 
-_POLL_SECONDS = 0.02  # between looks at what may end a wait
+_POLL_SECONDS = 0.02  # seconds between polls of the conditions that end a wait
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -43,7 +41,7 @@ class TracedProcess:
         return LiveTarget(self.pid)
 
     def begin(self) -> None:
-        """Take over the signals that would end findleaks, where they are not ignored."""
+        """Handle the signals that would end findleaks, unless they are ignored."""
         self._pressed = False
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *_ENDS):
@@ -62,8 +60,9 @@ class TracedProcess:
             raise
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for `seconds` at most (None: no limit), and stop it. A signal cuts
-        this short once: later, threads still have time to leave what is to be taken out."""
+        """Let the process run for at most `seconds` (None: no limit), and stop it.
+        A signal ends this early only once: later calls still give threads time to leave the
+        stub."""
         limit = time.monotonic() + seconds if seconds is not None else None
         self._asked.clear()
         self.release()
@@ -71,7 +70,7 @@ class TracedProcess:
         try:
             self.hold()
         except TargetError:
-            if not ended(self.pid):
+            if not has_ended(self.pid):
                 raise
             return Outcome("ended")
         return outcome
@@ -86,7 +85,7 @@ class TracedProcess:
                 return Outcome("stop", "findleaks is ending")
             if self._asked.is_set():
                 return Outcome("time")
-            if state(self.pid, self.pid) in "ZX" and ended(self.pid):
+            if state(self.pid, self.pid) in "ZX" and has_ended(self.pid):
                 return Outcome("ended")
             left = limit - time.monotonic() if limit is not None else _POLL_SECONDS
             if left <= 0:
@@ -102,7 +101,7 @@ class TracedProcess:
         return self._remote.places()
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """Result of a system call that a thread of the process makes."""
+        """Return the result of a system call that a thread of the process makes."""
         return self._remote.call(instruction, number, *arguments)
 
     def stop(self) -> None:
@@ -114,7 +113,8 @@ class TracedProcess:
         return bool(self._ending)
 
     def close(self) -> None:
-        """Let the process run on, and give back the signals: one that came takes effect now."""
+        """Let the process run on, and restore the signal handlers: a deferred signal takes effect
+        now."""
         self.release()
         if self._memory is not None:
             self._memory.close()
@@ -126,10 +126,10 @@ class TracedProcess:
             os.kill(os.getpid(), self._ending)
 
     def release(self) -> None:
-        """Let the process run on, if it was stopped here."""
+        """Let the process run on, if this class stopped it."""
         tracer, self._tracer = self._tracer, None
         while tracer is not None and not tracer.detach_all():
-            time.sleep(0.001)  # a thread that did not stop in time does so as soon as it wakes
+            time.sleep(0.001)  # a thread that did not stop in time stops when it wakes
 
     def _signalled(self, number: int, frame: Optional[FrameType]) -> None:
         if number == signal.SIGINT:

@@ -1,12 +1,11 @@
-"""Unwind cache: recognises a stack that was unwound before from the words that the unwinder read.
-
-These are the return addresses, and the saved frame pointers where a frame is found through one.
-With a link register, the innermost return address may be in that.
-Each stack becomes a path in a trie: a node says which word to read next, by its offset from the
+"""Unwind cache: recognises a stack that was unwound before by the words that the unwinder read.
+|| These words are the return addresses, and saved frame pointers if a frame is found through one.
+With a link register, that may have the innermost return address.
+|| Each stack is a path in a trie. A node states which word to read next, by its offset from the
 stack pointer; its branches are the values seen there. A stack that follows a path to the end is
-that stack, as all words that unwinding would read were compared. Frame pointers count from the
-stack pointer, so threads share paths. Stacks that a trie cannot describe (signal frames, DWARF
-expressions) are keyed by their top FALLBACK_KEY_BYTES."""
+that stack, as all words that unwinding would read were compared. Frame pointers are stored relative
+to the stack pointer, so threads share paths. Stacks that a trie cannot describe (signal frames,
+DWARF expressions) are keyed by their top FALLBACK_KEY_BYTES."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
 FALLBACK_KEY_BYTES = 512
-# Bytes of a stack read at once: at first, and at most. Words beyond are read one by one.
+# Bytes of a stack read at once: initially, and at most. Words beyond are read one by one.
 FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 10, 1 << 16
 MAX_STACKS = 1 << 16
 
@@ -29,11 +28,12 @@ Read = Callable[[int, int], bytes]
 
 POINTER, LINK = "frame pointer", "link register"
 Place = Union[int, str]
-"""Of a word: its offset from the stack pointer, or POINTER or LINK, the registers."""
+"""Position of a word: its offset from the stack pointer, or a register: POINTER or LINK."""
 
 
 class _TrieNode:
-    """Read next the word at `offset`. `relative`: its value counts from the stack pointer too."""
+    """A trie node: read the word at `offset` next. `relative`: its value is relative to the stack
+    pointer."""
 
     __slots__ = ("branches", "offset", "relative")
 
@@ -46,9 +46,9 @@ Step = tuple[Place, bool, int]  # (offset, relative, value) of one word
 
 
 class _CallerFound(NamedTuple):
-    """How a frame's caller was found: `slot` is where the return address is (None: in the link
-    register), `saved` where the frame pointer was saved (None: nowhere), `pointer` the frame
-    pointer where that was needed; `outer`: so was the caller's."""
+    """How a frame's caller was found. `slot`: position of the return address (None: in the link
+    register); `saved`: position of the saved frame pointer (None: not saved); `pointer`: the frame
+    pointer if it was needed; `outer`: the caller's was needed, too."""
 
     slot: Optional[int]
     saved: Optional[int]
@@ -57,7 +57,7 @@ class _CallerFound(NamedTuple):
 
 
 class UnwindCache:
-    """A process's stacks. After new mappings call `reload(target)`: complete stacks stay valid."""
+    """Stacks of a process. Call `reload(target)` after new mappings: complete stacks stay valid."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self.hits = self.misses = 0
@@ -73,16 +73,17 @@ class UnwindCache:
         self.reload(target)
 
     def reload(self, target: Target) -> None:
-        """Go on with what the process has mapped now."""
+        """Continue with the present mappings of the process."""
         self._fresh = Fresh(target, self._read)
         self.unwinder = Unwinder(self._fresh)
-        # A signature in a return address says nothing of the stack's shape, and differs by thread.
+        # A signature in a return address does not depend on the stack's shape, and differs by
+        # thread.
         self._code_mask = self.unwinder.code_mask if self._link >= 0 else self._fresh.arch.mask
         self._by_top.clear()
 
     def lookup_or_unwind(self, pc: int, sp: int, fp: int, link: int = 0) -> Trace:
-        """The stack of a thread at `pc`. Frame addresses: the first thread's with this stack.
-        `link`: its link register, where the architecture has one."""
+        """Return the stack of a thread at `pc`. Frame addresses are those of the first thread with
+        this stack. `link`: its link register, if the architecture has one."""
         data = self._read(sp, self._read_bytes)
         found = self._lookup(pc, sp, fp, link, data) or self._by_top.get((pc, link, data[:FALLBACK_KEY_BYTES]))
         if found is not None:
@@ -127,7 +128,7 @@ class UnwindCache:
         return found
 
     def _add_path(self, pc: int, steps: list[Step], found: Trace) -> bool:
-        """False if it disagrees with the trie: code made at run time may have changed."""
+        """Add a path; return False if it contradicts the trie: JIT code may have changed."""
         path: list[Step] = steps
         if not path:
             self._tries[pc] = found
@@ -150,12 +151,13 @@ class UnwindCache:
         return True
 
     def _steps(self, found: Trace, kept: list[FrameRegisters], sp: int) -> Optional[list[Step]]:
-        """The words that unwinding depends on, in order; None if a trie cannot describe them."""
+        """Return the words that unwinding depends on, in order; None if a trie cannot describe
+        them."""
         if found.end:
             return None
         mask = self._fresh.arch.mask
         steps: list[Step] = []
-        saved: Optional[int] = None  # where this frame's pointer is; None: in the register
+        saved: Optional[int] = None  # position of this frame's pointer; None: in the register
         for number, (frame, state) in enumerate(zip(found.frames, kept)):
             row = self.unwinder.row(frame.call)
             if row is not None and row.outermost:
@@ -181,8 +183,8 @@ class UnwindCache:
         return steps if steps and steps[-1][2] == 0 else None  # it ended with a return address of 0
 
     def _without_row(self, frames: Sequence[Frame], number: int, state: FrameRegisters) -> Optional[_CallerFound]:
-        """Without call frame information: through the frame pointer; after a call to an address
-        without code, by the word at the top of the stack. Not the frames of signals."""
+        """Find the caller without call frame information: by the frame pointer; after a call to an
+        address without code, by the word at the top of the stack. Not for signal frames."""
         if number == 0 and not self.unwinder.executable(frames[0].pc):
             return _CallerFound(state.registers[self._stack] if self._link < 0 else None, None, None)
         following = frames[number + 1] if number + 1 < len(frames) else None
@@ -194,7 +196,7 @@ class UnwindCache:
         return _CallerFound(pointer + self._fresh.arch.word, pointer, pointer, by_stack)
 
     def _by_row(self, row: Row, state: FrameRegisters, innermost: bool) -> Optional[_CallerFound]:
-        """By call frame information that needs only the stack pointer or the frame pointer."""
+        """Find the caller by call frame information that needs only the stack or frame pointer."""
         if row.signal or row.expression or row.register not in (self._stack, self._pointer) or self._stack in row.rules:
             return None
         base = state.registers.get(row.register)
@@ -209,7 +211,7 @@ class UnwindCache:
 
 
 class Fresh:
-    """A target whose memory is read anew after each `forget`; mappings stay as opened."""
+    """A target whose memory is read again after each `forget`; mappings stay as opened."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self._target, self.arch = target, target.arch
@@ -221,14 +223,16 @@ class Fresh:
         self._pages.clear()
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes, or UnreadableMemory."""
+        """Return exactly `size` bytes.
+        Raises UnreadableMemory."""
         data = self._read(address, size)
         if len(data) < size:
             raise UnreadableMemory(address, size)
         return data
 
     def word(self, address: int) -> int:
-        """The word at `address`, or UnreadableMemory."""
+        """Return the word at `address`.
+        Raises UnreadableMemory."""
         base = address & -self.arch.page
         page = self._pages.get(base)
         if page is None:

@@ -1,10 +1,9 @@
-"""Call frame information as unwind rules for the stub, one for each place in code.
-
-A place is a return address or where a thread is stopped; its rule holds in every stack. The stub
-knows only the stack and frame pointers, enough for what compilers make: frames found by either,
-realigned ones (GCC finds these through a word that the frame pointer leads to), code that keeps the
-chain of frame pointers (V8's), and the kernel's frame around a signal handler. Others end the
-stack, with a reason."""
+"""Converts call frame information to unwind rules for the stub, one per code address.
+|| The address is a return address, or that of a stopped thread; its rule applies to every stack.
+The stub knows only the stack and frame pointers, which suffice for compiled code: frames found by
+either, realigned frames (GCC finds these through a word that the frame pointer leads to), code that
+maintains the chain of frame pointers (V8's), and the kernel's frame around a signal handler. Other
+code ends the stack, with a reason."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ _BREG, _DEREF = 0x70, 0x06
 # The interrupted stack pointer in the call frame information of glibc's __restore_rt
 # (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c), as _near gives it.
 _SIGNALLED = (SP, 160, True)
-CHAINED = pack(CHAIN, 0, 1, -16)  # the frame pointer points to the caller's, then comes its pc
+CHAINED = pack(CHAIN, 0, 1, -16)  # the frame pointer points to the caller's, which its pc follows
 _FRAME = range(-(1 << 31), 1 << 31)
 _POINTER = range(-(1 << 15), 1 << 15)
 
 
 class Step(NamedTuple):
-    """The rule of a place. `end`: why a stack that ends here is incomplete ("": it is complete).
-    `code`: whether the place itself is code."""
+    """The rule of a code address. `end`: why a stack that ends here is incomplete ("": complete).
+    `code`: whether the address is code."""
 
     value: int
     end: str = ""
@@ -37,18 +36,18 @@ class Step(NamedTuple):
 
 
 def step(unwinder: Unwinder, key: int) -> Step:
-    """The rule of a return address, or with EXACT of where a thread is stopped."""
+    """Return the rule of a return address, or with EXACT that of a stopped thread's address."""
     pc, exact = key & ADDRESS, bool(key & EXACT)
     if not unwinder.executable(pc):
-        return Step(pack(LAST), f"the caller would be {pc:#x}, which is no code", False)
+        return Step(pack(LAST), f"the return address {pc:#x} is not code", False)
     row = unwinder.row(pc if exact else pc - 1)
     value = CHAINED if row is None else _value(row)
-    return Step(value) if value is not None else Step(pack(LAST), f"how {pc:#x} was called is said in a way that the stub does not know")
+    return Step(value) if value is not None else Step(pack(LAST), f"the stub does not support the unwind information for {pc:#x}")
 
 
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
-    """One step to the caller, as the stub makes it: its key, stack pointer and frame pointer; None
-    where the stack ends or cannot be followed. `word` reads [low, high), or raises LookupError."""
+    """Step to the caller, as the stub does; return its key, stack pointer and frame pointer; None
+    if the stack ends or cannot be followed. `word` reads [low, high), or raises LookupError."""
     kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
 
     def at(address: int) -> int:
@@ -79,8 +78,8 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
         return None
 
 
-def named(key: int) -> Frame:
-    """A frame by which to look up the place's name."""
+def frame_of_key(key: int) -> Frame:
+    """Build a frame by which the code address can be named."""
     pc = key & ADDRESS
     return Frame(pc, pc if key & EXACT else pc - 1, 0, "")
 
@@ -114,8 +113,8 @@ def _pointer(rule: Optional[Rule]) -> Optional[tuple[int, int]]:
 
 
 def _near(expression: bytes) -> Optional[tuple[int, int, bool]]:
-    """(register, offset, whether the word there is loaded) of DW_OP_breg, optionally followed by
-    DW_OP_deref (DWARF 5, 2.5.1); None of any other expression."""
+    """Decode DW_OP_breg, optionally followed by DW_OP_deref (DWARF 5, 2.5.1), as (register, offset,
+    whether the word there is loaded); None for any other expression."""
     if len(expression) < 2 or not _BREG <= expression[0] < _BREG + 32:
         return None
     try:

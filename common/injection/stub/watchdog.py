@@ -1,19 +1,17 @@
 """Watchdog: a program started by guard.py, which restores code if the debugger is killed.
-
-usage: watchdog.py PID DESCRIPTOR FOLDER
-
-DESCRIPTOR is one of /proc/PID/mem; FOLDER has the package's bootstrap.py ("": none). Standard input
-has lines "ADDRESS NOW OLD", in hexadecimal; "q" means that there is nothing to do. If the pipe ends
-without it, the debugger is dead: OLD is written wherever NOW is, the process continued if the
-debugger had stopped it, and with a FOLDER stubs are removed."""
+|| usage: watchdog.py PID DESCRIPTOR FOLDER
+|| DESCRIPTOR refers to /proc/PID/mem; FOLDER contains the package's bootstrap.py ("": none).
+Standard input has lines "ADDRESS NOW OLD", in hexadecimal; "q" means that there is nothing to do.
+If the pipe ends without it, the debugger is dead: OLD is written wherever NOW is found, the process
+is continued if the debugger had stopped it, and with a FOLDER stubs are removed."""
 
 import os
 import signal
 import sys
 import time
 
-RELEASE_SECONDS = 5.0  # for the kernel to detach the dead debugger from the process
-PENDING_SECONDS = 0.2  # within which a pending SIGSTOP has stopped the process
+RELEASE_SECONDS = 5.0  # seconds for the kernel to detach the dead debugger from the process
+PENDING_SECONDS = 0.2  # seconds within which a pending SIGSTOP has stopped the process
 
 
 def main(pid: int, memory: int, folder: str) -> None:
@@ -32,10 +30,10 @@ def main(pid: int, memory: int, folder: str) -> None:
         try:
             if os.pread(memory, len(now), address) == now:
                 os.pwrite(memory, old, address)
-        except OSError:  # the process has ended, too
+        except OSError:  # the process has also ended
             pass
     limit = time.monotonic() + RELEASE_SECONDS
-    while held(pid) and time.monotonic() < limit:
+    while is_traced(pid) and time.monotonic() < limit:
         time.sleep(0.005)
     wake(pid)
     if folder:
@@ -47,13 +45,14 @@ def main(pid: int, memory: int, folder: str) -> None:
         clean(pid)
 
 
-def held(pid: int) -> bool:
+def is_traced(pid: int) -> bool:
     """Whether the process is being traced."""
     return field(pid, "TracerPid:") not in ("0", "")
 
 
 def wake(pid: int) -> None:
-    """Continue the process if stopped: a debugger killed amid a SIGSTOP leaves that pending."""
+    """Continue the process if it is stopped: a debugger killed during a SIGSTOP leaves that
+    pending."""
     limit = time.monotonic() + PENDING_SECONDS
     while time.monotonic() < limit and (state := field(pid, "State:")):
         if state == "T":
@@ -66,7 +65,7 @@ def wake(pid: int) -> None:
 
 
 def field(pid: int, name: str) -> str:
-    """The first word of a line of /proc/PID/status; "" if the process has ended."""
+    """Return the first word of a line of /proc/PID/status; "" if the process has ended."""
     try:
         # newline: the process's name may contain a carriage return
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:

@@ -1,1 +1,1 @@
-"""A profile as a flame graph: one HTML page that loads nothing."""
+"""A profile as a flame graph: one HTML page that loads no other files."""

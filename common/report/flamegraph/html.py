@@ -1,5 +1,7 @@
-"""A profile as a page to search and to zoom, from page.html, page.css and the scripts. What is
-embedded is bounded: names are cut, and nodes that no screen could show are their parents'."""
+"""Renders a profile as a flame graph with search and zoom, from page.html, page.css and the
+scripts.
+The embedded data are bounded: names are cut, and nodes too small for any screen are merged into
+their parents."""
 
 from __future__ import annotations
 
@@ -7,22 +9,22 @@ import html
 import os
 
 from findleaks.formatting import counted, printable
-from findleaks.report.flamegraph.tree import Tree, tree
-from findleaks.report.pack import packed
-from findleaks.report.page import assembled, script_json
+from findleaks.report.flamegraph.tree import Tree, build_tree
+from findleaks.report.pack import pack_series
+from findleaks.report.page import fill_template, script_json
 from findleaks.report.profile import Profile
 
 MAX_NODES = 1_000_000
-"""Nodes of the page, at most: the largest ones."""
-_NAME, _LINE = 400, 2000  # characters of a name and of a sentence, at most
+"""Most nodes of the page: the largest are kept."""
+_NAME, _LINE = 400, 2000  # most characters of a name and of a sentence
 
 
 def render(profile: Profile) -> bytes:
-    """The page."""
-    found = tree(profile, MAX_NODES)
+    """Render the page."""
+    found = build_tree(profile, MAX_NODES)
     notes = list(profile.notes)
     if found.left_out:
-        notes.append(f"{counted(found.left_out, 'frame')} too small to be seen are left out: what they have is shown as their callers' own")
+        notes.append(f"{counted(found.left_out, 'frame')} too small to be seen are merged into their callers")
     modules = list(dict.fromkeys(module for _, module in found.labels))
     numbers = {module: number for number, module in enumerate(modules)}
     meta = {
@@ -38,9 +40,9 @@ def render(profile: Profile) -> bytes:
         "moduleOf": [numbers[module] for _, module in found.labels],
     }
     made = {"TITLE": html.escape(str(meta["title"])), "META": script_json(meta), "DATA": _data(found)}
-    return assembled(os.path.dirname(os.path.abspath(__file__)), made).encode("utf-8", "replace")
+    return fill_template(os.path.dirname(os.path.abspath(__file__)), made).encode("utf-8", "replace")
 
 
 def _data(found: Tree) -> str:
-    """Depths, labels, and columns of values, packed."""
-    return packed([found.depth, found.label, *found.own])
+    """Pack depths, labels, and columns of values."""
+    return pack_series([found.depth, found.label, *found.own])

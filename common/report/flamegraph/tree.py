@@ -1,4 +1,4 @@
-"""The tree of a profile's stacks: stacks that begin alike share the nodes of their beginning."""
+"""Builds the tree of a profile's stacks: stacks with a common beginning share its nodes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import NamedTuple
 from findleaks.report.profile import Profile
 
 Label = tuple[str, str]
-"""Name and module of a function; frames of one function are one node, wherever in it they are."""
+"""Name and module of a function; all frames of a function are one node, at any address in it."""
 
 
 class Tree(NamedTuple):
-    """Nodes in preorder, children by what they and those below them have, the most first. Node 0 is
-    the root, without a label (0) and at depth 0. `own`: of each measure, and where two moments are
-    compared of each moment (before, after), the values of the nodes themselves. `left_out`: nodes
-    too small to be kept; what they had is their parent's."""
+    """Nodes in preorder; children are sorted by total value, largest first. Node 0 is the root,
+    without a label (0), at depth 0.
+    `own`: values of the nodes themselves, for each measure, and if two moments are compared for
+    each moment (before, after). `left_out`: number of nodes that were too small to keep; their
+    values are in their parents."""
 
     labels: Sequence[Label]
     label: array[int]
@@ -25,9 +26,9 @@ class Tree(NamedTuple):
     left_out: int
 
 
-def tree(profile: Profile, most: int) -> Tree:
-    """The tree, with about `most` nodes at most: the largest by the profile's main measure, as
-    parents are no smaller than their children."""
+def build_tree(profile: Profile, most: int) -> Tree:
+    """Build the tree, with at most about `most` nodes: the largest by the profile's main measure.
+    Parents are never smaller than their children."""
     grown = _Growing(profile)
     rank = grown.ranks(profile)
     least = _least(rank, most)
@@ -35,7 +36,7 @@ def tree(profile: Profile, most: int) -> Tree:
 
 
 class _Growing:
-    """The tree as it grows: nodes are numbered as they come, parents before children."""
+    """The growing tree: nodes are numbered in order of creation, parents before children."""
 
     def __init__(self, profile: Profile) -> None:
         self.labels: dict[Label, int] = {("", ""): 0}
@@ -65,7 +66,7 @@ class _Growing:
                 column[node] += value
 
     def ranks(self, profile: Profile) -> list[int]:
-        """Of each node and those below it: the main measure, the larger of two moments for each."""
+        """Return the main measure of each node with its descendants: the larger of two moments."""
         if profile.compared:
             at = 2 * profile.main
             rank = list(map(max, self.own[at], self.own[at + 1]))
@@ -77,7 +78,7 @@ class _Growing:
 
 
 def _least(rank: Sequence[int], most: int) -> int:
-    """The smallest rank that is kept."""
+    """Return the smallest rank that is kept."""
     return 0 if len(rank) <= most else sorted(rank, reverse=True)[most] + 1
 
 
@@ -101,7 +102,8 @@ def _preorder(grown: _Growing, rank: Sequence[int], least: int) -> Tree:
         depth.append(level)
         for made, values in zip(own, grown.own):
             made.append(min(values[node], (1 << 64) - 1))
-        # The last one pushed comes first; equal ones by their names, the same in each run.
+        # The last node pushed is popped first; equal nodes are sorted by name, so that each run
+        # gives the same result.
         children = below.get(node, [])
         waiting += sorted(((child, level + 1) for child in children), key=lambda one: (rank[one[0]], -one[0]))
     return Tree(list(grown.labels), label, depth, own, left_out)

@@ -1,5 +1,5 @@
-"""Many cores as one HTML page, from page.html, page.css and page.js: the groups of leaks, when and
-in which builds they occur, and each core. What is embedded is bounded, however many there are."""
+"""Renders many cores as one HTML page, from page.html, page.css and page.js: groups of leaks, with
+the times and builds in which they occur, and each core. The embedded data are bounded."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Optional
 
 from findleaks.escaping import visible
 from findleaks.formatting import printable
-from findleaks.report.page import assembled, script_json
+from findleaks.report.page import fill_template, script_json
 from findleaks.triage.groups import LeakGroup
 from findleaks.triage.row import Row
 
 MAX_ROWS, MAX_GROUPS = 20_000, 2_000
-"""Cores and groups on the page, at most: those that lost most."""
-MAX_LEAKS, MAX_LINES = 100, 10  # leaks of a core, at most; findings and warnings
-_NAME, _LINE = 300, 600  # characters of a name and of a sentence, at most
+"""Most cores and groups on the page: those with the most leaked bytes are kept."""
+MAX_LEAKS, MAX_LINES = 100, 10  # most leaks of a core; most findings and warnings
+_NAME, _LINE = 300, 600  # most characters of a name and of a sentence
 _LAST_DATE = 8e12  # seconds since 1970
 
 
 class _Numbered:
-    """Different texts, each with a number: most cores share theirs."""
+    """Distinct texts, each with a number: most cores share theirs."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -35,7 +35,7 @@ class _Numbered:
 
 
 def render_html(rows: Sequence[Row], groups: Sequence[LeakGroup], headline: str, notes: Sequence[str] = (), command: str = "") -> str:
-    """The page. `groups` are those of the rows; `command`: what suggested commands begin with."""
+    """Render the page. `groups` are those of the rows; `command`: prefix of suggested commands."""
     text = _Numbered()
     shown = groups[:MAX_GROUPS]
     number = {group.signature: at for at, group in enumerate(shown)}
@@ -54,19 +54,20 @@ def render_html(rows: Sequence[Row], groups: Sequence[LeakGroup], headline: str,
     }
     meta["texts"] = text.texts()
     made = {"TITLE": html.escape(visible(f"Cores: {title}")), "META": script_json(meta)}
-    return assembled(os.path.dirname(os.path.abspath(__file__)), made)
+    return fill_template(os.path.dirname(os.path.abspath(__file__)), made)
 
 
 def _group(group: LeakGroup, text: _Numbered) -> list[object]:
-    """Signature, program, what, hint, cores, leaks, blocks, bytes, first, last, new, example."""
+    """Return signature, program, what, hint, cores, leaks, blocks, bytes, first, last, new,
+    example."""
     words = group.signature, text(group.program), text(group.what), text(group.hint)
     counts = group.cores, group.leaks, group.blocks, group.bytes
     return [*words, *counts, _date(group.first), _date(group.last), bool(group.new), text(group.example, 2000)]
 
 
 def _row(row: Row, number: dict[str, int], text: _Numbered) -> list[object]:
-    """Core, status, program, build-id, signal, frame, time, size, lost bytes, seconds, error,
-    findings (title, bytes), leaks (group, leaks, blocks, bytes, example), warnings."""
+    """Return core, status, program, build-id, signal, frame, time, size, leaked bytes, seconds,
+    error, findings (title, bytes), leaks (group, leaks, blocks, bytes, example), warnings."""
     words = [text(word) for word in (row.status, row.program, row.build_id, row.signal, row.frame)]
     findings = [[text(one.title, _LINE), one.bytes] for one in row.findings[:MAX_LINES]]
     leaks = [
@@ -78,5 +79,5 @@ def _row(row: Row, number: dict[str, int], text: _Numbered) -> list[object]:
 
 
 def _date(time: Optional[float]) -> Optional[float]:
-    """A time of day that a script can show: JSON has no infinity, dates end in the year 275760."""
+    """Return a time that a script can show: JSON has no infinity, dates end in the year 275760."""
     return round(time, 3) if time is not None and abs(time) < _LAST_DATE else None

@@ -1,6 +1,5 @@
-"""What grew, as one HTML page, from page.html, page.css and the scripts: every moment's value of
-the series that changed most in each category. What is embedded is bounded, however many there are.
-"""
+"""Renders growth over time as one HTML page, from page.html, page.css and the scripts: the samples
+of the series that changed most in each category. The embedded data are bounded."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ from findleaks.escaping import visible
 from findleaks.formatting import printable
 from findleaks.history.growth import Grown, Growth, Key, Series, all_series
 from findleaks.history.trend import Trend
-from findleaks.report.pack import packed
-from findleaks.report.page import assembled, script_json
+from findleaks.report.pack import pack_series
+from findleaks.report.page import fill_template, script_json
 
 MAX_ROWS = 200
-"""Rows of a category, at most; fewer if the page would be larger than MAX_PAGE."""
+"""Most rows of a category; fewer if the page would be larger than MAX_PAGE."""
 MIN_ROWS = 8
 MAX_PAGE = 3 << 20
-"""Bytes of the page, at most, but for MIN_ROWS of each category."""
+"""Most bytes of the page, except for MIN_ROWS of each category."""
 MAX_MOMENTS = 2000
-"""Moments of a curve, at most; of more, as many at equal distances."""
-_NAME, _LINE = 300, 2000  # characters of a name and of a sentence, at most
+"""Most samples of a curve; of more, as many at equal distances."""
+_NAME, _LINE = 300, 2000  # most characters of a name and of a sentence
 _LAST_DATE = 8e12  # seconds since 1970
 
 TITLES = {
@@ -40,15 +39,15 @@ TITLES = {
     "handles": "Handles",
     "threads": "Threads",
 }
-"""Titles of the categories by the words of --by, in the order of the page; "grew": the rows that
-explain the growth."""
+"""Titles of the categories by the words of --by, in page order; "grew": the rows that explain the
+growth."""
 STACKED = frozenset({"share", "mapping", "kind", "type", "lost", "threads"})
 """Categories whose rows do not overlap, so that they can be stacked."""
 TRENDS = tuple(Trend)
 
 
 class Words(NamedTuple):
-    """What the page says in sentences. `label`: what a row is of."""
+    """Sentences of the page. `label` returns the name of a row."""
 
     headline: str
     findings: Sequence[str]
@@ -60,12 +59,12 @@ class Words(NamedTuple):
 class _Category(NamedTuple):
     word: str
     rows: Sequence[Grown]  # by growth: those in bytes first, then those in counts
-    rest: Sequence[Series]  # what is left out
+    rest: Sequence[Series]  # series that are left out
 
 
 def render_html(growth: Growth, sections: Mapping[str, Sequence[str]], words: Words, opened: str = "") -> str:
-    """The page. `sections` of figures by category; `opened`: the category to show first, "" for
-    what grew."""
+    """Render the page. `sections` of figures by category; `opened`: category to show first, "" for
+    the growth."""
     found, judged = _series(growth, sections), _Judged(growth)
     most = min(MAX_ROWS, max(len(growth.rows), *map(len, found.values())))
     while True:
@@ -90,7 +89,7 @@ class _Judged:
 
 
 def _series(growth: Growth, sections: Mapping[str, Sequence[str]]) -> dict[str, list[Series]]:
-    """Series by category: those that changed most first."""
+    """Return series by category: those that changed most first."""
     known = {key[0] for key in growth.series}
     needed = frozenset(section for several in sections.values() for section in several) - known
     word_of = {section: word for word, several in sections.items() for section in several}
@@ -110,7 +109,7 @@ def _change(series: Series) -> tuple[int, int]:
 
 
 def _category(judged: _Judged, word: str, series: Sequence[Series], most: int) -> _Category:
-    # Bytes and counts have no common order: each gets its part.
+    # Bytes and counts cannot be compared: each gets a part of the rows.
     in_bytes = [one for one in series if one.in_bytes]
     counts = [one for one in series if not one.in_bytes]
     first = min(len(in_bytes), max(most // 2, most - len(counts)))
@@ -120,7 +119,7 @@ def _category(judged: _Judged, word: str, series: Sequence[Series], most: int) -
 
 
 class _Numbered:
-    """The different series of all rows, each with a number."""
+    """The distinct series of all rows, each with a number."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
@@ -159,9 +158,9 @@ def _page(growth: Growth, categories: Sequence[_Category], most: int, words: Wor
     }
     meta["series"] = [(any(_known(one.counts))) + 2 * one.in_bytes for one in number.series]
     columns = [column for one in number.series for column in (one.bytes, one.counts) if any(_known(column))]
-    data = packed([column[at] for at in picked] for column in columns)
+    data = pack_series([column[at] for at in picked] for column in columns)
     made = {"TITLE": html.escape(visible(str(meta["title"]))), "META": script_json(meta), "DATA": data}
-    return assembled(os.path.dirname(os.path.abspath(__file__)), made)
+    return fill_template(os.path.dirname(os.path.abspath(__file__)), made)
 
 
 def _known(values: Iterable[Optional[int]]) -> Iterable[bool]:
@@ -173,19 +172,19 @@ def _lines(lines: Iterable[str]) -> list[str]:
 
 
 def _moment(growth: Growth, at: int) -> list[object]:
-    """Name, number (the first is 1), time of day."""
+    """Return name, number (the first is 1), and time of a sample."""
     one = growth.snapshots[at]
     return [printable(one.name, 100), at + 1, _date(one.clock.time)]
 
 
 def _date(time: Optional[float]) -> Optional[float]:
-    """A time of day that a script can show: JSON has no infinity, dates end in the year 275760."""
+    """Return a time that a script can show: JSON has no infinity, dates end in the year 275760."""
     return round(time, 3) if time is not None and abs(time) < _LAST_DATE else None
 
 
 def _times(growth: Growth, picked: Sequence[int]) -> Optional[list[float]]:
-    """Seconds since the first moment; None where a time is unknown or comes before an earlier one,
-    or all are the same."""
+    """Return seconds since the first sample; None if a time is unknown, precedes an earlier one, or
+    all are equal."""
     times = growth.times
     if times is None or not 0 < times[-1] - times[0] < _LAST_DATE or any(after < before for before, after in zip(times, times[1:])):
         return None
@@ -204,8 +203,8 @@ def _described(one: _Category, label: Callable[[Grown], str], number: _Numbered)
 
 
 def _row(row: Grown, label: Callable[[Grown], str], number: _Numbered) -> list[object]:
-    """Label, section, within, name, note, number of the series, number of the trend, rate an hour
-    with its interval, what grew inside it."""
+    """Return label, section, within, name, note, number of the series, number of the trend, rate
+    per hour with its interval, and the growth inside it."""
     section, within, name = (printable(word, _NAME) for word in row.series.key)
     hour = None if row.per_hour is None or not all(map(math.isfinite, row.per_hour)) else [round(value, 3) for value in row.per_hour]
     inside = [[printable(part.key[2], _NAME), number(part)] for part in row.inside]

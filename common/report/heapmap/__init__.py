@@ -1,1 +1,1 @@
-"""Pictures of heaps: in a terminal, as HTML, SVG, PNG; names, colours, cells are in cells.py."""
+"""Heap maps: in a terminal, as HTML, SVG and PNG; cells.py has names, colours and cells."""

@@ -1,16 +1,15 @@
-"""What all heap maps share: names, marks and colours of page states, and cells of several pages."""
+"""Common parts of heap maps: names, marks and colours of page states, and cells of several
+pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from findleaks.audit.pages import Area
+from findleaks.audit.pages import Area, PageMap
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.formatting import counted, size
-from findleaks.target.residency.presence import Presence
 
 
 class Look(NamedTuple):
@@ -31,47 +30,24 @@ LOOKS = (
     Look(PageState.IN_USE, "in_use", "occupied", "holds blocks in use", "█", "#", "34", "#1f5fbf", "#5ea1ff"),
     Look(PageState.UNTOUCHED, "untouched", "untouched", "in use, never written to", "□", "_", "36", "#a9d3dd", "#2c6573"),
     Look(PageState.CACHED, "cached", "cached", "free, in thread caches", "c", "c", "33", "#d9a514", "#e3b83a"),
-    Look(PageState.METADATA, "metadata", "metadata", "the allocator's own", "m", "m", "35", "#8a4fc0", "#b58be0"),
+    Look(PageState.METADATA, "metadata", "metadata", "allocator metadata", "m", "m", "35", "#8a4fc0", "#b58be0"),
     Look(PageState.KEPT, "kept", "free, kept", "free, but resident", "o", "o", "31", "#d9482b", "#f0694a"),
     Look(PageState.RETURNED, "returned", "free, returned", "free, not resident", "·", ".", "90", "#e3e5e8", "#2a2f36"),
     Look(PageState.FREE, "free", "free", "kept or returned: not known", "-", "-", "37", "#b9a79f", "#8d7b73"),
     Look(PageState.UNKNOWN, "unknown", "unknown", "damaged, absent, foreign", "?", "?", "37", "#8b929b", "#6a727c"),
 )
 BY_STATE = {look.state: look for look in LOOKS}
-FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"  # pages hardly in use; others up to full colour
+# Colours of pages that are hardly in use; others range up to full colour
+FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
 
 
-@dataclass(frozen=True)
-class Picture:
-    """What to draw: `title` names the process; `areas` are its heaps, most resident first."""
-
-    title: str
-    areas: Sequence[Area]
-    residency: Presence
-    page: int
-
-    def bytes(self, state: PageState) -> int:
-        """Bytes of the pages in this state, in all areas."""
-        return sum(area.bytes(state) for area in self.areas)
-
-    @property
-    def mapped(self) -> int:
-        return sum(area.size for area in self.areas)
-
-    @property
-    def used(self) -> int:
-        """Bytes in use, headers included, in memory or not."""
-        return sum(area.held(State.IN_USE) for area in self.areas)
-
-    @property
-    def resident(self) -> Optional[int]:
-        """Resident bytes of all areas; None if unknown for any."""
-        known = [area.resident for area in self.areas]
-        return None if None in known else sum(size for size in known if size is not None)
+class Picture(PageMap):
+    """What to draw, with its headline."""
 
     @property
     def headline(self) -> str:
-        """ "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency from …" """
+        """The first line: "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency
+        from …"."""
         heaps = counted(len(self.areas), "heap")
         first = f"{size(self.mapped)} mapped in {heaps}"
         if self.resident is not None:
@@ -80,27 +56,28 @@ class Picture:
 
     @property
     def how(self) -> str:
-        """Source of residency."""
+        """Source of the residency."""
         source = self.residency.source
         if not self.residency:
-            return "which pages are resident is not known"
+            return "resident pages are unknown"
         saved = f" of {self.residency.saved}" if self.residency.saved else ""
         return f"residency from the {source}{saved}" if source != "pagemap" else "residency from pagemap"
 
 
-def sums(area: Area) -> str:
-    """ "22 MiB mapped, 21 MiB resident, 64 KiB in use": blocks with their headers, to the byte."""
+def format_sums(area: Area) -> str:
+    """Format an area's bytes: "22 MiB mapped, 21 MiB resident, 64 KiB in use", blocks with
+    headers."""
     resident = f", {size(area.resident)} resident" if area.resident is not None else ""
     return f"{size(area.size)} mapped{resident}, {size(area.held(State.IN_USE))} in use"
 
 
-def page_sums(area: Area) -> str:
-    """ "548 KiB occupied, 21 MiB kept": whole pages by their state."""
+def format_page_sums(area: Area) -> str:
+    """Format an area's whole pages by state: "548 KiB occupied, 21 MiB kept"."""
     return ", ".join(f"{size(area.bytes(look.state))} {look.name.replace('free, ', '')}" for look in LOOKS if area.bytes(look.state))
 
 
 class Cell(NamedTuple):
-    """Pages from number `first` on: most pages' state, and their average share in use (0 … 255)."""
+    """Pages from number `first` on: state of most pages, and average share in use (0 … 255)."""
 
     first: int
     pages: int
@@ -108,8 +85,8 @@ class Cell(NamedTuple):
     share: int
 
 
-def cells(area: Area, per: int) -> Iterator[Cell]:
-    """The area in cells of `per` pages each; the last may have fewer."""
+def make_cells(area: Area, per: int) -> Iterator[Cell]:
+    """Yield the area in cells of `per` pages each; the last may have fewer."""
     states, shares = area.states, area.shares
     for at in range(0, len(states), per):
         piece = states[at : at + per]
@@ -121,12 +98,13 @@ def cells(area: Area, per: int) -> Iterator[Cell]:
         yield Cell(at, len(piece), PageState(state), share)
 
 
-_ORDER = tuple(int(look.state) for look in LOOKS)  # of equally frequent states the first is shown
+# Of equally frequent states the first in this order is shown
+_ORDER = tuple(int(look.state) for look in LOOKS)
 _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 
 
 def pages_per_cell(pages: int, limit: int) -> int:
-    """The least power of two of pages a cell that fits `pages` into `limit` cells."""
+    """Return the least power of two of pages per cell that fits `pages` into `limit` cells."""
     per = 1
     while per * limit < pages:
         per *= 2
@@ -134,7 +112,7 @@ def pages_per_cell(pages: int, limit: int) -> int:
 
 
 def blend(faint: str, full: str, share: int) -> str:
-    """The colour of a page with `share` / 255 in use; colours are "#rrggbb"."""
+    """Mix the colour of a page with `share` / 255 in use; colours are "#rrggbb"."""
     part = min(max(share, 0), 255) / 255
     ends = ((int(faint[at : at + 2], 16), int(full[at : at + 2], 16)) for at in (1, 3, 5))
     mixed = (round(low + (high - low) * part) for low, high in ends)

@@ -1,5 +1,6 @@
-"""Heap map as one HTML page, from page.html, page.css and page.js: a byte each of state and share,
-size, and type for each page of memory, compressed; and every block, if not too many."""
+"""Renders a heap map as one HTML page, from page.html, page.css and page.js: for each page of
+memory a byte of state and share, a byte of size, and a byte of type, compressed; and every block,
+if they are few."""
 
 from __future__ import annotations
 
@@ -17,27 +18,27 @@ from findleaks.audit.pages import Area
 from findleaks.engine.terms import State
 from findleaks.escaping import visible
 from findleaks.formatting import printable
-from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, sums
-from findleaks.report.page import assembled, script_json
+from findleaks.report.heapmap.cells import FAINT_DARK, FAINT_LIGHT, LOOKS, Picture, format_sums
+from findleaks.report.page import fill_template, script_json
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-MAX_BLOCKS = 60_000  # blocks listed one by one at most; with more, only pages are described
-MAX_SPARE = 4_000  # free pieces of an arena named at most, the largest
+MAX_BLOCKS = 60_000  # most blocks listed individually; with more, only pages are described
+MAX_SPARE = 4_000  # most free pieces of an arena that are named, the largest
 
 _ENTRIES = 256
-_EXACT = 128  # sizes kept exactly, the most frequent, where not all can be
+_EXACT = 128  # most frequent sizes that stay exact if there are too many sizes
 _STEP = 1 << 14
 
 
 class Planes(NamedTuple):
     """Data for the page's script, in its order."""
 
-    offsets: array[int]  # "I": of each block in its part / 4
-    lengths: array[int]  # "I": of each block
-    states: bytearray  # a byte per page of state and share
-    sizes: bytes  # a byte per page
-    types: bytes  # a byte per page
+    offsets: array[int]  # "I": offset of each block in its part / 4
+    lengths: array[int]  # "I": size of each block
+    states: bytearray  # one byte per page: state and share
+    sizes: bytes  # one byte per page
+    types: bytes  # one byte per page
     block_states: bytearray
     block_types: bytes
 
@@ -77,16 +78,16 @@ def render_html(session: Session, picture: Picture) -> str:
         "types": names.names,
         "areas": _areas(picture.areas, blocks, _spare(session, picture.areas)),
     }
-    return _assembled(meta, base64.b64encode(planes.packed()).decode("ascii"))
+    return _assemble_page(meta, base64.b64encode(planes.packed()).decode("ascii"))
 
 
-def _assembled(meta: dict[str, object], data: str) -> str:
+def _assemble_page(meta: dict[str, object], data: str) -> str:
     made = {"TITLE": html.escape(visible(str(meta["title"]))), "META": script_json(meta), "DATA": data}
-    return assembled(os.path.dirname(os.path.abspath(__file__)), made)
+    return fill_template(os.path.dirname(os.path.abspath(__file__)), made)
 
 
 def _states(picture: Picture) -> list[dict[str, object]]:
-    """The states by number: name, meaning, colours, bytes, order in the legend."""
+    """Return the states by number: name, meaning, colours, bytes, order in the legend."""
     looks = sorted(enumerate(LOOKS), key=lambda one: one[1].state)
     return [
         {"name": look.name, "meaning": look.meaning, "colours": [look.light, look.dark], "bytes": picture.bytes(look.state), "order": order}
@@ -95,8 +96,8 @@ def _states(picture: Picture) -> list[dict[str, object]]:
 
 
 def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int, str]]]:
-    """For each area the free memory that its allocator keeps, with the allocator's term ("top",
-    "dirty"): the largest, ascending."""
+    """Return for each area the free memory that its allocator keeps, with the allocator's term
+    ("top", "dirty"): the largest pieces, ascending."""
     found: dict[tuple[int, str], list[tuple[int, int, str]]] = {(id(area.allocator), area.arena): [] for area in areas}
     for allocator in {id(area.allocator): area.allocator for area in areas}.values():
         for spare in allocator.spare(session.directory.blocks):
@@ -112,27 +113,29 @@ def _areas(
     found: list[dict[str, object]] = []
     for area, listed, kept in zip(areas, blocks, spare):
         parts = [[part.start, part.end, first + part.first, part.pages, *where] for part, where in zip(area.parts, listed)]
-        found.append({"name": area.name, "sums": sums(area), "first": first, "count": len(area.states), "parts": parts, "spare": kept})
+        found.append(
+            {"name": area.name, "sums": format_sums(area), "first": first, "count": len(area.states)} | {"parts": parts, "spare": kept}
+        )
         first += len(area.states)
     return found
 
 
 def _types_of(session: Session, area: Area) -> array[int]:
-    """For each page the first word of the blocks with more than half of its bytes in use, if it
-    identifies a type; else 0."""
+    """Return for each page the first word of the blocks with more than half of its bytes in use, if
+    that word identifies a type; else 0."""
     ranges = session.types.ranges()
     blocks, found = session.directory.blocks, array("Q", bytes(8 * len(area.states)))
     for part in area.parts if ranges else ():
         words, weights = array("Q", bytes(8 * part.pages)), array("Q", bytes(8 * part.pages))
         where = Range(part.start, part.end)
-        for piece in session.pieces([where], "looking at types"):
+        for piece in session.pieces([where], "reading types"):
             blocks.page_words(piece, ranges, where, area.page, words, weights)
         found[part.first : part.first + part.pages] = words
     return found
 
 
 class _Names:
-    """Types with numbers of their own: 0 is none, the last one is all others."""
+    """Numbers of types: 0 is none, the last one is all others."""
 
     def __init__(self, session: Session, words: array[int]) -> None:
         self._numbers: dict[int, int] = {0: 0}
@@ -147,27 +150,29 @@ class _Names:
             self._numbers[word] = known[name]
 
     def numbered(self, words: array[int]) -> bytes:
-        """The type numbers of words passed to the constructor."""
+        """Return the type numbers of words that were passed to the constructor."""
         return bytes(map(self._numbers.__getitem__, words))
 
 
 def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
-    """A table of sizes, which of them are rounded, and each page's number in it (0: no blocks)."""
+    """Return a table of sizes, whether each is rounded, and each page's index in it (0: no
+    blocks)."""
     frequent = [value for value, _ in Counter(sizes).most_common() if value]
     exact = len(frequent) if len(frequent) < _ENTRIES else _EXACT
     table = [0, *sorted(frequent[:exact])]
     numbers = {value: number for number, value in enumerate(table)}
     rounded: dict[int, int] = {}
     for value in frequent[exact:]:
-        shift = max(value.bit_length() - 3, 0)  # quarters of powers of two: at most 120
+        # Round to quarters of powers of two: at most 120 values
+        shift = max(value.bit_length() - 3, 0)
         numbers[value] = rounded.setdefault(value >> shift << shift, len(table) + len(rounded))
     about = [False] * len(table) + [True] * len(rounded)
     return [*table, *rounded], about, bytes(numbers[value] for value in sizes)
 
 
 def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[int, int]]], array[int], array[int], bytearray, array[int]]:
-    """By part, its blocks among all listed (first, number); of each block the offset in its part /
-    4, size, state, and first word if in use."""
+    """Return by part its blocks among all listed (first, count); and for each block the offset in
+    its part / 4, size, state, and first word if in use."""
     blocks = session.directory.blocks
     spans = [[(blocks.at_or_after(part.start), blocks.at_or_after(part.end)) for part in area.parts] for area in areas]
     offsets, lengths = array("I"), array("I")
@@ -194,11 +199,11 @@ def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[in
 
 
 def _first_words(session: Session, start: int, end: int, offsets: array[int], states: bytearray) -> Iterator[int]:
-    """The first word of each block, 0 where it is not in use or cannot be read."""
+    """Yield the first word of each block, 0 if it is not in use or cannot be read."""
     word = session.target.arch.word
     starts = [start + 4 * offset for offset in offsets]
     at = 0
-    for piece in session.pieces([Range(start, end)], "looking at types") if starts else ():
+    for piece in session.pieces([Range(start, end)], "reading types") if starts else ():
         limit = piece.address + len(piece.data) - word
         while at < len(starts) and starts[at] <= limit:
             low = starts[at] - piece.address

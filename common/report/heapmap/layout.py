@@ -1,4 +1,4 @@
-"""Layout of heap maps of fixed size: SVG and PNG draw the same."""
+"""Layout of heap maps of fixed size, shared by SVG and PNG."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import NamedTuple
 
 from findleaks.audit.pages import Area
 from findleaks.formatting import number, printable, size
-from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, cells, pages_per_cell, sums
+from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, format_sums, make_cells, pages_per_cell
 
 WIDTH = 1200
 MARGIN, GUTTER, LINE = 24, 132, 18
-CELLS = (16, 12, 8, 5)  # pixels of a cell: the largest that gives every page one, else the least
-TALL = 800  # pixels of all rows of cells together, except the last of each heap
-MOST = 64  # heaps drawn at most, the largest; the others are summed up
+# Pixels of a cell: the largest that fits one cell per page, else the smallest
+CELLS = (16, 12, 8, 5)
+TALL = 800  # most pixels of all rows of cells together, except the last row of each heap
+MOST = 64  # most heaps drawn, the largest; the others are summed up
 
 
 class Words(NamedTuple):
-    """Text, baseline at (x, y). `look`: index in LOOKS of the colour box before it, or -1."""
+    """Text with its baseline at (x, y). `look`: index in LOOKS of the colour box before it, or
+    -1."""
 
     x: int
     y: int
@@ -37,7 +39,7 @@ class Strip(NamedTuple):
     cell: Cell
 
 
-class Layout(NamedTuple):
+class HeapMapLayout(NamedTuple):
     """Everything to draw, WIDTH by `height` pixels."""
 
     height: int
@@ -46,7 +48,7 @@ class Layout(NamedTuple):
     strips: list[Strip]
 
 
-def place_picture(picture: Picture) -> Layout:
+def place_picture(picture: Picture) -> HeapMapLayout:
     drawn = list(picture.areas[:MOST])
     words = [Words(MARGIN, 36, printable(picture.title, 110), 18)]
     words.append(Words(MARGIN, 58, printable(picture.headline, 160), faint=True))
@@ -69,7 +71,7 @@ def place_picture(picture: Picture) -> Layout:
     for area in drawn:
         y += 26
         words.append(Words(MARGIN, y, area.name, 14))
-        words.append(Words(after, y, sums(area), faint=True))
+        words.append(Words(after, y, format_sums(area), faint=True))
         y = _rows(area, per, side, y + 8, words, strips)
     y += 26
     rest = picture.areas[MOST:]
@@ -77,8 +79,8 @@ def place_picture(picture: Picture) -> Layout:
         words.append(Words(MARGIN, y, f"and {number(len(rest))} smaller heaps, {size(sum(area.size for area in rest))}", faint=True))
         y += LINE
     cell = f"a cell is {'a page' if per == 1 else f'{number(per)} pages'} ({size(per * picture.page)})"
-    words.append(Words(MARGIN, y, f"{cell}; the stronger a page in use is coloured, the more of it is; {picture.how}", faint=True))
-    return Layout(y + 20, side, words, strips)
+    words.append(Words(MARGIN, y, f"{cell}; stronger colour: larger share of the page in use; {picture.how}", faint=True))
+    return HeapMapLayout(y + 20, side, words, strips)
 
 
 def _columns(side: int) -> int:
@@ -86,8 +88,8 @@ def _columns(side: int) -> int:
 
 
 def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: list[Strip]) -> int:
-    """Place the cells of an area from `y` on; returns where they end."""
-    left, end = cells(area, per), y + side
+    """Place the cells of an area from `y` on; return where they end."""
+    left, end = make_cells(area, per), y + side
     for row in iter(lambda: list(islice(left, _columns(side))), []):
         if row[0].first == 0 or not strips or y - words[-1].y >= 3 * LINE or not words[-1].mono:
             words.append(Words(MARGIN, y + 9, f"{area.address(row[0].first):#x}", 11, True, True))
@@ -100,5 +102,5 @@ def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: l
 
 
 def _coarse(cell: Cell) -> Cell:
-    """The cell as it is drawn: without its place, its share in steps of 32."""
+    """Return the cell as drawn: without its position, its share in steps of 32."""
     return cell._replace(first=0, pages=0, share=cell.share // 32 * 32 + 31 if cell.share else 0)

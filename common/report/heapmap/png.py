@@ -1,4 +1,4 @@
-"""Heaps as a PNG, drawn with Pillow."""
+"""Renders heaps as a PNG by Pillow."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from findleaks.escaping import visible
 from findleaks.report.heapmap.cells import BY_STATE, FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, place_picture
 
-SCALE = 2  # pixels of the file to one of the layout, so that text is sharp in print
+SCALE = 2  # file pixels per layout pixel: text stays sharp in print
 
 
 def require_pillow() -> None:
-    """FindleaksError if Pillow is missing; called before any work."""
+    """Check that Pillow is installed; called before any work.
+    Raises FindleaksError."""
     if importlib.util.find_spec("PIL") is None:
         raise FindleaksError(
-            "a .png needs Pillow, which this Python lacks: pip install pillow, or write .svg or .html; "
+            "a .png needs Pillow, which this Python lacks; pip install pillow, or write .svg or .html; "
             "outside of a debugger it is `findleaks map -o map.png CORE`"
         )
 
@@ -41,7 +42,7 @@ def render_png(picture: Picture) -> bytes:
         colour = "#5a6370" if words.faint else "#1b1f24"
         try:
             draw.text(place, text, fill=colour, font=fonts[words.size], anchor="ls")
-        except ValueError:  # Pillow's built-in bitmap font knows no anchors
+        except ValueError:  # Pillow's built-in bitmap font does not support anchors
             draw.text((place[0], place[1] - 11), text, fill=colour, font=fonts[words.size])
     for x, y, length, cell in made.strips:
         colour = BY_STATE[cell.state].light
@@ -55,6 +56,6 @@ def render_png(picture: Picture) -> bytes:
 
 def _font(module: Any, size: int) -> Any:
     try:
-        return module.load_default(size)  # since Pillow 10.1, where FreeType is built in
+        return module.load_default(size)  # since Pillow 10.1, if built with FreeType
     except (TypeError, ImportError, OSError):
         return module.load_default()

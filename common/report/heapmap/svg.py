@@ -1,4 +1,5 @@
-"""Heap map as SVG: text stays text, and colours follow the reader's light or dark theme."""
+"""Renders a heap map as SVG: text stays text, and colours follow the reader's light or dark
+theme."""
 
 from __future__ import annotations
 

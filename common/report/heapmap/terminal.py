@@ -1,4 +1,4 @@
-"""Heap map in the terminal: rows of cells, a legend, and totals."""
+"""Renders a heap map in the terminal: rows of cells, a legend, and totals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.escaping import Markup
 from findleaks.formatting import counted, number, size, table, wrapped
-from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, cells, page_sums, pages_per_cell, sums
+from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, format_page_sums, format_sums, make_cells, pages_per_cell
 
-ROWS = 24  # rows of cells of all heaps together, by default
-_MARKS, _PLAIN = ("█", "▓", "▒"), ("#", "+", ":")  # of a page in use: 3/4, 1/4 or more, less
+ROWS = 24  # default rows of cells of all heaps together
+# Marks of a page in use: at least 3/4, at least 1/4, less
+_MARKS, _PLAIN = ("█", "▓", "▒"), ("#", "+", ":")
 
 
 class Style(NamedTuple):
@@ -26,7 +27,7 @@ class Style(NamedTuple):
 
 
 def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: int = ROWS) -> Iterator[str]:
-    """The heaps, largest first, `limit` of them drawn (0: all)."""
+    """Render the heaps, largest first; draw `limit` of them (0: all)."""
     yield from wrapped(picture.headline, width)
     drawn = list(picture.areas[:limit] if limit else picture.areas)
     columns = max(16, min(width - 20, 128))
@@ -34,7 +35,7 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
     per = pages_per_cell(sum(len(area.states) for area in shown), columns * max(rows - len(shown) // 2, 1)) if shown else 1
     for area in shown:
         yield ""
-        yield from wrapped(f"  {area.name}: {sums(area)}; pages: {page_sums(area)}", width)
+        yield from wrapped(f"  {area.name}: {format_sums(area)}; pages: {format_page_sums(area)}", width)
         yield from _rows(area, per, columns, style)
     rest = picture.areas[len(drawn) :]
     if rest:
@@ -54,8 +55,9 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
 
 
 def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
-    """Rows with the address of their first page. Of repeated rows the first, and their number."""
-    left = cells(area, per)
+    """Yield rows with the address of their first page. Repeated rows appear once, with their
+    number."""
+    left = make_cells(area, per)
     rows = iter(lambda: list(islice(left, columns)), [])
     for text, same in groupby(((row[0].first, _row(row, style)) for row in rows), key=itemgetter(1)):
         firsts = [first for first, _ in same]

@@ -1,1 +1,1 @@
-"""Profiles as files, a module for each format; each has `render(profile) -> bytes`."""
+"""Formats of profiles, one module each, with `render(profile) -> bytes`."""

@@ -1,7 +1,8 @@
-"""Brendan Gregg's folded stacks: the names of a stack's frames, the outermost first, separated by
-semicolons, a space, and a number; for flamegraph.pl, inferno, speedscope and others. The number is
-the profile's main measure. Of two moments there are two numbers, as difffolded.pl prints them and
-`flamegraph.pl` draws them."""
+"""Renders Brendan Gregg's folded stacks: frame names, outermost first, separated by semicolons; a
+space; a number.
+For flamegraph.pl, inferno, speedscope and others. The number is the profile's main measure.
+Comparisons of two moments have two numbers, as difffolded.pl prints them and `flamegraph.pl` draws
+them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from findleaks.report.profile import Profile
 
 
 def render(profile: Profile) -> bytes:
-    """A line a stack, the largest first."""
+    """Render one line per stack, the largest first."""
     at = profile.main
     sums: dict[str, tuple[int, int]] = {}
     for sample in profile.samples:

@@ -1,10 +1,9 @@
-"""Heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`, in the form that
-gperftools writes (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line of totals; of each
-stack a line with its blocks and bytes; the mappings as /proc/PID/maps has them, by which the
-readers find the programs that they take names from.
-
-Of a recorder that samples these are the estimates, not the samples, and the header does not say
-heap_v2, by which readers would scale them by the mean size of a stack's blocks."""
+"""Renders heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`.
+|| The format is that of gperftools (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line of
+totals; a line with blocks and bytes for each stack; and the mappings as in /proc/PID/maps, by which
+readers find the programs with the names.
+|| If the recorder samples, the figures are estimates, not samples. Therefore the header is not
+heap_v2, which would make readers scale them by the mean block size of a stack."""
 
 from __future__ import annotations
 
@@ -16,21 +15,22 @@ from findleaks.report.profile import BYTES, COUNT, Profile
 from findleaks.target.base import Region
 
 
-def check(profile: Profile) -> None:
-    """UsageError for a profile that the format cannot hold."""
+def require_heap_profile(profile: Profile) -> None:
+    """Check that the format can hold a profile.
+    Raises UsageError."""
     units = [measure.unit for measure in profile.measures]
     if units[:2] != [COUNT, BYTES] or profile.compared:
-        raise UsageError("a heap profile has blocks and bytes of one moment: choose another format for this, such as FILE.pb.gz")
+        raise UsageError("a heap profile needs blocks and bytes of one moment; choose another format, such as FILE.pb.gz")
     if not any(frame.address for sample in profile.samples for frame in sample.stack):
-        raise UsageError("a heap profile has stacks of addresses, and these are names: choose another format, such as FILE.pb.gz")
+        raise UsageError("a heap profile needs stacks of addresses, not names; choose another format, such as FILE.pb.gz")
 
 
 def render(profile: Profile) -> bytes:
-    """The first two measures, blocks and bytes, of the stacks that have addresses."""
-    check(profile)
+    """Render the first two measures, blocks and bytes, of the stacks that have addresses."""
+    require_heap_profile(profile)
     sums: dict[tuple[int, ...], tuple[int, int]] = {}
     for sample in profile.samples:
-        # Innermost first; inlined frames have their caller's address.
+        # Innermost first; inlined frames have the address of their caller.
         stack = tuple(frame.address for frame in reversed(sample.stack) if frame.address and not frame.inlined)
         if not stack:
             continue

@@ -1,8 +1,7 @@
-"""Profiles in pprof's format, for `go tool pprof` and many others: the message Profile of
+"""Renders profiles in pprof's format, for `go tool pprof` and many others: the message Profile of
 proto/profile.proto in github.com/google/pprof (as of 2024), compressed by gzip.
-
-Names come with the profile, so no reader needs the programs. Of two moments the values are the
-differences, negative where something shrank, as those of `pprof -diff_base`."""
+|| The profile contains names, so readers do not need the programs. If two moments are compared, the
+values are differences, negative if something shrank, as with `pprof -diff_base`."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from findleaks.escaping import visible
 from findleaks.report.profile import Frame, Profile
 from findleaks.report.profiles.protobuf_loader import require_protobuf
 from findleaks.target.base import Module
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 _INT, _UINT, _BOOL = "int64", "uint64", "bool"
 _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
@@ -48,11 +47,11 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
         ("default_sample_type", 14, _INT),
     ),
 }
-"""The messages' fields that are used: name, number, type; [type] is repeated."""
+"""Fields of the messages that are used: name, number, type; [type] is repeated."""
 
 
 def _message() -> Any:
-    """The class of the message Profile."""
+    """Return the class of the message Profile."""
     descriptor_pb2, descriptor_pool, message_factory = require_protobuf()
     of = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="findleaks/profile.proto", package="perftools.profiles", syntax="proto3")
@@ -75,13 +74,13 @@ def render(profile: Profile) -> bytes:
     return gzip.compress(_Writer(profile).message.SerializeToString(), 6, mtime=0)
 
 
-def _clipped(value: int) -> int:
-    """What an int64 can hold of a figure; damaged memory may say anything."""
+def _clip_value(value: int) -> int:
+    """Limit a figure to int64; figures from damaged memory may be larger."""
     return max(-(1 << 63), min(value, (1 << 63) - 1))
 
 
 class _Writer:
-    """Fills one message; strings, functions, locations and mappings are numbered as they come."""
+    """Fills one message; numbers strings, functions, locations and mappings in order of use."""
 
     def __init__(self, profile: Profile) -> None:
         self.message = _message()()
@@ -103,15 +102,16 @@ class _Writer:
             self.message.period_type.type, self.message.period_type.unit = self._string("space"), self._string("bytes")
             self.message.period = profile.rate
         if profile.modules:
-            self._mapping(profile.modules[0])  # readers take the first one for the program
+            self._mapping(profile.modules[0])  # readers assume that the first one is the program
         for sample in profile.samples:
             values = [now - was for now, was in zip(sample.values, sample.before)] if profile.compared else sample.values
             if any(values):
-                self.message.sample.add(location_id=self._stack(sample.stack), value=map(_clipped, values))
+                self.message.sample.add(location_id=self._stack(sample.stack), value=map(_clip_value, values))
         self.message.string_table.extend(self._strings)
 
     def _stack(self, stack: tuple[Frame, ...]) -> list[int]:
-        """Numbers of locations, the innermost first: a frame with those inlined into it is one."""
+        """Return location numbers, innermost first: a frame with those inlined into it is one
+        location."""
         made, at = [], len(stack)
         while at:
             first = at - 1
@@ -128,7 +128,7 @@ class _Writer:
             address = frames[0].address
             location = self.message.location.add(id=number, address=address, mapping_id=self._mapping_at(address))
             for frame in reversed(frames):
-                location.line.add(function_id=self._function(frame), line=_clipped(frame.line))
+                location.line.add(function_id=self._function(frame), line=_clip_value(frame.line))
         return number
 
     def _function(self, frame: Frame) -> int:
@@ -141,8 +141,8 @@ class _Writer:
         return number
 
     def _mapping_at(self, address: int) -> int:
-        """Number of the mapping of the module at this address; 0 where there is none."""
-        module = holding(self._modules, address) if address else None
+        """Return the number of the mapping of the module at this address; 0 if there is none."""
+        module = region_at(self._modules, address) if address else None
         return 0 if module is None else self._mapping(module)
 
     def _mapping(self, module: Module) -> int:

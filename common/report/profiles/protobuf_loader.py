@@ -9,20 +9,20 @@ from findleaks.libraries import in_working_folder
 
 PROTOBUF_MISSING = (
     "FILE.pb.gz needs Python's package protobuf, 4.25 or newer: pip install 'findleaks[pprof]', or make venv in a checkout; "
-    "other formats need nothing"
+    "other formats do not need it"
 )
 
 
 class ProtobufMissing(TargetError):
-    """Profiles of pprof cannot be written; the message is PROTOBUF_MISSING."""
+    """Profiles in pprof's format cannot be written; the message is PROTOBUF_MISSING."""
 
     def __init__(self) -> None:
         super().__init__(PROTOBUF_MISSING)
 
 
 def require_protobuf() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """The modules `descriptor_pb2`, `descriptor_pool` and `message_factory`. ProtobufMissing if it
-    is missing, too old, in the working folder, or fails to load."""
+    """Load the modules `descriptor_pb2`, `descriptor_pool` and `message_factory`.
+    Raises ProtobufMissing if protobuf is missing, too old, in the working folder, or broken."""
     try:
         if in_working_folder("google") or in_working_folder("google.protobuf"):
             raise ProtobufMissing

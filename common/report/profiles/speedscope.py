@@ -1,5 +1,6 @@
-"""Profiles as JSON for speedscope: https://www.speedscope.app/file-format-schema.json, of version
-1.25 (src/lib/file-format-spec.ts). A profile for each measure, all of the same frames."""
+"""Renders profiles as JSON for speedscope: https://www.speedscope.app/file-format-schema.json,
+version 1.25 (src/lib/file-format-spec.ts). It has a profile for each measure, with common
+frames."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def render(profile: Profile) -> bytes:
 
 
 def _key(frame: Frame) -> tuple[str, str]:
-    """Name and file. Without the line: those are of calls, and would divide functions."""
+    """Return name and file. The line is omitted: lines of calls would split a function into several
+    frames."""
     return frame.name, frame.file or frame.module
 
 

@@ -9,7 +9,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import Pymalloc, version_of
 from findleaks.allocators.pymalloc.types import Interpreter
@@ -91,7 +91,7 @@ class CPython(Runtime):
         main = next((one for one in self._pymalloc if not one.number), None)
         if main is not None:
             return Types(self._target, self._engine, main.types_in(heaps))
-        data = [part for image in images(self._target) for part in image.data]
+        data = [part for image in find_images(self._target) for part in image.data]
         addresses = find_types(self._target, self._engine, self._metatype, data, heaps, self._shift)
         return Types(self._target, self._engine, addresses, self._shift)
 

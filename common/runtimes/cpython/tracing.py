@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple, Optional
 
 from findleaks.allocators import sites as allocated
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
@@ -63,7 +63,7 @@ class Traced(NamedTuple):
         indices, _ = blocks.find_all(self.keys)
         found = [(blocks.address(index), site, 1.0) for index, site in zip(indices, self.site_of) if index != NO_BLOCK]
         sites = [allocated.Site(tuple(map(_source, site.frames)), Totals(site.blocks, site.bytes)) for site in self.sites]
-        return allocated.recording(target, "tracemalloc", sites, found)
+        return allocated.make_recording(target, "tracemalloc", sites, found)
 
 
 def _source(frame: str) -> SourceFrame:
@@ -179,15 +179,15 @@ class _Reader:
         if not heads or not any(self._is_trace(head) for head in heads[:TRIED]):
             return None
         nodes = self._follow(heads)
-        data, _ = records(self._target, self._engine, nodes, 4 * word)
+        data, _ = read_records(self._target, self._engine, nodes, 4 * word)
         entries = unpack(bytes(data))
         keys, values = entries[2::4], entries[3::4]
         order = sorted(range(len(values)), key=values.__getitem__)
-        data, missing = records(self._target, self._engine, [values[number] for number in order], 2 * word)
+        data, missing = read_records(self._target, self._engine, [values[number] for number in order], 2 * word)
         words = unpack(bytes(data))
         found = [
             (keys[number], size, traceback)
-            for place, (number, size, traceback) in enumerate(allocated.polled(zip(order, words[::2], words[1::2]), self._target))
+            for place, (number, size, traceback) in enumerate(allocated.poll_items(zip(order, words[::2], words[1::2]), self._target))
             if place not in missing
         ]
         return _Traces([*nodes, *values], found)
@@ -198,14 +198,14 @@ class _Reader:
         names: dict[int, str] = {}
         frames = {traceback: self._frames(traceback, names) for traceback in {traceback for _, _, traceback in found}}
         sums: dict[tuple[str, ...], list[int]] = {}
-        for _, size, traceback in allocated.polled(found, self._target):
+        for _, size, traceback in allocated.poll_items(found, self._target):
             one = sums.setdefault(frames[traceback], [0, 0])
             one[0] += 1
             one[1] += size
         sites = [Site(stack, count, size) for stack, (count, size) in sums.items()]
         sites.sort(key=lambda site: (-site.bytes, -site.blocks, site.frames))
         numbers = {site.frames: number for number, site in enumerate(sites)}
-        site_of = array("I", [numbers[frames[traceback]] for _, _, traceback in allocated.polled(found, self._target)])
+        site_of = array("I", [numbers[frames[traceback]] for _, _, traceback in allocated.poll_items(found, self._target)])
         held = sum(site.bytes for site in sites)
         entries = [address for table in tables for address in table.entries]
         return Traced(len(found), held, sites, entries, array("Q", [key for key, _, _ in found]), site_of)

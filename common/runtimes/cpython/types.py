@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
@@ -54,7 +54,7 @@ class Types:
         self._data = 0
         word = target.arch.word
         known = array("Q", sorted(set(addresses)))
-        data, missing = records(target, engine, array("Q", (address + shift for address in known)), LENGTH * word)
+        data, missing = read_records(target, engine, array("Q", (address + shift for address in known)), LENGTH * word)
         words = target.arch.unpack(bytes(data))
         kept = [number for number in range(len(known)) if number not in missing]
         deallocs = Counter(words[n * LENGTH + DEALLOC] for n in kept if words[n * LENGTH + FLAGS] & HEAP_TYPE)

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import pointing, records
+from findleaks.allocators.bulk import find_pointers, read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import holding, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 ARENA, PAGE = 64 << 20, 8 << 10
 PAGES = ARENA // PAGE
@@ -122,8 +122,8 @@ def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequ
     seen: set[int] = set()
     for start, end in data:
         for piece in nonzero_pieces(target, start, end):
-            for value in pointing(engine, piece, regions[0].start, regions[-1].end)[1]:
-                region = holding(regions, value) if value % target.arch.page == 0 and value not in seen else None
+            for value in find_pointers(engine, piece, regions[0].start, regions[-1].end)[1]:
+                region = region_at(regions, value) if value % target.arch.page == 0 and value not in seen else None
                 if region is not None and region.end - value >= TABLE:
                     seen.add(value)
                     yield value
@@ -158,7 +158,7 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
     """The spans in use of these arenas; [] unless each mspan is one, possibly of other pages by
     now, and each span of objects is found."""
     addresses = sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0})
-    data, _ = records(target, engine, array("Q", addresses), 8 * MSPAN)
+    data, _ = read_records(target, engine, array("Q", addresses), 8 * MSPAN)
     content = bytes(data)
     words = target.arch.unpack(content)
     found: list[tuple[int, Sequence[int]]] = []

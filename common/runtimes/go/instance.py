@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.images import images
+from findleaks.allocators.images import find_images
 from findleaks.engine.contract import Engine
 from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Part, Runtime
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.ranges import inside, intersection, merged, subtract
+from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 
 
 class Go(Runtime):
@@ -29,7 +29,7 @@ class Go(Runtime):
         self.where = os.path.basename(module.path)
         self.problems: list[Problem] = []
         self._target, self._engine = target, engine
-        self._data = [part for image in images(target) if image.module == module for part in image.data]
+        self._data = [part for image in find_images(target) if image.module == module for part in image.data]
         self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
         if self._heap is None:
             what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, and stacks in it as other memory"
@@ -46,11 +46,11 @@ class Go(Runtime):
     @cached_property
     def _ranges(self) -> list[Range]:
         """The accessible parts of the arenas."""
-        regions = merged(Range(region.start, region.end) for region in anonymous(self._target.regions()))
+        regions = merge_ranges(Range(region.start, region.end) for region in anonymous(self._target.regions()))
         return intersection(regions, self.reserved())
 
     def _of(self, state: int) -> list[Range]:
-        return merged(Range(span.start, span.end) for span in self._spans if span.state == state)
+        return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
 
     def is_own_name(self, symbol: str) -> bool:
         """Go's names have a package ("runtime.mheap_"); C's have no dot but before a number."""
@@ -89,7 +89,7 @@ class Go(Runtime):
 
     def reserved(self) -> Sequence[Range]:
         """See Runtime: the arenas."""
-        return merged(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
+        return merge_ranges(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
 
     def stack_memory(self) -> Sequence[Range]:
         return self._ranges if self._heap is not None else []
@@ -107,7 +107,7 @@ class Go(Runtime):
         )
 
     def describe(self, address: int) -> str:
-        if self._heap is None or inside(self._ranges, address) is None:
+        if self._heap is None or range_at(self._ranges, address) is None:
             return ""
         at = bisect_right(self._spans, (address, 1 << 64, 0)) - 1
         if at < 0 or address >= self._spans[at].end:

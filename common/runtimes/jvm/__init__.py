@@ -1,8 +1,7 @@
-"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace, threads' stacks, and NMT's data.
-
-All offsets come from the tables that libjvm exports for the serviceability agent
-(gHotSpotVMStructs). Native Memory Tracking (NMT) and metaspace are not in them: libjvm's own
-symbols lead there, unless it was stripped."""
+"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace, thread stacks, and data of NMT.
+|| All offsets come from the tables that libjvm exports for the serviceability agent
+(gHotSpotVMStructs). They lack Native Memory Tracking (NMT) and metaspace, which are found by
+symbols of libjvm, unless it was stripped."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ HEAP = ManagedHeap(("libjvm",), "the JVM")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
-    """See base.Finder: a library of this name has to be loaded."""
+    """See base.Finder: searches for a loaded libjvm."""
     module = next((module for module in target.modules() if os.path.basename(module.path).startswith("libjvm")), None)
     if module is None or target.symbol(TABLE, os.path.basename(module.path)) is None:
         return []

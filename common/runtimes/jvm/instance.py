@@ -21,13 +21,13 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 TRIM = "System.trim_native_heap"
 
 
 class HotSpot(Runtime):
-    """See Runtime. Java objects are not read: jcmd's class histogram does that better."""
+    """See Runtime. Java objects are not read: jcmd prints their class histogram."""
 
     name = "JVM"
 
@@ -44,7 +44,7 @@ class HotSpot(Runtime):
         self.version = self._version()
 
     def _version(self) -> str:
-        """ "17.0.15+6-Debian-1deb12u1" """
+        """The version, such as "17.0.15+6-Debian-1deb12u1"."""
         text = self._tables.word("Abstract_VM_Version", "_s_vm_release")
         release = self._tables.text(text) if text else ""
         if release:
@@ -70,7 +70,7 @@ class HotSpot(Runtime):
 
     @cached_property
     def tracked(self) -> Optional[Tracking]:
-        """What NMT counts, or None if it is off or cannot be read."""
+        """The counts of NMT; None if it is off or cannot be read."""
         return tracking.tracking(self._tables)
 
     def parts(self) -> Sequence[Part]:
@@ -84,7 +84,7 @@ class HotSpot(Runtime):
         found: dict[str, Count] = {}
         heap = self._tables.word("Universe", "_collectedHeap")
         collections = self._tables.int32("CollectedHeap", "_total_collections", heap or 0)
-        # Shenandoah counts its collections elsewhere.
+        # Shenandoah counts its collections in another structure.
         if collections is not None and (self._concurrent is None or self._concurrent.collector == "ZGC"):
             found["collections"] = Count(collections)
         active = spaces.collecting(self._tables)
@@ -98,7 +98,7 @@ class HotSpot(Runtime):
         found["malloc: in use"] = Count(used, "bytes")
         found["malloc: free and not returned"] = Count(blocks.totals(State.FREE).bytes + blocks.totals(State.CACHED).bytes, "bytes")
         if self.tracked is not None:
-            # Blocks of Java's libraries, agents, and all other callers of malloc beside the JVM.
+            # Blocks of Java libraries, agents, and all callers of malloc other than the JVM.
             found["malloc: in use, not counted by NMT"] = Count(max(0, used - self.tracked.malloc), "bytes")
             found["NMT: malloc, with headers"] = Count(self.tracked.malloc, "bytes")
             found["NMT: reserved"] = Count(self.tracked.reserved, "bytes")
@@ -110,7 +110,7 @@ class HotSpot(Runtime):
         return found
 
     def sites(self) -> Sequence[Site]:
-        """See Runtime: NMT's, if it records them."""
+        """See Runtime: NMT's sites, if it records them."""
         return tracking.sites(self._tables) if self.recorded else []
 
     @property
@@ -118,7 +118,7 @@ class HotSpot(Runtime):
         return self.tracked is not None and self.tracked.detailed
 
     def recordings(self) -> Sequence[Recording]:
-        """See Runtime: NMT's, if it records them."""
+        """See Runtime: NMT's recordings, if it has any."""
         if not self.recorded:
             return []
         found = tracked_blocks.recorded(self._tables, self._engine, self._directory.blocks)
@@ -130,7 +130,7 @@ class HotSpot(Runtime):
 
     @cached_property
     def _can_trim(self) -> bool:
-        """Whether its library has the command's name among its constants."""
+        """Whether its library contains the command's name."""
         regions = [region for region in self._target.regions() if region.readable and not region.writable]
         mine = [region for region in regions if self._module.start <= region.start < self._module.end]
         pieces = (piece for region in mine for piece in self._target.pieces(region.start, region.end))
@@ -146,4 +146,4 @@ class HotSpot(Runtime):
 
     def dead(self) -> Sequence[Range]:
         """See Runtime: parts of the Java heap, if the collector is G1, Parallel or Serial."""
-        return merged(Range(part.start, part.end) for part in self._dead)
+        return merge_ranges(Range(part.start, part.end) for part in self._dead)

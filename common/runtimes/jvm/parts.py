@@ -1,6 +1,6 @@
-"""Memory of the JVM: Java heap, code cache, metaspace, class data archive, Java threads' stacks.
-
-Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,
+"""Finds memory of the JVM: Java heap, code cache, metaspace, class data archive, Java thread
+stacks.
+|| Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,
 memory/metaspace/virtualSpaceNode.hpp."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.target.base import Range
-from findleaks.target.ranges import intersection, merged
+from findleaks.target.ranges import intersection, merge_ranges
 
 MAX_HEAPS = 64
 MAX_NODES = 1 << 16
@@ -26,31 +26,31 @@ PAGE = 4096
 
 
 def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[ConcurrentHeap]) -> list[Part]:
-    """The parts that exist, in reading order. `spaces` are the Java heap's; `concurrent` is the
-    heap of ZGC or Shenandoah."""
+    """Return the existing parts, in reading order. `spaces` are those of the Java heap;
+    `concurrent` is the heap of ZGC or Shenandoah."""
     heap = _concurrent_heap(tables, concurrent) if concurrent is not None else [_java_heap(tables, spaces)]
     made = (*heap, _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
     return [part for part in made if part is not None]
 
 
 def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
-    """The accessible parts of reserved ranges: those that are writable, since everything is
-    readable in gcore's cores."""
-    return intersection(merged(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
+    """Return the accessible parts of reserved ranges: those that are writable, as everything is
+    readable in cores of gcore."""
+    return intersection(merge_ranges(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
 def reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[Range]:
-    """All addresses reserved for the Java heap, the code cache and metaspace, sorted and disjoint;
-    committed memory is included."""
+    """Return all addresses reserved for the Java heap, the code cache and metaspace, sorted and
+    disjoint, including committed memory."""
     heap = heap_addresses(tables)
     heaps = [concurrent.addresses, *concurrent.again] if concurrent is not None else [heap] if heap is not None else []
     nodes = [Range(base, base + size) for base, size in _nodes(tables)]
-    return merged([*heaps, *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
+    return merge_ranges([*heaps, *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
 
 
 def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
     whole = heap_addresses(tables)
-    if whole is None or whole.start == whole.end:  # ZGC's lies elsewhere
+    if whole is None or whole.start == whole.end:  # ZGC's heap is elsewhere
         found = mapped_heap(tables.target)
         return Part("Java heap", found, None, False, "figures not read: all of it is searched") if found else None
     used, detail = _used(spaces)
@@ -59,7 +59,7 @@ def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
 
 
 def _concurrent_heap(tables: Tables, heap: ConcurrentHeap) -> Iterator[Part]:
-    """The heap, and what is the same memory at other addresses."""
+    """Yield the heap, and the other mappings of the same memory."""
     yield Part("Java heap", _committed(tables, [heap.addresses]), heap.used, False, heap.detail)
     again = _committed(tables, sorted(heap.again))
     if again:
@@ -67,7 +67,7 @@ def _concurrent_heap(tables: Tables, heap: ConcurrentHeap) -> Iterator[Part]:
 
 
 def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
-    """Bytes below the spaces' tops, None if unknown; and a phrase on the spaces."""
+    """Return bytes below the tops of the spaces (None if unknown), and a phrase on the spaces."""
     used = sum(space.top - space.bottom for space in spaces)
     if not spaces or spaces[0].name != REGION:
         return (used, f"{len(spaces)} spaces") if spaces else (None, "")
@@ -77,13 +77,13 @@ def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
 
 def _code_cache(tables: Tables) -> Optional[Part]:
     found = list(_code_heaps(tables))
-    ranges = merged(Range(low, high) for low, high, _ in found)
+    ranges = merge_ranges(Range(low, high) for low, high, _ in found)
     return Part("code cache", ranges, None, False, f"{found[0][2]} heaps") if found else None
 
 
 def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]]:
-    """(low, high, number of heaps) of each heap of the code cache: the committed range, or with
-    "_boundary" the reserved one."""
+    """Yield (low, high, number of heaps) of each heap of the code cache: the committed range, or
+    with "_boundary" the reserved one."""
     heaps = tables.word("CodeCache", "_heaps")
     length = tables.int32("GrowableArrayBase", "_len", heaps or 0)
     data = tables.word("GrowableArray<int>", "_data", heaps or 0)
@@ -103,9 +103,9 @@ def _metaspace(tables: Tables) -> Optional[Part]:
 
 
 def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
-    """(base, size) of the nodes of both lists of virtual spaces. A node begins with the next one's
-    address, its base, and its size in bytes. A list's first node is behind its name and, in 17, a
-    table of functions."""
+    """Yield (base, size) of the nodes in both lists of virtual spaces. A node begins with the
+    address of the next one, its base, and its size in bytes. The first node of a list follows its
+    name and, in 17, a table of functions."""
     for symbol in CONTEXTS:
         context = tables.symbol(symbol)
         context = tables.memory.word(context) or 0 if context else 0
@@ -127,10 +127,10 @@ def _archive(tables: Tables) -> Optional[Part]:
     base, top = tables.word("MetaspaceObj", "_shared_metaspace_base"), tables.word("MetaspaceObj", "_shared_metaspace_top")
     if not base or not top or base >= top:
         return None
-    readable = merged(Range(r.start, r.end) for r in tables.target.regions() if r.readable)
+    readable = merge_ranges(Range(r.start, r.end) for r in tables.target.regions() if r.readable)
     return Part("class data archive", intersection(readable, [Range(base, top)]), None)
 
 
 def _stacks(tables: Tables) -> Optional[Part]:
     ranges = sorted(Range(base - size, base) for base, size in java_stacks(tables))
-    return Part("stacks of Java threads", merged(ranges), None, False, f"{len(ranges):,} threads") if ranges else None
+    return Part("stacks of Java threads", merge_ranges(ranges), None, False, f"{len(ranges):,} threads") if ranges else None

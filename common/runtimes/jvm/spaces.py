@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.tables import Field, Tables
 from findleaks.runtimes.jvm.threads import java_threads
@@ -32,7 +32,7 @@ EDEN, REGION = "eden", "a region of G1's"
 
 
 class Space(NamedTuple):
-    """A space of the Java heap: [bottom, top) holds its objects, [top, end) nothing."""
+    """A space of the Java heap: [bottom, top) has its objects, [top, end) has none."""
 
     name: str
     bottom: int
@@ -41,7 +41,7 @@ class Space(NamedTuple):
 
 
 def heap_addresses(tables: Tables) -> Optional[Range]:
-    """Addresses that the Java heap may grow into."""
+    """Return the addresses into which the Java heap may grow."""
     heap = tables.word("Universe", "_collectedHeap")
     place = tables.place("CollectedHeap", "_reserved", heap or 0) if heap else 0
     words = tables.memory.words(place, 2) if place else None
@@ -49,7 +49,8 @@ def heap_addresses(tables: Tables) -> Optional[Range]:
 
 
 def collecting(tables: Tables) -> Optional[int]:
-    """The address of the flag of a collection under way, 0 if there is none; None if unknown."""
+    """Return the address of the flag of a running collection, 0 if none is running; None if
+    unknown."""
     heap = tables.word("Universe", "_collectedHeap")
     for flag in ("_is_gc_active", "_is_stw_gc_active"):
         place = tables.place("CollectedHeap", flag, heap or 0)
@@ -60,7 +61,7 @@ def collecting(tables: Tables) -> Optional[int]:
 
 
 def spaces(tables: Tables, engine: Engine) -> list[Space]:
-    """The spaces of G1, Parallel or Serial, ascending; [] for others, or if not as expected."""
+    """Return the spaces of G1, Parallel or Serial, ascending; [] for others, or if inconsistent."""
     heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:
         return []
@@ -69,8 +70,8 @@ def spaces(tables: Tables, engine: Engine) -> list[Space]:
 
 
 def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Space]:
-    """The regions of G1, all of one size, contiguous from the heap's start. Each must be where its
-    number puts it."""
+    """Return the regions of G1, all of one size, contiguous from the start of the heap. Each must
+    be at the address given by its number."""
     table = tables.place("G1CollectedHeap", "_hrm", heap)
     table = next((place for kind in MANAGERS if (place := tables.place(kind, "_regions", table))), 0) if table else 0
     kind = next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
@@ -90,20 +91,21 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
 
 
 def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: Sequence[Optional[Field]]) -> Iterator[tuple[int, ...]]:
-    """These fields, a word each, of structures at ascending addresses; zeros if unreadable, or if
-    a field lies farther in than in any version: as much is read of each structure."""
+    """Yield these fields, a word each, of structures at ascending addresses. Zeros if unreadable,
+    or if a field's offset is larger than in any version: only that much of each structure is
+    read."""
     word = tables.memory.size
     offsets = [field.offset for field in fields if field is not None]
     if not addresses or len(offsets) < len(fields) or max(offsets) >= FIELDS or any(offset % word for offset in offsets):
         return iter([(0,) * len(fields)] * len(addresses))
     count = max(offsets) // word + 1
-    data, _ = records(tables.target, engine, addresses, count * word)
+    data, _ = read_records(tables.target, engine, addresses, count * word)
     words = tables.memory.arch.unpack(bytes(data))
     return zip(*(words[offset // word :: count] for offset in offsets))
 
 
 def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
-    """The four spaces of Parallel's or Serial's generations; [] unless all are well-formed, in the
+    """Return the four spaces of Parallel's or Serial's generations; [] unless all are valid, in the
     heap, and disjoint."""
     young, old = tables.word("ParallelScavengeHeap", "_young_gen"), tables.word("ParallelScavengeHeap", "_old_gen")
     kinds, owners = ("PSYoungGen", "PSOldGen", "_object_space"), (young, old)
@@ -124,12 +126,12 @@ def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
 
 
 def _bound(tables: Tables, kinds: Sequence[str], field: str, space: int) -> int:
-    """A space's field, or 0. Fields move between types in different versions."""
+    """Return a field of a space, or 0. Fields belong to different types in different versions."""
     return next((value for kind in kinds if (value := tables.word(kind, field, space))), 0)
 
 
 class Dead(NamedTuple):
-    """Part of a space that holds no object; `what` describes it in a sentence."""
+    """Part of a space without objects; `what` describes it in a sentence."""
 
     start: int
     end: int
@@ -137,7 +139,7 @@ class Dead(NamedTuple):
 
 
 def dead(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[Dead]:
-    """The dead parts of these spaces, ascending, disjoint; [] while a collection is under way."""
+    """Return the dead parts of these spaces, ascending, disjoint; [] during a collection."""
     if not found or collecting(tables) != 0:
         return []
     made = [Dead(space.top, space.end, _unused(space)) for space in found if space.top < space.end]
@@ -153,7 +155,7 @@ def _unused(space: Space) -> str:
 
 
 def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator[Dead]:
-    """The unused parts of threads' buffers."""
+    """Yield the unused parts of the threads' buffers."""
     tlab = tables.fields.get(("Thread", "_tlab"))
     places = sorted({thread + tlab.offset for thread in java_threads(tables) if thread}) if tlab is not None else []
     fields = [tables.fields.get(("ThreadLocalAllocBuffer", name)) for name in ("_start", "_top", "_end")]
@@ -170,7 +172,8 @@ def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator
 
 
 def _reserve(tables: Tables) -> int:
-    """Words behind a TLAB's end that belong to it (ThreadLocalAllocBuffer::end_reserve)."""
+    """Return the words after a TLAB's end that belong to it
+    (ThreadLocalAllocBuffer::end_reserve)."""
     filler = tables.word("CollectedHeap", "_lab_alignment_reserve") or FILLER
     prefetched = tables.int32("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch") or 0
     return max((words for words in (FILLER, filler, prefetched) if words <= MAX_RESERVE), default=0)

@@ -1,9 +1,8 @@
-"""The tables that libjvm exports: fields of its structures, and constants.
-
-Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
+"""Reads the tables that libjvm exports: fields of its structures, and constants.
+|| Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
 entries {name of the type, of the field, and of the field's type, whether it is static, its offset,
-its address if static}. The offsets of these in an entry, and its size, are exported, too. The last
-entry has no type."""
+its address if static}. libjvm also exports the offsets of these in an entry, and the size of an
+entry. The last entry has no type."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Module, Symbol, Target
 
-MOST = 1 << 16  # entries of the table that are read
-NAME = 128  # bytes of a name that are read
+MOST = 1 << 16  # most entries of the table
+NAME = 128  # most bytes of a name
 
 
 class Field(NamedTuple):
@@ -25,7 +24,7 @@ class Field(NamedTuple):
 
 
 class Tables:
-    """Look-ups by ("CollectedHeap", "_reserved"); everything unreadable is None."""
+    """Look-ups by ("CollectedHeap", "_reserved"); None for anything unreadable."""
 
     def __init__(self, target: Target, module: Module) -> None:
         self.target = target
@@ -36,12 +35,12 @@ class Tables:
         self.fields = self._fields()
 
     def symbol(self, name: str) -> int:
-        """The address of a symbol of libjvm, or 0."""
+        """Return the address of a symbol of libjvm, or 0."""
         found = self._symbol(name)
         return found.address if found is not None else 0
 
     def symbol_size(self, name: str) -> int:
-        """The size of a symbol of libjvm in bytes, or 0."""
+        """Return the size of a symbol of libjvm in bytes, or 0."""
         found = self._symbol(name)
         return found.size if found is not None else 0
 
@@ -74,7 +73,7 @@ class Tables:
         return found
 
     def text(self, address: int) -> str:
-        """A C string of at most NAME characters."""
+        """Return a C string of at most NAME characters."""
         known = self._texts.get(address)
         if known is None:
             known = self._texts[address] = self._text(address)
@@ -88,18 +87,19 @@ class Tables:
         return ""
 
     def place(self, kind: str, field: str, of: int = 0) -> int:
-        """The address of a field (of the object at `of` unless static); 0 if there is none."""
+        """Return the address of a field (of the object at `of` unless static); 0 if there is
+        none."""
         found = self.fields.get((kind, field))
         if found is None:
             return 0
         return found.address or (of + found.offset if of else 0)
 
     def word(self, kind: str, field: str, of: int = 0) -> Optional[int]:
-        """The value of a field, as a word."""
+        """Return the value of a field, as a word."""
         place = self.place(kind, field, of)
         return self.memory.word(place) if place else None
 
     def int32(self, kind: str, field: str, of: int = 0) -> Optional[int]:
-        """The value of a field, as 32 bits."""
+        """Return the value of a field, as 32 bits."""
         place = self.place(kind, field, of)
         return self.memory.int32(place) if place else None

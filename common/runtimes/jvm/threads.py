@@ -12,7 +12,7 @@ MAX_THREADS = 1 << 16
 
 
 def java_threads(tables: Tables) -> Sequence[int]:
-    """Addresses of the JavaThreads."""
+    """Return the addresses of the JavaThreads."""
     listed = tables.word("ThreadsSMRSupport", "_java_thread_list")
     count = tables.int32("ThreadsList", "_length", listed or 0)
     array = tables.word("ThreadsList", "_threads", listed or 0)
@@ -22,10 +22,11 @@ def java_threads(tables: Tables) -> Sequence[int]:
 
 
 def java_stacks(tables: Tables) -> Iterator[tuple[int, int]]:
-    """(upper end, size) of each Java thread's stack."""
+    """Yield (upper end, size) of each Java thread's stack."""
     for thread in java_threads(tables):
         base = size = None
-        for kind in ("JavaThread", "Thread"):  # the fields move between these in different versions
+        # Versions differ in which of these types has the fields
+        for kind in ("JavaThread", "Thread"):
             base = base or tables.word(kind, "_stack_base", thread)
             size = size or tables.word(kind, "_stack_size", thread)
         if base and size and size < base and size < 1 << 40:

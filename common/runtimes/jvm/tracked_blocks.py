@@ -1,7 +1,6 @@
-"""NMT's headers, with detail: in front of each of the JVM's blocks of malloc is which entry of the
-table of sites counts it.
-
-Sources: src/hotspot/share/services/mallocTracker.hpp of OpenJDK 17 (nmt/mallocHeader.hpp from 22
+"""Reads NMT's block headers, which exist with detail: each malloc block of the JVM is preceded by
+the position of its entry in the table of sites.
+|| Sources: src/hotspot/share/services/mallocTracker.hpp of OpenJDK 17 (nmt/mallocHeader.hpp from 22
 on), 64-bit: the size, then until 18 {kind 8 bits, position in the bucket 16, bucket 40}; since 19
 {position 16, bucket 16, kind 8, unused 8, a mark 16}."""
 
@@ -11,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import records
-from findleaks.allocators.sites import Recording, Site, polled, recording
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.sites import Recording, Site, make_recording, poll_items
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.sampling import COLUMNS
 from findleaks.engine.terms import Totals
@@ -25,7 +24,7 @@ STEP = 1 << 16  # headers read between two checks for Ctrl-C
 
 
 class _Place(NamedTuple):
-    """An entry by its bucket and its position there, and the block's kind."""
+    """An entry by its bucket and its position there, and the kind of the block."""
 
     bucket: int
     position: int
@@ -33,12 +32,12 @@ class _Place(NamedTuple):
 
 
 def _packed(word: int) -> Optional[_Place]:
-    """The second word of a header of JDK 17 and 18."""
+    """Decode the second word of a header of JDK 17 and 18."""
     return _Place(word >> 24, word >> 8 & 0xFFFF, word & 0xFF)
 
 
 def _marked(word: int) -> Optional[_Place]:
-    """That of JDK 19 and later."""
+    """Decode the second word of a header of JDK 19 and later."""
     return _Place(word >> 16 & 0xFFFF, word & 0xFFFF, word >> 32 & 0xFF) if word >> 48 == LIVE else None
 
 
@@ -46,7 +45,7 @@ _FORMS: Sequence[Callable[[int], Optional[_Place]]] = (_marked, _packed)
 
 
 def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recording]:
-    """Who allocated the blocks that have such a header; None if none has one."""
+    """Return the allocation stacks of blocks with such a header; None if none has one."""
     if tables.memory.size != 8 or tables.target.arch.byteorder != "little":
         return None
     table = buckets(tables)
@@ -54,15 +53,15 @@ def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recordi
     counts: list[list[int]] = []
     site_of = [[_number(entry, numbers, counts) for entry in bucket] for bucket in table]
     headers = _headers(tables, engine, blocks)
-    found = max((list(_led(polled(headers, tables.target), form, site_of)) for form in _FORMS), key=len)
+    found = max((list(_led(poll_items(headers, tables.target), form, site_of)) for form in _FORMS), key=len)
     if not found:
         return None
     sites = [Site(frames, Totals(*live)) for frames, live in zip(numbers, counts)]
-    return recording(tables.target, "the JVM's NMT", sites, found, warnings=_missing(sites, found))
+    return make_recording(tables.target, "the JVM's NMT", sites, found, warnings=_missing(sites, found))
 
 
 def _number(entry: Entry, numbers: dict[tuple[int, ...], int], counts: list[list[int]]) -> int:
-    """The number of an entry's stack, of which there is an entry for each kind of memory."""
+    """Return the number of an entry's stack, which has an entry for each kind of memory."""
     number = numbers.setdefault(entry.frames, len(numbers))
     if number == len(counts):
         counts.append([0, 0])
@@ -77,8 +76,8 @@ class _Header(NamedTuple):
 
 
 def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
-    """The blocks in use that begin with the size of what follows a header: exactly that, but for
-    what malloc rounds up."""
+    """Return the blocks in use that begin with the size of what follows the header, up to malloc's
+    rounding."""
     _, rows = blocks.sample(len(blocks) + 1)
     addresses, sizes = rows[::COLUMNS], rows[1::COLUMNS]
     found = []
@@ -86,7 +85,7 @@ def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
         if tables.target.interrupted():
             raise Interrupted
         some = addresses[first : first + STEP]
-        data, _ = records(tables.target, engine, some, HEADER)
+        data, _ = read_records(tables.target, engine, some, HEADER)
         words = memoryview(data).cast("Q")
         for address, size, wanted, second in zip(some, sizes[first : first + STEP], words[::2].tolist(), words[1::2].tolist()):
             if wanted + HEADER <= size <= wanted + wanted // 4 + 64:
@@ -97,7 +96,7 @@ def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
 def _led(
     headers: Iterable[_Header], form: Callable[[int], Optional[_Place]], site_of: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, int, float]]:
-    """The blocks whose headers are of this form and lead to an entry."""
+    """Return the blocks whose headers have this format and identify an entry."""
     for block, word in headers:
         place = form(word)
         if place is not None and place.kind < MAX_KINDS and place.bucket < len(site_of) and place.position < len(site_of[place.bucket]):
@@ -105,7 +104,7 @@ def _led(
 
 
 def _missing(sites: Sequence[Site], found: Sequence[tuple[int, int, float]]) -> list[str]:
-    """Whether NMT counts more blocks than were found."""
+    """Report whether NMT counts more blocks than were found."""
     seen = Counter(site for _, site, _ in found)
     count = sum(max(site.live.blocks - seen[number], 0) for number, site in enumerate(sites))
     return [f"the JVM's NMT counts {count:,} blocks in use more than were found"] if count else []

@@ -1,6 +1,6 @@
-"""Native Memory Tracking (NMT): the JVM's counts of its memory, by kind, and with detail by stack.
-
-Sources: OpenJDK 17, 21 and 25, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
+"""Reads Native Memory Tracking (NMT): the JVM's counts of its memory, by kind, and with detail by
+stack.
+|| Sources: OpenJDK 17, 21 and 25, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
 virtualMemoryTracker.hpp, mallocSiteTable.hpp, nmtCommon.hpp, memReporter.cpp, which determines what
 jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc snapshot
 has 2 N + 1 counters, the virtual one N pairs of words or more."""
@@ -24,14 +24,14 @@ ENTRY = "_ZZN15MallocSiteTable10initializeEvE5entry"
 SUMMARY, DETAIL = 2, 3
 MAX_KINDS = 64
 MAX_SITES = 1 << 20
-HEADER = 16  # in front of each block
-FOOTER = 2  # behind it since 19; NMT's overhead includes it since 24
+HEADER = 16  # bytes before each block
+FOOTER = 2  # bytes after each block since 19; part of NMT's overhead since 24
 FRAMES = 4  # NMT_TrackingStackDepth
 BUCKETS = 4099  # MallocSiteTable::table_size of 21 and 25
 
 
 class Tracked(NamedTuple):
-    """A kind of memory, in bytes, as `jcmd PID VM.native_memory scale=b` counts it."""
+    """A kind of memory, in bytes, as counted by `jcmd PID VM.native_memory scale=b`."""
 
     name: str
     reserved: int
@@ -39,7 +39,7 @@ class Tracked(NamedTuple):
 
 
 class Tracking(NamedTuple):
-    """NMT's counts. `malloc`: all that it counts of malloc's blocks, with its headers in front."""
+    """NMT's counts. `malloc`: all counted malloc blocks, including NMT's headers."""
 
     kinds: list[Tracked]
     reserved: int
@@ -54,7 +54,7 @@ class _Counter(NamedTuple):
 
 
 def tracking(tables: Tables) -> Optional[Tracking]:
-    """NMT's counts; None if it is off, or its variables have no symbols."""
+    """Read NMT's counts; None if it is off, or its variables have no symbols."""
     memory, word = tables.memory, tables.memory.size
     level = memory.int32(tables.symbol(LEVEL)) if tables.symbol(LEVEL) else None
     names = _names(tables)
@@ -86,10 +86,10 @@ def _names(tables: Tables) -> list[str]:
 
 
 def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], around: int, detailed: bool) -> Tracking:
-    """As MemSummaryReporter prints them: threads' stacks belong to "Thread", the bytes `around`
-    each block to NMT; what is in arenas is not in free chunks."""
+    """Sum up as MemSummaryReporter prints it: thread stacks belong to "Thread", the `around` bytes
+    of each block to NMT; memory in arenas is not in free chunks."""
     overhead = counters[-1].size
-    # Since 17 the last counter is not of headers alone, but of all blocks.
+    # Since 17 the last counter is that of all blocks, not only of headers.
     if overhead == sum(counter.size for counter in counters[:-1:2]):
         overhead = counters[-1].blocks * around
     arenas = sum(counter.size for counter in counters[1:-1:2])
@@ -109,7 +109,7 @@ def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, .
 
 
 class Entry(NamedTuple):
-    """An entry of the table of sites: its return addresses, innermost first, and live blocks and
+    """An entry of the table of sites: its return addresses, innermost first, with live blocks and
     bytes."""
 
     frames: tuple[int, ...]
@@ -118,9 +118,9 @@ class Entry(NamedTuple):
 
 
 def buckets(tables: Tables) -> list[list[Entry]]:
-    """The table of sites, with detail: each bucket's entries, in the order in which they are
-    numbered. An entry has up to four return addresses, a kind, a counter, a hash, and the next
-    entry's address."""
+    """Read the table of sites, with detail: entries of each bucket, in order of their numbers. An
+    entry has up to four return addresses, a kind, a counter, a hash, and the address of the next
+    entry."""
     entry, word = tables.symbol_size(ENTRY), tables.memory.size
     if not entry:
         return []
@@ -141,7 +141,8 @@ def buckets(tables: Tables) -> list[list[Entry]]:
 
 
 def _heads(tables: Tables) -> Sequence[int]:
-    """The first entry of each bucket: an array in libjvm, or a pointer to one (21 and 25)."""
+    """Return the first entry of each bucket: an array in libjvm, or a pointer to one (21 and
+    25)."""
     table, count = tables.symbol(SITES), tables.symbol_size(SITES) // tables.memory.size
     if count == 1:
         table, count = tables.memory.word(table) or 0, BUCKETS
@@ -149,7 +150,7 @@ def _heads(tables: Tables) -> Sequence[int]:
 
 
 def sites(tables: Tables) -> list[Site]:
-    """Allocation sites of malloc's memory, with detail; most bytes first."""
+    """Return allocation sites of malloc memory, with detail; most bytes first."""
     blocks: Counter[tuple[str, ...]] = Counter()
     sizes: Counter[tuple[str, ...]] = Counter()
     for one in (one for bucket in buckets(tables) for one in bucket):

@@ -1,6 +1,6 @@
 """Node.js: V8's heap, external memory, and the C++ objects that JavaScript objects own, by class,
-with their native memory. Node 18 to 24 are tested. Offsets come from V8's own code, classes from
-the symbols of vtables, which the official binaries have."""
+with their native memory. Tested with Node 18 to 24. Offsets come from V8's code, classes from the
+symbols of vtables, which the official binaries have."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """Isolates with many handles: of any V8 whose code is known, not only Node's."""
+    """Yield findings on isolates with many handles: of any V8 whose code is known, not only
+    Node's."""
     from findleaks.runtimes.v8.findings import hoarded_handles  # only `verdict` needs it
 
     return hoarded_handles(target)

@@ -1,10 +1,9 @@
-"""Parts of V8's heap that hold no object.
-
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h,
+"""Finds parts of V8's heap without objects.
+|| Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h,
 src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h. The new space is two halves, each a
-list of pages. Between collections one half holds objects: in the pages before the one that is
-allocated from, and in that page up to the top. The space's size in use, which V8 counts by its own
-formula, equals the sum of these. A page's header has the two bounds of its area for objects."""
+list of pages. Between collections one half has objects: in the pages before the one that is
+allocated from, and in that page up to the top. Their sum equals the space's bytes in use, which V8
+counts separately. A page's header has the two bounds of its area for objects."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from findleaks.runtimes.node.free_lists import free
 from findleaks.runtimes.node.heap import CHUNK, PAGE
 from findleaks.runtimes.node.spaces import HEADS, NEW_SPACE, Placed, Space, Spaces
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 FIRST = 12  # words of a page's header that contain the bounds of its area
 LARGEST_HEADER = 2 * PAGE
@@ -25,9 +24,9 @@ AREA = 3  # words of {start, top, limit}, to which a space or its allocator poin
 
 
 def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) -> list[Range]:
-    """Dead parts of these spaces, sorted and disjoint; [] if anything about the chunks is in doubt.
-    Only for a process that was not stopped in a collection. A chunk that contains one of `others`,
-    addresses in memory that is not V8's, is ignored."""
+    """Return dead parts of these spaces, sorted and disjoint; [] if the chunks are inconsistent.
+    Only for a process that was not stopped in a collection. Ignores chunks that contain one of
+    `others`, addresses in memory that is not V8's."""
     if spaces.problems or spaces.wild:
         return []
     memory, known = Memory(target), sorted(others)
@@ -40,11 +39,11 @@ def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) 
     # The header of a freed chunk may have been reused.
     unused = (chunk for chunk in spaces.freed if bisect_left(known, chunk.start) == bisect_left(known, chunk.end))
     found += [Range(chunk.start + LARGEST_HEADER, chunk.end) for chunk in unused]
-    return merged(found)
+    return merge_ranges(found)
 
 
 def _left(space: Space) -> Iterator[Range]:
-    """Unused rests of the linear allocation areas, each within one of the space's chunks."""
+    """Yield unused rests of the linear allocation areas, each within one of the space's chunks."""
     starts = [chunk.start for chunk in space.chunks]
     for start, end in space.left:
         at = bisect_left(starts, start + 1) - 1
@@ -53,7 +52,7 @@ def _left(space: Space) -> Iterator[Range]:
 
 
 def _new(memory: Memory, space: Space) -> list[Range]:
-    """Dead parts of the new space: what is behind the top, and the half without objects."""
+    """Return dead parts of the new space: memory after the top, and the half without objects."""
     owners = {placed.owner for placed in space.placed}
     if space.counted is None or not 0 < len(owners) <= 2 or space.address in owners:
         return []
@@ -80,7 +79,7 @@ def _new(memory: Memory, space: Space) -> list[Range]:
 
 
 def _top(pages: Sequence[Placed], areas: dict[int, Range], used: int) -> tuple[int, int]:
-    """The page allocated from, and the top that makes `used` bytes used; (0, 0) if none."""
+    """Return the page allocated from, and the top that makes `used` bytes used; (0, 0) if none."""
     for placed in pages:
         area = areas[placed.key]
         if used <= area.end - area.start:
@@ -90,7 +89,7 @@ def _top(pages: Sequence[Placed], areas: dict[int, Range], used: int) -> tuple[i
 
 
 def _listed(pages: Sequence[Placed]) -> list[Placed]:
-    """The pages in the order of their list; [] unless they form one list."""
+    """Return the pages in list order; [] unless they form one list."""
     by_key = {placed.key: placed for placed in pages}
     heads = set(by_key) - {placed.following for placed in pages}
     placed = by_key.get(heads.pop()) if len(heads) == 1 else None
@@ -102,7 +101,8 @@ def _listed(pages: Sequence[Placed]) -> list[Placed]:
 
 
 def _area(memory: Memory, placed: Placed) -> Range:
-    """The range for objects of a page, whose header has the two addresses; (0, 0) if it has not."""
+    """Return the range for objects of a page, whose header has the two addresses; (0, 0) if
+    missing."""
     start, end = placed.chunk
     words = memory.words(placed.key, FIRST) or ()
     begins = {word for word in words if start < word <= start + LARGEST_HEADER and word % memory.size == 0}
@@ -110,7 +110,8 @@ def _area(memory: Memory, placed: Placed) -> Range:
 
 
 def _tops(memory: Memory, space: Space) -> set[int]:
-    """Possible tops: a space's words, and the second of each {start, top, limit} pointed to."""
+    """Return possible tops: a space's words, and the second of each {start, top, limit} pointed
+    to."""
     words = memory.words(space.address, HEADS) or ()
     pointed = [memory.words(word, AREA) for word in words if word % memory.size == 0 and word >= PAGE]
     return {*words, *(area[1] for area in pointed if area is not None and area[0] <= area[1] <= area[2])}

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.node.heap import CHUNK
@@ -52,7 +52,7 @@ class _Reader:
     def _words(self, addresses: Sequence[int], count: int) -> dict[int, tuple[int, ...]]:
         """`count` words at each of these addresses that can be read."""
         places = sorted({address for address in addresses if address > CHUNK and address % 8 == 0})
-        data, missing = records(self.target, self.engine, places, 8 * count)
+        data, missing = read_records(self.target, self.engine, places, 8 * count)
         words = self.target.arch.unpack(bytes(data))
         return {place: words[count * at : count * (at + 1)] for at, place in enumerate(places) if at not in missing}
 

@@ -23,7 +23,7 @@ from findleaks.runtimes.node.symbols import ADJUST
 from findleaks.runtimes.v8.layout import FAR, code_of
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import inside, merged
+from findleaks.target.ranges import merge_ranges, range_at
 
 STATISTICS = "_ZN2v87Isolate17GetHeapStatisticsEPNS_14HeapStatisticsE"
 EIGHTH = 56  # offset of the eighth word of the statistics
@@ -70,11 +70,11 @@ def _far(one: Instruction) -> bool:
     return one.displacement is not None and one.displacement >= FAR and one.base >= 0
 
 
-def _added(code: Iterable[Instruction], heap: int, inside: bool = False) -> Optional[int]:
-    """Offset in the isolate of what is added to; `inside`: the operand is relative to the heap."""
+def _added(code: Iterable[Instruction], heap: int, is_relative: bool = False) -> Optional[int]:
+    """Offset in the isolate of the counter that is incremented. `is_relative`: to the heap."""
     for one in code:
         if one.name == "xadd" and one.displacement is not None:
-            return one.displacement if one.displacement >= FAR and not inside else heap + one.displacement
+            return one.displacement if one.displacement >= FAR and not is_relative else heap + one.displacement
     return None
 
 
@@ -83,19 +83,19 @@ Header = tuple[int, int]
 
 
 def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) -> list[Range]:
-    """The chunks of these heaps, ascending; those of large objects are larger than others. Raises
-    nothing but Interrupted. V8 maps its chunks itself, so none begins in `others`, allocators'
-    heaps, ascending: a block may contain the address of what a chunk's header leads to, in the same
-    place as the header."""
+    """Return the chunks of these heaps, ascending; those of large objects are larger than others.
+    Raises only Interrupted.
+    V8 maps its chunks itself, so none begins in `others` (heaps of allocators, ascending): a block
+    may contain the address that a chunk's header also contains, at the same offset."""
     memory = Memory(target)
     # (where a chunk may begin, where memory ends, its headers)
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []
     regions = [region for region in target.regions() if not region.name.startswith("/")]
-    # A chunk may have unreadable parts inside.
-    hidden = merged([Range(region.start, region.end) for region in regions if not region.readable])
-    for start, end in merged([Range(region.start, region.end) for region in regions]):
+    # A chunk may contain unreadable parts.
+    hidden = merge_ranges([Range(region.start, region.end) for region in regions if not region.readable])
+    for start, end in merge_ranges([Range(region.start, region.end) for region in regions]):
         for at in interruptible(target, _places(target, start, end), 256):
-            headers = dict(_headers(memory, at, heaps)) if not (inside(hidden, at) or inside(others, at)) else {}
+            headers = dict(_headers(memory, at, heaps)) if not (range_at(hidden, at) or range_at(others, at)) else {}
             if headers:
                 headed.append((at, end, headers))
     votes = Counter(header for _, _, headers in headed for header in headers)
@@ -105,8 +105,8 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
 
 
 def _places(target: Target, start: int, end: int) -> Iterator[int]:
-    """Where chunks may begin in [start, end), ascending: not where all is known to be zeros, which
-    may be terabytes."""
+    """Yield possible starts of chunks in [start, end), ascending. Skips known zeros, which may be
+    terabytes."""
     after = -(-start // CHUNK) * CHUNK
     for low, high in target.nonzero(start, end):
         for at in range(max(low // CHUNK * CHUNK, after), high, CHUNK):
@@ -121,8 +121,8 @@ def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[H
 
 
 def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(-1, words of the chunk's own header), then (index, words there) for each of its first four
-    words that points to memory other than the heaps themselves."""
+    """Yield (-1, words of the chunk's own header), then (index, words there) for each of its first
+    four words that points to memory other than the heaps themselves."""
     words = memory.words(at, HEADER) or ()
     if words:
         yield -1, words
@@ -134,8 +134,8 @@ def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int,
 
 
 def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
-    """The chunks with these headers. What a freed chunk's header leads to may have been reused:
-    then it has no address in the chunk."""
+    """Return the chunks with these headers. Memory that a freed chunk's header refers to may have
+    been reused: then it has no address in the chunk."""
     own = [any(word & -CHUNK == at for word in words) for at, _, words in headed]
     places = _sizes([one for one, its in zip(headed, own) if its])
     found: list[Range] = []
@@ -147,8 +147,9 @@ def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
 
 
 def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
-    """Indices of words that may be the size of chunks, likeliest first: the word that always can be
-    a size (what is allocated in a chunk only sometimes can), of equal ones the larger."""
+    """Return indices of words that may be the size of chunks, likeliest first. The word that is a
+    plausible size in every chunk is preferred (bytes allocated in a chunk are so only sometimes);
+    of equal ones the larger."""
     sizes: defaultdict[int, list[int]] = defaultdict(list)
     for at, end, words in headed:
         for place, word in enumerate(words[:FIRST]):

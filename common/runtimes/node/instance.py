@@ -23,7 +23,7 @@ from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import inside
+from findleaks.target.ranges import range_at
 from findleaks.unwind.frames import Unwinder
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
@@ -159,9 +159,9 @@ class Node(Runtime):
 
     def describe(self, address: int) -> str:
         """See Runtime."""
-        part = next((part for part in self._parts if inside(part.ranges, address)), None)
+        part = next((part for part in self._parts if range_at(part.ranges, address)), None)
         if part is not None:
-            unused = inside(self._dead, address)
+            unused = range_at(self._dead, address)
             return part.name + self._space(address) + (", where no object is: dead" if unused else "")
         index = self._directory.blocks.find(address)
         number, names = self.objects.blocks[index] if index >= 0 else NO_ROOT, self.objects.names
@@ -172,6 +172,6 @@ class Node(Runtime):
         if self._spaces is None:
             return ""
         for space in self._spaces.spaces:
-            if space.isolate and inside(space.chunks, address):
+            if space.isolate and range_at(space.chunks, address):
                 return f", a chunk of {space.name}" + (f" of isolate {space.isolate:#x}" if len(self._isolates) > 1 else "")
-        return ", a chunk freed and not given back" if inside(self._spaces.freed, address) else ""
+        return ", a chunk freed and not given back" if range_at(self._spaces.freed, address) else ""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from findleaks.allocators.bulk import records
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
@@ -62,14 +62,14 @@ class Objects:
 
 
 def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
-    """All objects. Every heap is searched once for addresses of tables."""
+    """Return all objects. Every heap is searched once for addresses of tables."""
     blocks = directory.blocks
     made = Objects(array("I", [NO_ROOT]) * len(blocks))
     word = target.arch.word
     names = {symbol.address + 2 * word: symbol.name for symbol in target.symbols_starting(TABLE)}
     found = dict(_headed(target, engine, directory, names))
     addresses = sorted(found)
-    data, missing = records(target, engine, addresses, 4 * word)
+    data, missing = read_records(target, engine, addresses, 4 * word)
     words = target.arch.unpack(bytes(data))
     stores: dict[int, int] = {}  # address of a store: that of its shared control block
     belonging = _belonging(target, engine, addresses, words[1::4])
@@ -88,7 +88,8 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
 
 
 def _headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:
-    """(address, table) of blocks in use that begin with the address of one of these tables."""
+    """Yield (address, table) of blocks in use that begin with the address of one of these
+    tables."""
     blocks = directory.blocks
     values = sorted(tables)
     for owned in directory.heaps if values else ():
@@ -102,15 +103,16 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
 
 
 def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
-    """Addresses whose second word is a handle of a JavaScript object that has the address, too."""
+    """Return addresses whose second word is a handle of a JavaScript object that also has the
+    address."""
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
-    held, absent = records(target, engine, wanted, word)
+    held, absent = read_records(target, engine, wanted, word)
     values = {handle: value for at, (handle, value) in enumerate(zip(wanted, target.arch.unpack(bytes(held)))) if at not in absent}
     tagged = sorted({value - 1 for value in values.values() if value & 3 == 1})
     inside: dict[int, Sequence[int]] = {}
     for count in range(FIELDS, 3, -1):  # the last object of a chunk may end where memory ends
-        fields, absent = records(target, engine, tagged, count * word)
+        fields, absent = read_records(target, engine, tagged, count * word)
         words = target.arch.unpack(bytes(fields))
         inside.update((at, words[count * n + 3 : count * (n + 1)]) for n, at in enumerate(tagged) if n not in absent)
         tagged = [tagged[n] for n in sorted(absent)]
@@ -121,7 +123,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
     """Add the stores: each counts once, with its block and its shared control block."""
     blocks, word = directory.blocks, target.arch.word
     places = sorted(stores)
-    data, missing = records(target, engine, places, 2 * word)
+    data, missing = read_records(target, engine, places, 2 * word)
     words = target.arch.unpack(bytes(data))
     for at, place in enumerate(places):
         index = blocks.find(place)
@@ -129,7 +131,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
             continue
         shared = blocks.find(stores[place])
         made.add(STORE, index, blocks.size(index) + blocks.size(shared))
-        # They refer to the allocator, too, and through it to everything.
+        # Allocators are excluded: through them everything is reachable.
         made.blocks[index] = made.blocks[shared] = IGNORED
         made.stored += words[2 * at + 1]
         memory = blocks.find(words[2 * at])

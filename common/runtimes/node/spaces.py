@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.disasm.formula import value
+from findleaks.disasm.formula import evaluate_function
 from findleaks.runtimes.node.heap import CHUNK, HEADER, PAGE, heads
 from findleaks.runtimes.node.shape import MOST, Shape
 from findleaks.target.base import Range, Target
@@ -121,20 +121,22 @@ class _Reader:
         self._subtract(heap)
 
     def _identified(self, address: int) -> Optional[tuple[int, int]]:
-        """(heap, number) of the space at `address`, or that it is part of; None if none."""
+        """Return (heap, number) of the space at `address`, or of the space that contains it; None
+        if none."""
         heap = self.memory.word(address + self.memory.size) if address % self.memory.size == 0 else None
         number = self.memory.int32(address + self.shape.identity) if heap in self.isolates else None
         return (heap, number) if heap is not None and number is not None and number < len(self.shape.names) else None
 
     def _value(self, space: int, slot: int) -> Optional[int]:
-        """The result of a space's virtual function."""
+        """Return the result of a space's virtual function."""
         table = self.memory.word(space)
         function = self.memory.word(table + slot) if table else None
-        found = value(self.target, function, space) if function else None
+        found = evaluate_function(self.target, function, space) if function else None
         return found if found is not None and found < LARGEST else None
 
     def _subtract(self, heap: int) -> None:
-        """Subtract what the linear allocation areas have left, if V8 does not count it as used."""
+        """Subtract the unused rest of the linear allocation areas, if V8 does not count it as
+        used."""
         if self.shape.areas is None:
             return
         holder, allocators, pointer = self.shape.areas
@@ -155,8 +157,8 @@ class _Reader:
                 space.used -= limit - top
 
     def _share(self, chunks: Sequence[Range]) -> tuple[list[Range], list[Range]]:
-        """Assign each chunk to the space that its header names and whose list it is on. Gives the
-        chunks on no list, and those whose header names no space."""
+        """Assign each chunk to the space that its header names and whose list contains it. Return
+        the chunks on no list, and those whose header names no space."""
         place = self._place(chunks)
         if place is None:
             return [], list(chunks)
@@ -179,8 +181,8 @@ class _Reader:
         return freed, wild
 
     def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
-        """Where most chunks have their space's address: (index of the header's word that leads
-        there, -1: the header itself; offset there)."""
+        """Return the position of the space's address in most chunks: (index of the header's word
+        that points there, -1: the header itself; offset there)."""
         votes: Counter[tuple[int, int]] = Counter()
         for chunk in interruptible(self.target, chunks[:: max(1, len(chunks) // SAMPLE)], OFTEN):
             for first, words in heads(self.memory, chunk.start, self.isolates):
@@ -188,14 +190,16 @@ class _Reader:
         return votes.most_common(1)[0][0] if votes else None
 
     def _key(self, chunk: int, place: tuple[int, int]) -> int:
-        """The chunk's `Placed.key`; 0 if the memory that its header leads to has been reused."""
+        """Return the chunk's `Placed.key`; 0 if the memory that its header points to has been
+        reused."""
         if place[0] < 0:
             return chunk
         key = self.memory.word(chunk + self.memory.size * place[0]) or 0
         return key if any(word & -CHUNK == chunk for word in self.memory.words(key, HEADER) or ()) else 0
 
     def _node(self, sample: Sequence[int], keys: Container[int]) -> int:
-        """Where most chunks have the next key of their list, then the previous one; 0: nowhere."""
+        """Return the offset of the next key, followed by the previous one, in most chunks; 0:
+        none."""
         votes: Counter[int] = Counter()
         size = self.memory.size
         for key in interruptible(self.target, sample[:: max(1, len(sample) // SAMPLE)], OFTEN):
@@ -205,7 +209,8 @@ class _Reader:
         return votes.most_common(1)[0][0] if votes else 0
 
     def _linked(self, key: int, node: int, owner: int) -> bool:
-        """Whether its space's list has this chunk: a freed chunk still names its former space."""
+        """Whether its space's list contains this chunk: a freed chunk still names its former
+        space."""
         if owner not in self._heads:
             self._heads[owner] = frozenset(self.memory.words(owner, HEADS) or ())
         if key in self._heads[owner]:
@@ -215,7 +220,8 @@ class _Reader:
         return key in (behind, self.memory.word(before + node) if before else None)
 
     def _owner(self, address: int) -> Optional[Space]:
-        """The space at `address`, or that it is part of (a half, or the target of a collection)."""
+        """Return the space at `address`, or the one that contains it (a half, or a collection's
+        target)."""
         if address < PAGE or address % self.memory.size:
             return None
         if address not in self._owners:
@@ -224,7 +230,7 @@ class _Reader:
         return self._owners[address]
 
     def _check(self) -> None:
-        """Compare with V8's own counts."""
+        """Compare the results with V8's own counts."""
         for space in self.spaces.values():
             where = f"{space.name} of isolate {space.isolate:#x}"
             if space.committed not in (None, space.bytes):
@@ -235,12 +241,12 @@ class _Reader:
                 space.used = None
 
     def _doubt(self, what: str, problem: str) -> None:
-        """Add a problem: of each kind the first is shown, and how many more there are."""
+        """Add a problem. Of each kind the first is shown, with the number of further ones."""
         self.doubts[what].append(problem)
 
     def _read_only(self) -> Iterator[Space]:
-        """The read-only spaces, shared by isolates: the heap points to them, and they have a list
-        {begin, end, capacity} of pages."""
+        """Yield the read-only spaces, shared by isolates: the heap points to them, and they have a
+        list {begin, end, capacity} of pages."""
         symbols = [symbol for symbol in map(self.target.symbol, READ_ONLY) if symbol is not None]
         tables = {symbol.address + 2 * self.memory.size for symbol in symbols}
         seen: set[int] = set()
@@ -269,8 +275,8 @@ class _Reader:
         return []
 
     def _page(self, page: int) -> Optional[Range]:
-        """A read-only page, at `page` or at what points back to it; its end and size are there. All
-        but the last one are whole chunks."""
+        """Return a read-only page, at `page` or at what points back to it, which has its end and
+        size. All pages except the last one are whole chunks."""
         words = self.memory.words(page, 16) if page % 8 == 0 else None
         for word in words or ():
             start = word - 1 & -CHUNK

@@ -20,7 +20,7 @@ from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import CALLER_SAVED, RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 LONGEST = 256  # bytes of a function that are read
 SHORT = 3  # bytes of a jump within its function, at most; a longer one is a tail call
@@ -68,7 +68,7 @@ class Layout:
 def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
     """The layout of the interpreter in these files or the program; None: absent or not started."""
     symbol = exported(target, files, "rb_gc_count")
-    module = holding(target.modules(), symbol.address) if symbol is not None else None
+    module = region_at(target.modules(), symbol.address) if symbol is not None else None
     if symbol is None or module is None:
         return None
     version = _text(target, exported(target, files, "ruby_version"))

@@ -13,7 +13,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.ruby.layout import BEFORE_SWEEP, IN_TOMB, Layout, slots
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 
 NAMED = 3  # damaged pages that are named one by one
 LOOK = 1024  # pages between two checks for the user's interrupt
@@ -44,7 +44,7 @@ class Pages:
 
     def ranges(self) -> list[Range]:
         """The pages' ranges, adjacent ones merged."""
-        return merged(Range(page.body, page.body + self.layout.page) for page in self.all)
+        return merge_ranges(Range(page.body, page.body + self.layout.page) for page in self.all)
 
     def at(self, address: int) -> Optional[Page]:
         """The page that contains this address."""

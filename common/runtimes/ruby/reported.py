@@ -18,7 +18,7 @@ from findleaks.disasm.instruction import Instruction, is_call_or_jump
 from findleaks.disasm.registers import CALLER_SAVED, RDI, RIP
 from findleaks.runtimes.ruby.layout import code
 from findleaks.target.base import Module, Target
-from findleaks.target.ranges import holding
+from findleaks.target.ranges import region_at
 
 FREE = 16  # offset of the free function in a data type: {name, {dmark, dfree, dsize, …}, …}
 CALLS, PATHS, STEPS = 3, 64, 2000
@@ -42,7 +42,7 @@ def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
     free = memory.word(data_type + FREE)
     if not free or not adjust:
         return None
-    module = holding(target.modules(), free)
+    module = region_at(target.modules(), free)
     if module is None or module.start <= adjust < module.end:
         return None
     return _Search(target, memory, module, adjust).offset(free)

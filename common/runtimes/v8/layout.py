@@ -21,7 +21,7 @@ from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Region, Symbol, Target
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import holding, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 ARCHITECTURES = (X86_64.name, AARCH64.name)
 
@@ -116,7 +116,7 @@ def _derived(target: Target, counter: Symbol) -> Layout:
 def _absent(target: Target) -> str:
     """Why NumberOfHandles has no symbol: V8 is absent, or stripped. Raises Interrupted."""
     for region in target.regions():
-        module = holding(target.modules(), region.start) if region.readable and not region.writable else None
+        module = region_at(target.modules(), region.start) if region.readable and not region.writable else None
         if module is not None and _has(target, region, SIGN):
             files = module.build_id and f": install them as /usr/lib/debug/.build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
             name = module.path.rsplit("/", 1)[-1]

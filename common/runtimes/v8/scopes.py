@@ -27,7 +27,7 @@ from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import OPENERS, Layout, first
 from findleaks.target.base import Symbol, Target, Thread
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import holding, nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
 LONGEST = 1 << 17  # bytes of a function's code that are read
@@ -138,7 +138,7 @@ class Stack:
     def __init__(self, target: Target, thread: Thread, trace: Trace, kept: Sequence[FrameRegisters]) -> None:
         self.frames, self.kept, self.cut = trace.frames, kept, bool(trace.end)
         self.start = thread.sp & ~7
-        region = holding(target.regions(), thread.sp)
+        region = region_at(target.regions(), thread.sp)
         size = min(region.end - self.start, MAX_STACK) if region is not None else 0
         self.words: Sequence[int] = Memory(target).words(self.start, size // 8) or ()
 

@@ -1,8 +1,7 @@
-"""Writes an ELF core of a process in the kernel's own form, for debuggers and for findleaks.
-
-The file is sparse: of the pages that the process never touched, or gave back, it has holes. What a
-core has no place for, such as the pages that were resident and threads' names, is in a note of
-findleaks' own (target/snapshot_note.py)."""
+"""Writes an ELF core of a process in the kernel's format, for debuggers and for findleaks.
+|| The file is sparse: pages that the process never touched, or gave back, are holes. A note of
+findleaks (target/snapshot_note.py) has what the format lacks, such as resident pages and thread
+names."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from findleaks.target import snapshot_note
 from findleaks.target.base import Range
 from findleaks.target.core_writer import contents, zstd
 from findleaks.target.core_writer.contents import Process
-from findleaks.target.core_writer.headers import laid_out
+from findleaks.target.core_writer.headers import lay_out_core
 from findleaks.target.core_writer.notes import notes
 from findleaks.target.core_writer.output import Output, Packed, Sparse, check_path, check_space, part_file
 from findleaks.target.layout import top_of
@@ -24,46 +23,46 @@ from findleaks.target.maps import regions_of
 from findleaks.target.stop_record import StopRecord
 
 Progress = Callable[[float], None]
-"""Progress callback: takes the part of the work that is done (0: unknown), and may raise."""
+"""Progress callback: takes the completed part of the work (0: unknown), and may raise."""
 
 
 class Written(NamedTuple):
-    """What was written. Sizes in bytes."""
+    """Result of `write_core`. Sizes in bytes."""
 
     path: str
-    size: int  # of the core as debuggers see it: unpacked, with holes
-    memory: int  # of the process's memory in it
-    on_disk: int  # that the file takes
+    size: int  # of the uncompressed core, with holes
+    memory: int  # of the process's memory in the core
+    on_disk: int  # disk space of the file
     threads: int
 
 
 def check(path: str, compress: bool = False) -> None:
-    """TargetError where `write_core` cannot write there, or cannot pack: ask before the stop."""
+    """Check, before the process is stopped, that `write_core` can write there and can compress.
+    Raises TargetError."""
     check_path(path)
     if compress:
         zstd.check()
 
 
 def write_core(target: Process, path: str, compress: bool = False, progress: Progress = lambda part: None) -> Written:
-    """Write a core of a process that `attach` gave, packed with zstd if `compress`.
-
-    `target` is a CopiedProcess, which runs meanwhile, or a LiveTarget, which is stopped for as long
-    as this takes. `path` is replaced once the core is whole and on the disk; until then, and after
-    any failure, nothing is there but what was before. TargetError in one line: the disk is full,
-    the file may not be made, the process has ended (LiveTarget only), nothing can pack. Whatever
-    `progress` raises, and KeyboardInterrupt, leave nothing behind either."""
+    """Write a core of a process that `attach` opened, compressed with zstd if `compress`.
+    || `target` is a CopiedProcess, which runs meanwhile, or a LiveTarget, which stays stopped for
+    as long as this takes. `path` is replaced once the core is complete and on disk. After any
+    failure, including exceptions of `progress` and KeyboardInterrupt, `path` is as before.
+    Raises TargetError if the disk is full, the file cannot be created, the process has ended
+    (LiveTarget only), or nothing can compress."""
     record = target.record(progress)
     if record is None:
         raise TargetError(
             f"pid {target.pid}: the system does not report which pages of the process are in memory, "
-            "and a core would have all its addresses: make it with gcore"
+            "so a core would contain all its address space; use gcore"
         )
     assert target.pid is not None
     regions = [region for region in regions_of(record.maps) if region.end <= top_of(target.arch.word)]
     chosen = contents.segments(target, record, regions)
     with contextlib.closing(contents.Reader(target, record)) as reader:
-        own = snapshot_note.encoded(_own(target, record, reader.unread(chosen)), target.arch.page)
-        layout = laid_out(target.arch, chosen, notes(target.arch, record, regions, target.auxv, target.pid, own))
+        own = snapshot_note.encode_note(_own(target, record, reader.unread(chosen)), target.arch.page)
+        layout = lay_out_core(target.arch, chosen, notes(target.arch, record, regions, target.auxv, target.pid, own))
         total = contents.all_bytes(target, record, chosen, lambda: progress(0.0))
         if not compress:
             check_space(path, total)

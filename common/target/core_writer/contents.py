@@ -1,4 +1,4 @@
-"""Which parts of a process's memory its core has, as the kernel would choose them by default.
+"""Selects the parts of a process's memory that its core has, as the kernel does by default.
 Sources: Linux fs/coredump.c, vma_dump_size (6.x); Documentation/filesystems/proc.rst (VmFlags)."""
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from findleaks.target import elf
 from findleaks.target.base import Piece, Range, Region, is_shared_memory
 from findleaks.target.copied import PIECE, CopiedProcess
 from findleaks.target.copying import KERNELS
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.modules import DELETED
-from findleaks.target.ranges import merged
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.stop_record import StopRecord
 
 Process = Union[CopiedProcess, LiveTarget]
 
 _RESERVED = 1 << 30
-"""Bytes from which an anonymous mapping without a page is left out, as the kernel leaves out all of
-them: else packing and copying a core would take as long as its reservations are large. Smaller
-ones are holes of the file, so that debuggers read the zeros that the process would."""
+"""Bytes from which an anonymous mapping without pages is left out. The kernel leaves out all of
+them; otherwise packing and copying a core would take time in proportion to its reservations.
+Smaller ones are holes of the file, so that debuggers read zeros there, as the process would."""
 _MOST_SHARED = 64 << 20
-"""Bytes of a writable shared mapping of a file on disk up to which it is written, unlike the
-kernel's default: it may hold pointers. A JVM has one of 32 KiB, a data base may have many GiB."""
-_MOST_NOTE = 1 << 20  # bytes of an unwritten mapping kept for a build-id that lies far into it
+"""Most bytes of a writable shared mapping of a disk file that is written although the kernel's
+default leaves it out: it may hold pointers. A JVM has one of 32 KiB, a database many GiB."""
+_MOST_NOTE = 1 << 20  # most bytes of an unmodified mapping that are written to include its build-id
 _MAPPING = re.compile(rb"([0-9a-f]+)-[0-9a-f]+ [r-][w-][x-][ps] [0-9a-f]+ ([0-9a-f:]+) ")
 
 
@@ -42,12 +42,11 @@ class Segment(NamedTuple):
 
 
 def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> list[Segment]:
-    """The mappings of the process with what the core has of each:
-
-    - all of private memory that the process wrote to, and of readable anonymous memory;
-    - all of shared memory that is in no file of a disk, and of writable mappings of a file on disk
-      that are not large; also where the process has protected it (PROT_NONE);
-    - of unwritten private mappings of ELF files the first page, and the one with the build-id;
+    """Return the mappings of the process, each with the size that the core has of it:
+    || - all private memory that the process wrote to, and all readable anonymous memory;
+    - all shared memory that is not in a file on disk, and writable mappings of disk files that are
+      not large; also if the process protected it (PROT_NONE);
+    - of unmodified private mappings of ELF files the first page, and the page with the build-id;
     - the vDSO;
     - nothing of the rest: text and constants, other shared files, reserved addresses, and what the
       process excluded by madvise(MADV_DONTDUMP)."""
@@ -75,7 +74,7 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
 
 
 def _of_file(target: Process, region: Region, ids: Sequence[Range]) -> int:
-    """Bytes that are kept of a private mapping of a file, which was not written to."""
+    """Return how many bytes are written of a private, unmodified mapping of a file."""
     if not region.readable:
         return 0
     size, page = 0, target.arch.page
@@ -88,7 +87,7 @@ def _of_file(target: Process, region: Region, ids: Sequence[Range]) -> int:
 
 
 def _build_ids(target: Process) -> list[Range]:
-    """Where the notes of the loaded files are, of which one is the build-id."""
+    """Return the note segments of the loaded files; one of their notes is the build-id."""
     return [
         Range(segment.vaddr + image.module.bias, segment.vaddr + image.module.bias + segment.filesz)
         for image in target.images()
@@ -104,7 +103,7 @@ def _excluded(proc: str) -> tuple[set[int], set[int]]:
     found: set[int] = set()
     droppable: set[int] = set()
     try:
-        text = content(f"{proc}/smaps")
+        text = read_file(f"{proc}/smaps")
     except OSError:
         return found, droppable
     start = 0
@@ -123,11 +122,11 @@ def _excluded(proc: str) -> tuple[set[int], set[int]]:
 
 
 def _on_disk(record: StopRecord) -> set[int]:
-    """Starts of mappings of files that have a name in a file system other than tmpfs: of a shared
-    one the kernel dumps nothing, as the file has it."""
+    """Return the starts of mappings of named files on file systems other than tmpfs. The kernel
+    dumps nothing of shared ones, as the file has their contents."""
     memory = set()
     try:
-        for line in content(f"{record.proc}/mountinfo").split(b"\n"):
+        for line in read_file(f"{record.proc}/mountinfo").split(b"\n"):
             fields, _, kind = line.partition(b" - ")
             if kind.split(b" ", 1)[0] in (b"tmpfs", b"devtmpfs", b"hugetlbfs"):
                 memory.add(_device(fields.split()[2]))
@@ -149,20 +148,20 @@ def _device(text: bytes) -> tuple[int, int]:
 
 
 class Reader:
-    """Reads what segments of a process have. `close` it."""
+    """Reads the contents of segments. Call `close` at the end."""
 
     def __init__(self, target: Process, record: StopRecord) -> None:
         self._target, self._moment = target, record.moment
         self._files = MappedFiles(record.proc, record.maps, target.arch.page)
 
     def pieces(self, segment: Segment) -> Iterator[Piece]:
-        """The parts of a segment that may be other than zeros, ascending, at most 8 MiB at once."""
+        """Yield the parts of a segment that may be nonzero, ascending, at most 8 MiB each."""
         region, end = segment.region, segment.region.start + segment.size
         if isinstance(self._target, CopiedProcess):
             yield from self._target.stored(region.start, end)
             return
         if not region.private:
-            # Of shared memory the file has also what is not mapped now.
+            # A file of shared memory may have parts that are not mapped now.
             file = MappedFile(self._files, region)
             parts = file.data_parts(region.start, end)
             for start, stop in parts:
@@ -174,16 +173,16 @@ class Reader:
             yield from self._target.stored(start, stop)
 
     def _runs(self, region: Region, end: int) -> Iterator[Range]:
-        """The parts to read of a process while it is stopped. Of its own memory and of shared
-        memory these are its pages: reading others would give them to it."""
+        """Yield the parts to read from a stopped process: the pages of private and shared memory.
+        Reading others would allocate them in the process."""
         if region.name.startswith(KERNELS) or (region.private and not region.anonymous):
             return iter((Range(region.start, end),))
         return (self._moment.own if region.private else self._moment.shared).within(region.start, end)
 
     def unread(self, chosen: Sequence[Segment]) -> list[Range]:
-        """Memory that the core lacks though it is mapped and the process may have written to it:
-        what could not be read, and what has pages but was excluded. A writable file without bytes
-        in the core is seen in its headers."""
+        """Return memory that the core lacks although the process may have written to it: unreadable
+        pages, and excluded ones. A writable file without bytes in the core is visible in the
+        headers."""
         found = list(self._target.unread)
         for region, size, droppable in chosen:
             if size or droppable or region.name.startswith(KERNELS):
@@ -192,14 +191,14 @@ class Reader:
                 found += self._moment.own.within(region.start, region.end)
             elif not (region.private or region.writable) and is_shared_memory(region.name):
                 found += self._moment.shared.within(region.start, region.end)
-        return merged(found)
+        return merge_ranges(found)
 
     def close(self) -> None:
         self._files.close()
 
 
 def all_bytes(target: Process, record: StopRecord, chosen: Sequence[Segment], look: Callable[[], None]) -> int:
-    """About how many bytes the core holds, for progress and to see whether the disk has space."""
+    """Estimate how many bytes the core has, for progress and for the check of disk space."""
     total = 0
     for segment in chosen:
         region, end = segment.region, segment.region.start + segment.size

@@ -1,5 +1,6 @@
-"""The headers of a core: ELF header, program headers, and the section header that counts them where
-they are too many. Sources: System V gABI, chapters 4 and 5; Linux fs/binfmt_elf.c (elf_core_dump,
+"""Builds the headers of a core: ELF header, program headers, and the section header that counts
+program headers if they are too many.
+Sources: System V gABI, chapters 4 and 5; Linux fs/binfmt_elf.c (elf_core_dump,
 fill_extnum_info)."""
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from findleaks.target.core_writer.contents import Segment
 _HEADER, _SEGMENT, _SECTION = 64, 56, 64  # bytes of Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr
 
 
-class Layout(NamedTuple):
-    """Where all is in the file."""
+class CoreFileLayout(NamedTuple):
+    """Positions of all parts of a core file."""
 
-    head: bytes  # the file's beginning: headers and notes
+    head: bytes  # beginning of the file: headers and notes
     offsets: Sequence[int]  # of the segments' contents
-    tail: bytes  # what follows the contents
+    tail: bytes  # bytes after the contents
     size: int  # of the file
 
 
-def laid_out(arch: Arch, chosen: Sequence[Segment], notes: bytes) -> Layout:
-    """The layout of a core: each segment's contents begin at a page."""
+def lay_out_core(arch: Arch, chosen: Sequence[Segment], notes: bytes) -> CoreFileLayout:
+    """Lay out a core: the contents of each segment begin at a page boundary."""
     count = len(chosen) + 1
     many = count >= elf.PN_XNUM
     notes_at = _HEADER + _SEGMENT * count
@@ -42,4 +43,4 @@ def laid_out(arch: Arch, chosen: Sequence[Segment], notes: bytes) -> Layout:
     fields = (elf.ET_CORE, arch.machine, 1, 0, _HEADER, at if many else 0, 0, _HEADER, _SEGMENT)
     counts = (elf.PN_XNUM if many else count, _SECTION if many else 0, 1 if many else 0, 0)
     head = identity + struct.pack("<2HI3QI6H", *fields, *counts)
-    return Layout(b"".join([head, *rows, notes]), offsets, tail, at + len(tail))
+    return CoreFileLayout(b"".join([head, *rows, notes]), offsets, tail, at + len(tail))

@@ -1,4 +1,4 @@
-"""The notes of a core, in the kernel's order and layouts, and findleaks' own at their end.
+"""Builds the notes of a core, in the kernel's order and layouts, followed by findleaks' note.
 Sources: Linux 6.x fs/binfmt_elf.c (fill_prstatus, fill_psinfo, fill_auxv_note, fill_files_note,
 write_note_info); include/linux/elfcore.h and include/uapi/linux/elfcore.h (elf_prstatus, 336 bytes
 on x86-64; elf_prpsinfo, 136)."""
@@ -11,28 +11,29 @@ from collections.abc import Mapping, Sequence
 
 from findleaks.target.arch import NT_PRFPREG, Arch
 from findleaks.target.base import Region
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 from findleaks.target.notes import FINDLEAKS, NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, NT_SNAPSHOT, RegisterNotes
 from findleaks.target.ptrace import status
 from findleaks.target.stop_record import StopRecord
 
 _SIGINFO = 128  # bytes of siginfo_t
 _STATES = b"RSDTZW"  # the index of a process's state is pr_state
-_SHARED = "/dev/zero (deleted)"  # the file of anonymous shared memory that maps name otherwise
+# Name of anonymous shared memory that /proc/PID/maps shows differently
+_SHARED = "/dev/zero (deleted)"
 
 
 def note(owner: bytes, kind: int, desc: bytes) -> bytes:
-    """An Elf64_Nhdr with its owner and contents, each padded to 4 bytes."""
+    """Build an Elf64_Nhdr with owner and contents, each padded to 4 bytes."""
     owner += b"\0"
     return struct.pack("<3I", len(owner), len(desc), kind) + owner + bytes(-len(owner) % 4) + desc + bytes(-len(desc) % 4)
 
 
 def notes(arch: Arch, record: StopRecord, regions: Sequence[Region], auxv: Mapping[int, int], pid: int, own: bytes) -> bytes:
-    """All notes. `own` is the contents of findleaks' note."""
+    """Build all notes. `own` is the contents of findleaks' note."""
     parts: list[bytes] = []
     first = [
         note(b"CORE", NT_PRPSINFO, _prpsinfo(record, pid)),
-        note(b"CORE", NT_SIGINFO, bytes(_SIGINFO)),  # no signal: nothing has happened to it
+        note(b"CORE", NT_SIGINFO, bytes(_SIGINFO)),  # no signal
         note(b"CORE", NT_AUXV, _auxv(arch, auxv)),
         note(b"CORE", NT_FILE, _files(arch, record.maps, regions)),
     ]
@@ -46,7 +47,7 @@ def notes(arch: Arch, record: StopRecord, regions: Sequence[Region], auxv: Mappi
 
 
 def _prstatus(arch: Arch, record: StopRecord, one: RegisterNotes) -> bytes:
-    """elf_prstatus: pr_info (signal, code, errno), pr_cursig, pr_sigpend, pr_sighold, pr_pid,
+    """Build elf_prstatus: pr_info (signal, code, errno), pr_cursig, pr_sigpend, pr_sighold, pr_pid,
     pr_ppid, pr_pgrp, pr_sid, four times, pr_reg, pr_fpvalid."""
     desc = bytearray(arch.prstatus_registers + len(arch.registers) * arch.word + arch.word)
     ids = (one.tid, *(record.stat_field(number) for number in (4, 5, 6)))
@@ -58,16 +59,16 @@ def _prstatus(arch: Arch, record: StopRecord, one: RegisterNotes) -> bytes:
 
 
 def _prpsinfo(record: StopRecord, pid: int) -> bytes:
-    """elf_prpsinfo: pr_state, pr_sname, pr_zomb, pr_nice, pr_flag, pr_uid, pr_gid, pr_pid, pr_ppid,
-    pr_pgrp, pr_sid, pr_fname, pr_psargs."""
+    """Build elf_prpsinfo: pr_state, pr_sname, pr_zomb, pr_nice, pr_flag, pr_uid, pr_gid, pr_pid,
+    pr_ppid, pr_pgrp, pr_sid, pr_fname, pr_psargs."""
     name = record.stat.partition(b"(")[2].rpartition(b")")[0]
     letter = record.stat.rpartition(b")")[2].split()[:1] or [b"S"]
-    # "t": stopped to be read; it slept or ran.
+    # "t" means that findleaks stopped it; before, it slept or ran.
     state = letter[0] if letter[0] in (b"D", b"T", b"Z") else b"S"
     owner = status(pid)
     uid, gid = (int((owner.get(key, "").split() or ["0"])[0]) & 0xFFFFFFFF for key in ("Uid", "Gid"))
     try:
-        words = content(f"{record.proc}/cmdline").replace(b"\0", b" ").rstrip(b" ")
+        words = read_file(f"{record.proc}/cmdline").replace(b"\0", b" ").rstrip(b" ")
     except OSError:
         words = b""
     nice = max(-128, min(127, record.stat_field(19)))
@@ -83,7 +84,8 @@ def _auxv(arch: Arch, auxv: Mapping[int, int]) -> bytes:
 
 
 def _files(arch: Arch, maps: bytes, regions: Sequence[Region]) -> bytes:
-    """NT_FILE: number, page size, {start, end, offset in pages} of each, as many paths."""
+    """Build NT_FILE: count, page size, {start, end, offset in pages} of each file, then the
+    paths."""
     with_file = _of_files(maps)
     rows = [region for region in regions if region.start in with_file]
     paths = [region.name if region.name.startswith(("/", "anon_inode:")) else _SHARED for region in rows]
@@ -95,7 +97,7 @@ def _files(arch: Arch, maps: bytes, regions: Sequence[Region]) -> bytes:
 
 
 def _of_files(maps: bytes) -> set[int]:
-    """Starts of the mappings of files, those of shared memory among them: they have an inode."""
+    """Return the starts of mappings of files, including shared memory: those with an inode."""
     found = set()
     for line in maps.split(b"\n"):
         fields = line.split(None, 5)

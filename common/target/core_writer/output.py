@@ -1,4 +1,4 @@
-"""The file that a core is written to: under another name until it is whole, sparse or packed."""
+"""Writes the file of a core under a temporary name until it is complete, sparse or compressed."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from findleaks.formatting import size as human
 
 _STEP = 8 << 20  # bytes that are forced to disk between two checks for Ctrl-C
 _PACKED = 1 << 20  # bytes packed between two checks for Ctrl-C
-_AHEAD = 32 << 20  # bytes after which the disk is made to write what it has been given
+_AHEAD = 32 << 20  # bytes after which writing to disk is started
 _WRITE, _WAIT_WRITE_WAIT = 2, 7  # SYNC_FILE_RANGE_WRITE; with _WAIT_BEFORE and _WAIT_AFTER
-_LONGEST_NAME = 200  # bytes of the file's name that are part of the temporary one's
+_LONGEST_NAME = 200  # most bytes of the file name that the temporary name includes
 
 Look = Callable[[], None]
-"""Called at least every 100 ms or so of work; may raise, which ends the work."""
+"""Callback, called about every 100 ms of work; may raise to end the work."""
 
 
 class Output(Protocol):
-    """A file that is written from its beginning to its end. Skipped bytes are zeros."""
+    """A file that is written from beginning to end. Skipped bytes are zeros."""
 
     def put(self, at: int, data: memoryview) -> None:
-        """Write all these bytes; `at` is no less than where the last ones ended."""
+        """Write all bytes of `data` at `at`, which is not before the end of the last ones."""
         ...
 
     def end(self, size: int) -> None:
-        """Give the file its size."""
+        """Set the size of the file."""
         ...
 
 
 class Sparse:
-    """A plain file: what is skipped are holes."""
+    """A plain file: skipped bytes are holes."""
 
     def __init__(self, fd: int, look: Look) -> None:
         self._fd, self._look = fd, look
-        self._started, self._given = 0, 0  # where the disk has not begun to write; bytes from there
+        self._started, self._given = 0, 0  # where writing to disk has not begun; bytes from there
         self._libc = _with_sync_file_range()
 
     def put(self, at: int, data: memoryview) -> None:
@@ -66,12 +66,12 @@ class Packer(Protocol):
     def finish(self) -> None: ...
 
     def close(self) -> None:
-        """Free what it holds, finished or not."""
+        """Free its resources, whether finished or not."""
         ...
 
 
 class Packed:
-    """A file that is packed as one stream."""
+    """A file that is compressed as one stream."""
 
     def __init__(self, packer: Packer, look: Look) -> None:
         self._packer, self._look = packer, look
@@ -100,9 +100,10 @@ class Packed:
 
 @contextlib.contextmanager
 def part_file(path: str, look: Look) -> Iterator[int]:
-    """A descriptor of a new file beside `path`, which takes that name if the `with` block ends
-    well, after it was forced to disk; else it is removed. Its mode is 0600: memory holds secrets.
-    TargetError where a file cannot be made, or written."""
+    """Create a file beside `path`, and yield its descriptor. If the `with` block succeeds, the file
+    is forced to disk and renamed to `path`; otherwise it is removed. Its mode is 0600, as memory
+    may contain secrets.
+    Raises TargetError if a file cannot be created or written."""
     check_path(path)
     folder, name = os.path.split(os.path.abspath(path))
     made, fd = "", -1
@@ -135,9 +136,9 @@ def part_file(path: str, look: Look) -> Iterator[int]:
 
 
 def _close_elsewhere(fd: int) -> None:
-    """Close the descriptor of an unlinked file in a process that ends soon. Whoever closes it last
-    waits until the file system has freed the blocks: with `discard` a second and more for 1 GiB.
-    Unless OSError is raised, it is closed here."""
+    """Close the descriptor of an unlinked file in a short-lived child process. The last close waits
+    until the file system has freed the blocks: more than a second for 1 GiB with `discard`.
+    The descriptor is closed here, too, unless OSError is raised."""
     end, begin = os.pipe()
     try:
         actions = [(os.POSIX_SPAWN_DUP2, end, 0), (os.POSIX_SPAWN_DUP2, fd, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
@@ -149,7 +150,8 @@ def _close_elsewhere(fd: int) -> None:
 
 
 def check_path(path: str) -> None:
-    """TargetError unless a core can be written at the path: a regular file there is replaced."""
+    """Check that a core can be written at the path; a regular file there is replaced.
+    Raises TargetError."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         found = os.lstat(path)
@@ -158,17 +160,18 @@ def check_path(path: str) -> None:
     except (OSError, ValueError) as error:
         raise TargetError(f"{path}: cannot be written: {_plain(error)}") from None
     if found is not None and stat.S_ISDIR(found.st_mode):
-        raise TargetError(f"{path}: this is a folder: name a file in it")
+        raise TargetError(f"{path}: expected a file, got a folder; name a file in it")
     if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-        raise TargetError(f"{path}: not a regular file, which a core would replace: name another file")
+        raise TargetError(f"{path}: not a regular file, so a core cannot replace it; name another file")
     if not os.path.isdir(folder):
-        raise TargetError(f"{path}: there is no folder {folder}")
+        raise TargetError(f"{path}: no such folder: {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise TargetError(f"{path}: no file may be made in {folder}")
+        raise TargetError(f"{path}: cannot create a file in {folder}")
 
 
 def check_space(path: str, size: int) -> None:
-    """TargetError where the disk lacks space for so many bytes."""
+    """Check that the disk has space for `size` bytes.
+    Raises TargetError."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         found = os.statvfs(folder)
@@ -176,14 +179,14 @@ def check_space(path: str, size: int) -> None:
         return
     free = found.f_bavail * found.f_frsize
     if size > free:
-        raise TargetError(f"{path}: the core takes {human(size)}, and {human(free)} are free in {folder}: nothing was written")
+        raise TargetError(f"{path}: the core needs {human(size)}, but only {human(free)} are free in {folder}; nothing was written")
 
 
 def _why(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the core does not fit: {_plain(error)}; what was written is removed"
+        return f"the core does not fit: {_plain(error)}; the partial file was removed"
     if error.errno == errno.EFBIG:
-        return "the core is larger than a file may be here (ulimit -f, or the file system's limit); what was written is removed"
+        return "the core exceeds the largest file size (ulimit -f, or the file system's limit); the partial file was removed"
     return f"cannot be written: {_plain(error)}"
 
 
@@ -192,7 +195,7 @@ def _plain(error: Exception) -> str:
 
 
 def _synchronise(fd: int, look: Look) -> None:
-    """Force the file to disk, in steps: fsync(2) alone may take minutes, and ends for no signal."""
+    """Force the file to disk, in steps: a single fsync(2) may take minutes, and ignores signals."""
     libc = _with_sync_file_range()
     if libc is not None:
         size, at = os.fstat(fd).st_size, 0
@@ -206,7 +209,7 @@ def _synchronise(fd: int, look: Look) -> None:
 
 
 def _with_sync_file_range() -> Any:
-    """The C library with sync_file_range(2); None where it has none."""
+    """Return the C library if it has sync_file_range(2), else None."""
     libc: Any = ctypes.CDLL(None)
     if not hasattr(libc, "sync_file_range"):
         return None
@@ -215,7 +218,7 @@ def _with_sync_file_range() -> Any:
 
 
 def _synchronise_folder(folder: str) -> None:
-    """Force the new name to disk. Some file systems do not know how, and need not."""
+    """Force the new name to disk. Some file systems do not support this, and do not need it."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

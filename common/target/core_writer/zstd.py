@@ -1,4 +1,4 @@
-"""zstd, by whatever this machine has for it: Python 3.14, python-zstandard, or the zstd program."""
+"""Compresses with zstd by Python 3.14, python-zstandard, or the zstd program."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ _LEVEL = 3
 
 
 def packer(fd: int) -> Packer:
-    """A stream that is compressed into the file. TargetError where there is nothing to do it."""
+    """Open a stream that is compressed into the file.
+    Raises TargetError if nothing on this machine can compress."""
     made = _module()
     if made is not None:
         return _ByModule(fd, *made)
     program = shutil.which("zstd")
     if program is None:
-        raise TargetError("to pack a core, the zstd program (apt install zstd) or Python's zstandard module is needed: or do not pack it")
+        raise TargetError(
+            "the core cannot be compressed: zstd is not installed; install the zstd program (apt install zstd) or Python's zstandard module"
+        )
     return _ByProgram(fd, program)
 
 
 def check() -> None:
-    """TargetError where nothing on this machine can pack a core."""
+    """Check that a core can be compressed on this machine.
+    Raises TargetError."""
     if _module() is None and shutil.which("zstd") is None:
         packer(-1)
 
 
 def _module() -> Any:
-    """A compressor of a module, and what it raises; None where there is no module."""
+    """Return the compressor of a Python module and its exception class; None if there is none."""
     try:
         from compression import zstd  # Python 3.14
 
@@ -56,7 +60,7 @@ class _ByModule:
         try:
             self._out(self._made.compress(data))
         except self._error as error:
-            raise TargetError(f"the core cannot be packed: {error}") from None
+            raise TargetError(f"the core cannot be compressed: {error}") from None
 
     def finish(self) -> None:
         self._out(self._made.flush())
@@ -71,11 +75,11 @@ class _ByModule:
 
 
 class _ByProgram:
-    """The zstd program, whose standard output is the file."""
+    """Runs the zstd program, with the file as its standard output."""
 
     def __init__(self, fd: int, program: str) -> None:
         pipe, environment = subprocess.PIPE, {**os.environ, "LC_ALL": "C"}
-        # In a group of its own, Ctrl-C ends findleaks only, which then ends the program.
+        # In its own process group: Ctrl-C ends findleaks only, which then ends the program.
         self._child = subprocess.Popen(
             [program, f"-{_LEVEL}", "-qc"], stdin=pipe, stdout=fd, stderr=pipe, env=environment, start_new_session=True
         )
@@ -99,7 +103,7 @@ class _ByProgram:
     def _fail(self) -> None:
         assert self._child.stderr is not None
         said = self._child.stderr.read(4096).decode("utf-8", "replace").split("\n")[0].strip()
-        raise TargetError(f"the core cannot be packed: {said or 'zstd ended early'}")
+        raise TargetError(f"the core cannot be compressed: {said or 'zstd ended early'}")
 
     def close(self) -> None:
         if self._child.poll() is None:

@@ -1,1 +1,1 @@
-"""Minidumps of Linux processes: Breakpad's, Crashpad's and LLDB's. See target.py."""
+"""Minidumps of Linux processes, written by Breakpad, Crashpad or LLDB. See target.py."""

@@ -1,9 +1,8 @@
-"""Threads of a minidump: CONTEXT of x86-64, as registers and their words.
-
-Layout: Microsoft's winnt.h, CONTEXT (AMD64); Breakpad src/google_breakpad/common/
-minidump_cpu_amd64.h, MDRawContextAMD64. Its floating point part is an FXSAVE image: of each vector
-register the low 128 bits. LLDB's structure lacks that part, so that what follows lies 512 bytes
-lower; since version 20 it ends in the bases of FS and GS, under a flag of LLDB's
+"""Decodes threads of an x86-64 minidump: registers and their words.
+|| Layout: Microsoft's winnt.h, CONTEXT (AMD64); Breakpad src/google_breakpad/common/
+minidump_cpu_amd64.h, MDRawContextAMD64. Its floating point part is an FXSAVE image: the low 128
+bits of each vector register. LLDB's structure lacks that part, so the rest is 512 bytes lower.
+Since version 20 it ends with the bases of FS and GS, under a flag that only LLDB uses
 (lldb/source/Plugins/Process/minidump/RegisterContextMinidump_x86_64.h)."""
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Thread
 from findleaks.target.register_words import LEGACY, xsave_words
 
-_SIZE = 1232  # bytes with the floating point part
-MOST = 1 << 14  # bytes of a context that count: extended ones have XSAVE images behind them
+_SIZE = 1232  # bytes of a context with the floating point part
+MOST = 1 << 14  # most bytes read of a context: extended ones end with XSAVE images
 _FLAGS_AT, _SEGMENTS_AT, _GENERAL_AT, _FLOATS_AT, _BASES_AT = 48, 56, 120, 256, 720
 _AMD64, _CONTROL, _INTEGER, _SEGMENTS, _FLOATS, _LLDB = 0x100000, 1, 2, 4, 8, 0x80000000
 _SEGMENT_FORM = struct.Struct("<6HI")
@@ -26,9 +25,9 @@ _IN_CONTROL = ("cs", "ss", "eflags", "rsp", "rip")
 
 
 def thread(tid: int, context: memoryview, pointer: int) -> tuple[Thread, bool]:
-    """A thread, and whether its vector registers are known. `pointer` is its thread pointer, where
-    the dump has that beside the context (0: not). Registers whose flag is not set, or that are cut
-    off, are missing."""
+    """Decode a thread; return it, and whether its vector registers are known.
+    `pointer` is its thread pointer, if the dump has it apart from the context (else 0). Registers
+    whose flag is not set, or that are cut off, are omitted."""
     registers: dict[str, int] = {}
     flags = int.from_bytes(context[_FLAGS_AT : _FLAGS_AT + 4], "little")
     known = bool(flags & _AMD64) and len(context) >= _FLOATS_AT

@@ -1,9 +1,8 @@
-"""Threads of a minidump of AArch64, in both forms that there are of their contexts.
-
-Layouts: Breakpad src/google_breakpad/common/minidump_cpu_arm64.h: MDRawContextARM64, which is
-Microsoft's, and MDRawContextARM64_Old, which is LLDB's, too
-(lldb/source/Plugins/Process/minidump/RegisterContextMinidump_ARM64.h). Flags distinguish them, not
-the processor of the dump. Neither has the thread pointer."""
+"""Decodes threads of an AArch64 minidump, in both formats of their contexts.
+|| Layouts: Breakpad src/google_breakpad/common/minidump_cpu_arm64.h: MDRawContextARM64, which is
+Microsoft's, and MDRawContextARM64_Old, which LLDB also uses
+(lldb/source/Plugins/Process/minidump/RegisterContextMinidump_ARM64.h). Flags in the context
+distinguish them, not the processor number of the dump. Neither has the thread pointer."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ from findleaks.target.base import Thread
 _NAMES = (*(f"x{number}" for number in range(31)), "sp", "pc")
 _GENERAL = struct.Struct("<33Q")
 _VECTORS = 512  # bytes of v0 to v31
-_CONTROL = ("x29", "x30", "sp", "pc", "pstate")  # Microsoft's; the older form has one flag for all
+# Microsoft's format; the older one has one flag for all
+_CONTROL = ("x29", "x30", "sp", "pc", "pstate")
 
 
 class _Form(NamedTuple):
@@ -27,7 +27,7 @@ class _Form(NamedTuple):
     general: int
     pstate: int
     vectors: int
-    control: int  # flag of the registers of _CONTROL
+    control: int  # flag for the registers of _CONTROL
 
 
 _FORMS = (_Form(0x400000, 8, 4, 272, 1), _Form(0x80000000, 8, 272, 284, 2))
@@ -36,12 +36,12 @@ _AT_HWCAP, _SVE = 16, 1 << 22  # Linux include/uapi/linux/auxvec.h; arch/arm64 â
 
 
 def longer_vectors(auxv: Mapping[int, int]) -> bool:
-    """Whether there are those of the Scalable Vector Extension; yes where it is not known."""
+    """Whether the process has registers of the Scalable Vector Extension; True if unknown."""
     return bool(auxv.get(_AT_HWCAP, _SVE) & _SVE)
 
 
 def thread(tid: int, context: memoryview, pointer: int) -> tuple[Thread, bool]:
-    """See contexts.thread: registers whose flag is not set, or that are cut off, are missing."""
+    """See contexts.thread: registers whose flag is not set, or that are cut off, are omitted."""
     registers: dict[str, int] = {}
     flags = int.from_bytes(context[:4], "little")
     form = next((form for form in _FORMS if flags & form.mark), None)

@@ -1,4 +1,5 @@
-"""The modules of a minidump: by their ELF headers in memory, or by its list and their files."""
+"""Finds the modules of a minidump, by ELF headers in memory, or by its module list and their
+files."""
 
 from __future__ import annotations
 
@@ -9,32 +10,33 @@ from findleaks.target import elf
 from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Region
 from findleaks.target.layout import VDSO
-from findleaks.target.minidump.records import Listed
+from findleaks.target.minidump.records import ListedModule
 from findleaks.target.module_files import ModuleFiles
-from findleaks.target.modules import FileSource, Image, headers, images, mapped_files, unnamed
-from findleaks.target.ranges import holding
+from findleaks.target.modules import FileSource, Image, find_unnamed_files, headers, images, mapped_files
+from findleaks.target.ranges import region_at
 
 _VDSO_NAMES = ("linux-gate", "linux-vdso", "[vdso]")  # Breakpad's, Crashpad's, LLDB's
 
 
-def found_images(
+def find_images(
     arch: Arch,
     read: Callable[[int, int], bytes],
-    listed: Sequence[Listed],
+    listed: Sequence[ListedModule],
     regions: Sequence[Region],
     memory: Sequence[Region],
     entry: int,
     search: ModuleFiles,
 ) -> tuple[list[Image], dict[int, Optional[FileSource]]]:
-    """The modules, sorted and disjoint, and their files by start. `regions` are the dump's
-    mappings, [] if it has none, `memory` what it holds, `entry` an address in the program, or 0."""
-    mappings = mapped_files(regions) if regions else unnamed(read, ((part.start, part.end, part.size >= 64) for part in memory))
+    """Return the modules, sorted and disjoint, and their files by start.
+    `regions` are the mappings of the dump ([] if it has none), `memory` its contents, `entry` an
+    address in the program, or 0."""
+    mappings = mapped_files(regions) if regions else find_unnamed_files(read, ((part.start, part.end, part.size >= 64) for part in memory))
     paths = {one.start: one.path for one in listed}
     in_memory = images(read, mappings, arch.machine, arch.page)
     known = [one._replace(module=one.module._replace(path=one.module.path or paths.get(one.module.start, ""))) for one in in_memory]
     modules = [one.module for one in known]
-    ends = {region.name: region.end for region in regions}  # of the last one, as they ascend
-    known += [_bare(one, holding(regions, one.start), ends) for one in listed if holding(modules, one.start) is None]
+    ends = {region.name: region.end for region in regions}  # end of the last region of each name
+    known += [_bare(one, region_at(regions, one.start), ends) for one in listed if region_at(modules, one.start) is None]
     known.sort(key=lambda one: one.module.start)
     kept: list[Image] = []
     files: dict[int, Optional[FileSource]] = {}
@@ -56,9 +58,10 @@ def found_images(
     return kept, files
 
 
-def _bare(one: Listed, first: Optional[Region], ends: Mapping[str, int]) -> Image:
-    """A module that is listed only; `first` is the mapping that it begins in. It ends where the
-    mappings of its file do (`ends`, by name): the size that LLDB gives is of some sections."""
+def _bare(one: ListedModule, first: Optional[Region], ends: Mapping[str, int]) -> Image:
+    """Build a module from the module list only; `first` is the mapping that it begins in.
+    It ends where the mappings of its file end (`ends`, by name): the size that LLDB lists covers
+    only some sections."""
     path, end = one.path, one.start + max(one.size, 1)
     if path.startswith(_VDSO_NAMES):
         path = VDSO
@@ -69,7 +72,7 @@ def _bare(one: Listed, first: Optional[Region], ends: Mapping[str, int]) -> Imag
 
 
 def _by_file(arch: Arch, one: Image, file: FileSource) -> Image:
-    """The module with the headers of its file, which give its bias and its end."""
+    """Return the module with the headers of its file, which determine its bias and its end."""
     view = file.view()
     found = headers(lambda at, size: bytes(view[at : at + size]), 0, len(view))
     loads = [s for s in found[1] if s.type == elf.PT_LOAD and s.memsz] if found is not None else []

@@ -1,8 +1,7 @@
-"""What a minidump says of its process: memory, threads, modules, mappings.
-
-Layouts: Microsoft's minidumpapiset.h (MINIDUMP_MEMORY_LIST, _MEMORY64_LIST, _THREAD_LIST, _MODULE_
-LIST, _MEMORY_INFO_LIST, _EXCEPTION_STREAM, _MISC_INFO, _THREAD_NAME_LIST); Linux' streams are files
-of /proc, copied (Breakpad src/google_breakpad/common/minidump_format.h)."""
+"""Decodes the records of a minidump: memory, threads, modules, mappings.
+|| Layouts: Microsoft's minidumpapiset.h (MINIDUMP_MEMORY_LIST, _MEMORY64_LIST, _THREAD_LIST,
+_MODULE_LIST, _MEMORY_INFO_LIST, _EXCEPTION_STREAM, _MISC_INFO, _THREAD_NAME_LIST). The streams of
+Linux dumps are copies of files of /proc (Breakpad src/google_breakpad/common/minidump_format.h)."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from findleaks.target.base import Region, Thread
 from findleaks.target.layout import top_of
 from findleaks.target.minidump import contexts, contexts_arm64, streams
 from findleaks.target.minidump.streams import File, items
-from findleaks.target.notes import AT_PAGESZ, FAULTS, SI_TKILL, SIGABRT, auxiliary, called
+from findleaks.target.notes import AT_PAGESZ, FAULTS, SI_TKILL, SIGABRT, auxiliary, program_name
 
 _RANGE, _RANGE64, _RANGES64 = struct.Struct("<Q2I"), struct.Struct("<2Q"), struct.Struct("<2Q")
 _THREAD = struct.Struct("<4I2Q4I")
@@ -32,8 +31,9 @@ _Read = Callable[[int, memoryview, int], tuple[Thread, bool]]
 
 
 class _Machine(NamedTuple):
-    """How a thread is made of its id, context, and thread pointer, and whether a process of this
-    auxiliary vector has vector registers of more than 128 bits."""
+    """Functions for one processor: `thread` decodes a thread from its id, context and thread
+    pointer; `longer_vectors` is whether vector registers exceed 128 bits, given the auxiliary
+    vector."""
 
     arch: Arch
     thread: _Read
@@ -42,25 +42,25 @@ class _Machine(NamedTuple):
 
 _ARM64 = _Machine(AARCH64, contexts_arm64.thread, contexts_arm64.longer_vectors)
 _KNOWN = {9: _Machine(X86_64, contexts.thread, lambda auxv: True), 12: _ARM64, 0x8003: _ARM64}
-"""By the dump's number of the processor, of which Breakpad has an older one for AArch64."""
+"""By processor number of the dump; Breakpad has an older number for AArch64."""
 _SYSTEMS = {2: "Windows", 0x8101: "macOS", 0x8102: "iOS", 0x8202: "Solaris"}
 _LINUX = (0x8201, 0x8203)  # and Android
 _COMMITTED = 0x1000
-_MOST_NAME = 64  # bytes of a thread's name: the kernel's has 15 letters
-_MOST_MODULES = 1 << 16  # as many as Linux has mappings for
+_MOST_NAME = 64  # most bytes of a thread's name: the kernel's have 15
+_MOST_MODULES = 1 << 16  # the kernel's limit of mappings
 _READABLE, _WRITABLE, _EXECUTABLE, _PRIVATE = 0xEE, 0xCC, 0xF0, 0x20000
 
 
 class Memory(NamedTuple):
-    """[start, start + size) was written at `offset` of the file."""
+    """[start, start + size) of the process was written at `offset` of the file."""
 
     start: int
     size: int
     offset: int
 
 
-class Listed(NamedTuple):
-    """A module as the dump lists it; `size` may be anything, `build_id` is "" if it has none."""
+class ListedModule(NamedTuple):
+    """A module in the dump's list; `size` may be wrong, `build_id` is "" if missing."""
 
     start: int
     size: int
@@ -72,20 +72,21 @@ class Dump(NamedTuple):
     arch: Arch
     memory: list[Memory]
     threads: list[Thread]  # the main one first
-    unknown_registers: str  # of some thread; see Target
-    modules: list[Listed]
+    unknown_registers: str  # as in Target, of any thread
+    modules: list[ListedModule]
     regions: list[Region]  # sorted, disjoint; [] where the dump has no list of mappings
     auxv: dict[int, int]
     pid: Optional[int]
     name: str  # the kernel's 15-character name
     called: str
     crashed: int
-    names: dict[int, str]  # of threads
+    names: dict[int, str]  # names of threads by tid
     started: Optional[int]
 
 
-def decoded(file: File, name: str) -> Dump:
-    """The records of a dump; TargetError if it is of another system or machine."""
+def read_records(file: File, name: str) -> Dump:
+    """Read the records of a dump.
+    Raises TargetError if it is from another system or machine."""
     machine, read, longer = _machine(file.stream(streams.SYSTEM), f"{name}: truncated" if file.cut else name)
     auxv = auxiliary(machine, bytes(file.stream(streams.AUXV)))
     arch = machine.with_page(auxv.get(AT_PAGESZ, 0))
@@ -104,7 +105,7 @@ def decoded(file: File, name: str) -> Dump:
         auxv,
         pid,
         status.get("Name", ""),
-        called(status.get("Name", ""), words),
+        program_name(status.get("Name", ""), words),
         _crashed(file),
         {tid: file.text(offset, _MOST_NAME) for tid, offset in items(file.stream(streams.NAMES), _NAME)},
         _started(file.stream(streams.STAT)),
@@ -116,7 +117,7 @@ def _machine(system: memoryview, name: str) -> _Machine:
     if len(system) < 24:
         raise TargetError(f"{name}: the system information of the minidump is missing")
     if platform not in _LINUX:
-        raise TargetError(f"{name}: a minidump of {_SYSTEMS.get(platform, f'system {platform:#x}')}: only Linux is supported")
+        raise TargetError(f"{name}: a minidump of {_SYSTEMS.get(platform, f'system {platform:#x}')}; only Linux is supported")
     if machine not in _KNOWN:
         which = _MACHINES.get(machine, f"machine {machine:#x}")
         raise TargetError(f"{name}: a minidump of {which}; only x86-64 and AArch64 are supported for now")
@@ -124,7 +125,7 @@ def _machine(system: memoryview, name: str) -> _Machine:
 
 
 def _status(text: memoryview) -> dict[str, str]:
-    """The fields of /proc/PID/status."""
+    """Parse the fields of /proc/PID/status."""
     lines = (line.partition(":") for line in bytes(text).decode("utf-8", "surrogateescape").split("\n"))
     return {key: value.strip() for key, _, value in lines}
 
@@ -139,7 +140,7 @@ def _pid(file: File, status: dict[str, str]) -> Optional[int]:
 
 
 def _memory(file: File) -> list[Memory]:
-    """The memory of all lists, each once: threads' stacks are often in two."""
+    """Return the memory of all lists without duplicates: thread stacks are often in two lists."""
     found = {Memory(start, size, offset): None for start, size, offset in items(file.stream(streams.MEMORY), _RANGE)}
     for row in items(file.stream(streams.THREADS), _THREAD):
         found[Memory(row[5], row[6], row[7])] = None
@@ -154,9 +155,10 @@ def _memory(file: File) -> list[Memory]:
 
 
 def _threads(file: File, read: _Read) -> tuple[list[Thread], bool]:
-    """The threads, the first of each id, and whether the vector registers of all are known. That of
-    the exception has its context at the fault; in Crashpad's dumps its own one is later. Contexts
-    of more bytes than the file has share some, as no writer's do: then the rest is left out."""
+    """Return the threads, the first of each id, and whether the vector registers of all are known.
+    The thread of the exception gets its context at the fault; in Crashpad's dumps, its own context
+    is later. Stops if the contexts together have more bytes than the file, as then they overlap,
+    which no program writes."""
     crash = _EXCEPTION.unpack_from(found) if len(found := file.stream(streams.EXCEPTION)) >= _EXCEPTION.size else (0,) * 10
     threads: dict[int, Thread] = {}
     every, left = True, len(file.view)
@@ -176,7 +178,7 @@ def _threads(file: File, read: _Read) -> tuple[list[Thread], bool]:
 
 
 def _crashed(file: File) -> int:
-    """The thread that its own fault or abort() ended, as of cores; si_code is in the flags."""
+    """Return the thread that faulted or called abort(), as for cores; si_code is in the flags."""
     found = file.stream(streams.EXCEPTION)
     if len(found) < _EXCEPTION.size:
         return 0
@@ -185,17 +187,17 @@ def _crashed(file: File) -> int:
     return tid if (number in FAULTS and code > 0) or (number == SIGABRT and code == SI_TKILL) else 0
 
 
-def _modules(file: File) -> list[Listed]:
+def _modules(file: File) -> list[ListedModule]:
     found = []
     for start, size, _, _, name, length, record, _, _ in islice(items(file.stream(streams.MODULES), _MODULE), _MOST_MODULES):
         identity = bytes(file.at(record, min(length, 68)))
         build_id = identity[4:].hex() if identity[:4] == _BUILD_ID and any(identity[4:]) else ""
-        found.append(Listed(start, size, file.text(name), build_id))
+        found.append(ListedModule(start, size, file.text(name), build_id))
     return sorted(one for one in found if one.start < top_of(8))
 
 
 def _regions(file: File) -> list[Region]:
-    """The mappings by /proc/PID/maps, or else by the list of the dump's own, which has no names."""
+    """Return the mappings by /proc/PID/maps, or else by the dump's own list, which has no names."""
     found = maps.regions_of(bytes(file.stream(streams.MAPS))) or _listed_regions(file.stream(streams.MEMORY_INFO))
     return _disjoint(region for region in found if region.start < region.end <= top_of(8))
 
@@ -224,6 +226,6 @@ def _disjoint(regions: Iterable[Region]) -> list[Region]:
 
 
 def _started(stat: memoryview) -> Optional[int]:
-    """When the process started: field 22 of /proc/PID/stat, in clock ticks."""
+    """Return the start time of the process: field 22 of /proc/PID/stat, in clock ticks."""
     fields = bytes(stat).rpartition(b")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() and len(fields[19]) < 20 else None

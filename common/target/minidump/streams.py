@@ -1,13 +1,11 @@
-"""The container of a minidump: a header, and a directory of typed streams.
-
-Not by a library. Those of PyPI read Windows' dumps: `minidump` 0.0.24 leaves out the streams that
-Linux writers add (maps, auxv, status) and the build-ids of modules, prints tracebacks where there
-is no PEB, and runs without end on a count of 2^31; `udmp-parser` and `minidump-analyzer` have no
-Linux at all, LIEF no minidumps.
-
-Layouts: Microsoft's minidumpapiset.h, and what Breakpad adds for Linux in
-src/google_breakpad/common/minidump_format.h; little-endian. Any number may be wrong: what lies
-outside of the file is cut off, and no loop exceeds what the file holds."""
+"""Reads the container format of minidumps: a header, and a directory of typed streams.
+|| No library is used. Those on PyPI read Windows dumps: `minidump` 0.0.24 ignores the streams of
+Linux writers (maps, auxv, status) and the build-ids of modules, prints tracebacks if there is no
+PEB, and loops without end on a count of 2^31; `udmp-parser` and `minidump-analyzer` do not support
+Linux, LIEF does not support minidumps.
+|| Layouts: Microsoft's minidumpapiset.h, and Breakpad's additions for Linux in
+src/google_breakpad/common/minidump_format.h; little-endian. Any number may be wrong: ranges are
+clipped to the file, and no loop runs longer than the file."""
 
 from __future__ import annotations
 
@@ -25,39 +23,40 @@ STATUS, COMMAND_LINE, AUXV, MAPS, STAT = 0x47670004, 0x47670006, 0x47670008, 0x4
 _HEADER = struct.Struct("<4s5IQ")  # magic, version, streams, directory, checksum, time, flags
 _ENTRY = struct.Struct("<3I")  # type, size, offset
 _MOST_STREAMS = 1 << 12
-MOST_PATH = 1 << 13  # bytes: PATH_MAX letters
+MOST_PATH = 1 << 13  # bytes: PATH_MAX characters in UTF-16
 
 
 class File(NamedTuple):
-    """The streams by type, the first of each: LLDB writes an exception for every thread."""
+    """The streams by type, the first of each: LLDB writes an exception stream for every thread."""
 
     view: memoryview
     streams: dict[int, memoryview]
-    written: int  # seconds since 1970; 0: not known
-    cut: bool  # a stream ends behind the end of the file
+    written: int  # seconds since 1970; 0: unknown
+    cut: bool  # a stream ends beyond the end of the file
 
     def stream(self, kind: int) -> memoryview:
-        """The stream's bytes; none if there is no such stream."""
+        """Return the bytes of a stream; b"" if there is no such stream."""
         return self.streams.get(kind, self.view[:0])
 
     def at(self, offset: int, size: int) -> memoryview:
-        """These bytes of the file, fewer at its end."""
+        """Return these bytes of the file, fewer at its end."""
         return self.view[offset : offset + size]
 
     def text(self, offset: int, most: int = MOST_PATH) -> str:
-        """A MINIDUMP_STRING: its size in bytes, then UTF-16, of which `most` bytes are taken; ""
-        outside of the file."""
+        """Decode a MINIDUMP_STRING: its size in bytes, then UTF-16, of which at most `most` bytes
+        are read; "" outside of the file."""
         size = int.from_bytes(self.at(offset, 4), "little")
         return bytes(self.at(offset + 4, min(size, most) & -2)).decode("utf-16-le", "replace").split("\0", 1)[0]
 
 
-def opened(view: memoryview, name: str) -> File:
-    """The directory of a minidump; TargetError if the file is none."""
+def open_streams(view: memoryview, name: str) -> File:
+    """Read the directory of a minidump.
+    Raises TargetError if the file is not a minidump."""
     if len(view) < _HEADER.size or bytes(view[:4]) != MINIDUMP:
-        raise TargetError(f"{name}: truncated: not even the header of the minidump is there")
+        raise TargetError(f"{name}: truncated: the header of the minidump is incomplete")
     _, version, count, directory, _, written, _ = _HEADER.unpack_from(view)
     if version & 0xFFFF != VERSION:
-        raise TargetError(f"{name}: a minidump of version {version & 0xFFFF:#x}, which is not known ({VERSION:#x} is)")
+        raise TargetError(f"{name}: a minidump of version {version & 0xFFFF:#x}, expected {VERSION:#x}")
     streams: dict[int, memoryview] = {}
     rows = view[directory : directory + min(count, _MOST_STREAMS) * _ENTRY.size]
     cut = len(rows) < min(count, _MOST_STREAMS) * _ENTRY.size
@@ -65,13 +64,13 @@ def opened(view: memoryview, name: str) -> File:
         cut = cut or offset + size > len(view)
         streams.setdefault(kind, view[offset : offset + size])
     if not streams:
-        raise TargetError(f"{name}: truncated: the minidump's directory is missing, so that nothing in it can be found")
+        raise TargetError(f"{name}: truncated: the directory of the minidump is missing")
     return File(view, streams, written, cut)
 
 
 def items(stream: memoryview, form: struct.Struct) -> Iterator[tuple[int, ...]]:
-    """The items of a stream that is a 32-bit count and as many of `form`; Breakpad aligns them to 8
-    bytes. Items behind the stream's end are left out."""
+    """Unpack the items of a stream: a 32-bit count, then items of `form`, which Breakpad aligns to
+    8 bytes. Items beyond the end of the stream are omitted."""
     if len(stream) < 4:
         return iter(())
     count = int.from_bytes(stream[:4], "little")

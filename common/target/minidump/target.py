@@ -1,5 +1,6 @@
-"""A minidump as a target. What was written to memory is read from the dump; code and constants that
-it lacks come from the modules' files, if these are proven the same."""
+"""A minidump as a target.
+|| Memory that the process wrote to is read from the dump; code and constants that it lacks come
+from the files of modules that are proven to match."""
 
 from __future__ import annotations
 
@@ -16,28 +17,28 @@ from findleaks.target.base import Range, Region, Thread, is_shared_memory
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import STACK, loads_of
 from findleaks.target.minidump import records, streams
-from findleaks.target.minidump.modules import found_images
-from findleaks.target.missing import READ_ONLY, UNDUMPED, Uncertain, where
+from findleaks.target.minidump.modules import find_images
+from findleaks.target.missing import READ_ONLY, UNDUMPED, Uncertain, format_ranges
 from findleaks.target.module_files import ModuleFiles
 from findleaks.target.modules import FileSource, Image
 from findleaks.target.notes import AT_ENTRY, AT_PHDR
-from findleaks.target.ranges import gaps, holding, merged, subtract
+from findleaks.target.ranges import gaps, merge_ranges, region_at, subtract
 from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
-from findleaks.target.thread_pointers import completed
+from findleaks.target.thread_pointers import add_thread_pointers
 
 ENOUGH = 0.5
-"""Share of the writable memory, stacks aside, without which nothing is said of the heap."""
+"""Largest missing share of the writable memory, except stacks, with which the heap is analysed."""
 _TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 LIBRARY_FOLDERS = (
     *("/lib64", "/usr/lib64", *(f"{folder}/{name}" for name in _TRIPLETS for folder in ("/lib", "/usr/lib"))),
     *("/lib", "/usr/lib", "/usr/local/lib"),
 )
-_MOST_FOLDERS = 64  # modules whose folders are looked into
-COMPLETE = "a core has it (gcore PID), or LLDB's `process save-core --style full --plugin-name=minidump FILE`"
+_MOST_FOLDERS = 64  # most modules whose folders are searched
+COMPLETE = "use a core (gcore PID), or LLDB's `process save-core --style full --plugin-name=minidump FILE`"
 
 
 class MinidumpTarget(ExtentReader, ImageTarget):
-    """A minidump. `unread`: writable memory that was mapped and is not in it."""
+    """A minidump. `unread`: writable memory that was mapped and is not in the dump."""
 
     live = False
 
@@ -46,8 +47,8 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self.path = path
         self._name = os.path.basename(path) or path
         self._sysroot = sysroot.rstrip("/") or sysroot[:1]
-        file = streams.opened(view, self._name)
-        self._dump = dump = records.decoded(file, self._name)
+        file = streams.open_streams(view, self._name)
+        self._dump = dump = records.read_records(file, self._name)
         self._source = Source(view)
         self.truncated = file.cut or any(memory.offset + memory.size > len(view) for memory in dump.memory)
         ExtentReader.__init__(self, dump.arch, self._written(len(view)))
@@ -59,10 +60,10 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         search = ModuleFiles(exe, self._sysroot, remedy, "the minidump", self.path, self._folders())
         self.separate.shunned = search.shunned
         entry = dump.auxv.get(AT_PHDR, 0) or dump.auxv.get(AT_ENTRY, 0)
-        self._images, self._files = found_images(self.arch, self.read, dump.modules, dump.regions, mapped, entry, search)
+        self._images, self._files = find_images(self.arch, self.read, dump.modules, dump.regions, mapped, entry, search)
         self._modules = [image.module for image in self._images]
         self._set_regions(self._with_stack(dump.regions or self._derived(mapped)))
-        main = holding(self._modules, entry) or next(iter(self._modules), None)
+        main = region_at(self._modules, entry) or next(iter(self._modules), None)
         self.exe_path, self.called = main.path if main is not None else dump.name, dump.called
         self.unread = list(self._absent())
         self.uncertain = list(self._uncertain())
@@ -72,13 +73,15 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self.description = self._described()
 
     def _folders(self) -> list[str]:
-        """Where libraries are that the dump names without a folder, as Crashpad's: the dynamic
-        linker's own places, and those of the other modules. A build-id proves which one it is."""
+        """Return folders in which to search for libraries that the dump names without a folder, as
+        Crashpad does: those of the dynamic linker, and of the other modules. Build-ids prove
+        matches."""
         named = (os.path.dirname(module.path) for module in self._dump.modules[:_MOST_FOLDERS] if module.path.startswith("/"))
         return list(dict.fromkeys([*LIBRARY_FOLDERS, *named]))
 
     def _written(self, size: int) -> list[Extent]:
-        """The memory in the dump. Its headers may claim any number of ranges of the same bytes."""
+        """Return the memory in the dump. Its headers may claim any number of ranges of the same
+        bytes."""
         ranges = self._dump.memory
         flags = elf.PF_R | elf.PF_W
         loads = loads_of(
@@ -87,8 +90,8 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         return disjoint([Extent(d.start, d.start + d.there, d.offset, self._source) for d in loads])
 
     def _derived(self, mapped: Sequence[Region]) -> list[Region]:
-        """The regions where the dump has no list of mappings: the segments of modules whose headers
-        are known, and the other memory that it has, which counts as writable."""
+        """Return the regions if the dump has no list of mappings: the segments of modules whose
+        headers are known, and the other memory of the dump, which counts as writable."""
         known = [
             Region(
                 max(s.vaddr // self.arch.page * self.arch.page + image.module.bias, image.module.start),
@@ -111,12 +114,12 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         return sorted([*kept, *(Region(start, end, True, True, False) for start, end in others)], key=lambda region: region.start)
 
     def _with_stack(self, regions: Sequence[Region]) -> list[Region]:
-        """The regions with the main thread's stack named, as only Linux's own list has it."""
+        """Return the regions with the main thread's stack named; only Linux's own list names it."""
         main = next((thread.sp for thread in self._dump.threads if thread.tid == self.pid), 0)
         return [replace(region, name=STACK) if main in region and region.writable and not region.name else region for region in regions]
 
     def _backing(self) -> Iterator[Extent]:
-        """Of modules' files, what the dump lacks of segments that are never written to."""
+        """Yield extents of module files for missing parts of segments that are never written to."""
         page = self.arch.page
         for image in self._images:
             file, module = self._files.get(image.module.start), image.module
@@ -133,12 +136,13 @@ class MinidumpTarget(ExtentReader, ImageTarget):
     # -- what is missing
 
     def _absent(self) -> Iterator[Range]:
-        """Writable memory that the dump lacks, less what lies below the stack pointers."""
+        """Yield writable memory that the dump lacks, except memory below the stack pointers."""
         writable = [Range(r.start, r.end) for r in self._regions if r.writable and r.readable]
         yield from subtract(subtract(writable, [Range(e.start, e.end) for e in self._extents]), self._dead_ends())
 
     def _uncertain(self) -> Iterator[Uncertain]:
-        """See Target: memory that was once writable, perhaps, and is in no minidump of LLDB's."""
+        """See Target: memory that may once have been writable; LLDB's minidumps never contain
+        it."""
         for region in self._regions:
             anonymous = not region.name or is_shared_memory(region.name)
             if region.may_hold_data or (anonymous and not (region.writable or region.executable)):
@@ -146,8 +150,8 @@ class MinidumpTarget(ExtentReader, ImageTarget):
                     yield Uncertain(*gap, READ_ONLY if region.readable else UNDUMPED)
 
     def _dead_ends(self) -> list[Range]:
-        """The parts of stacks that no thread uses, which LLDB leaves out: below the lowest stack
-        pointer, in a mapping with a guard below it, or none (the main thread's)."""
+        """Return the unused parts of stacks, which LLDB omits: below the lowest stack pointer, in a
+        mapping with a guard page below it, or without one (the main thread's)."""
         lowest: dict[int, int] = {}
         for thread in self._dump.threads:
             region = self._region_at(thread.sp)
@@ -158,16 +162,16 @@ class MinidumpTarget(ExtentReader, ImageTarget):
             region, below = self._region_at(start), self._region_at(start - 1)
             if region is not None and (region.name == STACK or (below is not None and not below.readable)):
                 found.append(Range(start, max(start, sp - self.arch.red_zone)))
-        return merged(found)
+        return merge_ranges(found)
 
     def _lacks(self) -> str:
-        """Why the heap cannot be looked at: the dump has little beside the stacks, as Breakpad's,
-        Crashpad's, and LLDB's default kind."""
+        """Explain why the heap cannot be analysed; "" if it can. The dumps of Breakpad, Crashpad
+        and LLDB's default kind have little besides the stacks."""
         stacks = [Range(r.start, r.end) for r in {self._region_at(thread.sp) for thread in self._dump.threads} if r is not None]
         there = [Range(e.start, e.end) for e in self._extents]
         if self._dump.regions:
             heap = subtract([Range(r.start, r.end) for r in self._regions if r.writable and r.readable], stacks)
-        else:  # whole pages, which are of whole mappings
+        else:  # whole mappings
             heap = subtract([part for part in there if not (part.start | part.end) % self.arch.page], stacks)
         wanted = _bytes(heap)
         held = wanted - _bytes(subtract(heap, there))
@@ -175,19 +179,22 @@ class MinidumpTarget(ExtentReader, ImageTarget):
             return ""
         which = f"{human(held)} of {human(wanted)} of the other writable memory" if wanted and held else "no other writable memory"
         return (
-            f"{self._name}: this minidump has the threads' stacks and {which}: "
-            f"only `whatis` and `stacks` can be answered. The rest takes all memory: {COMPLETE}"
+            f"{self._name}: the minidump has the threads' stacks and {which}: "
+            f"only `whatis` and `stacks` work. The other commands need all memory: {COMPLETE}"
         )
 
     def _problems(self) -> Iterator[str]:
         if self.truncated:
-            there = f"{self._name}: truncated: the minidump names memory or records behind the end of the file"
-            yield f"{there}. What is found lost may be referred to from the missing part."
+            there = f"{self._name}: truncated: the minidump names memory or records beyond the end of the file"
+            yield f"{there}. Blocks reported as leaked may be referenced from the missing part."
         if not self._dump.threads:
-            yield f"{self._name}: there are no threads: registers and stacks are unknown, so that what only they refer to looks lost"
+            unknown = "there are no threads: registers and stacks are unknown"
+            yield f"{self._name}: {unknown}, so what only they refer to is reported as leaked"
         if self.unread and not self.lacks:
             named = (self._region_at(part.start) for part in self.unread)
-            names = [region.name if region is not None and region.name else where([part]) for region, part in zip(named, self.unread)]
+            names = [
+                region.name if region is not None and region.name else format_ranges([part]) for region, part in zip(named, self.unread)
+            ]
             which = some(list(dict.fromkeys(names)))
             yield f"{human(_bytes(self.unread))} of writable memory is not in the minidump ({which}): pointers in it are not seen."
 
@@ -200,7 +207,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
 
     @cached_property
     def _threads(self) -> Sequence[Thread]:
-        return completed(self, self._dump.threads)
+        return add_thread_pointers(self, self._dump.threads)
 
     def threads(self) -> Sequence[Thread]:
         return self._threads

@@ -1,1 +1,1 @@
-"""Which pages of a process are, or were, in memory."""
+"""Residency: which pages of a process are, or were, in memory."""

@@ -1,21 +1,19 @@
-"""Resident pages of a core's process, by the holes that the kernel left in the core file.
-
-Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is not there, or
-is the zero page, no byte is written and the file position moves on, which leaves a hole. Every
-other page is written, even if it is all zeros. vma_dump_size leaves out private anonymous mappings
+"""Computes resident pages of a core's process from the holes in the core file.
+|| Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is missing, or
+is the zero page, the kernel writes no byte and advances the file position, which leaves a hole. It
+writes every other page, even if that is all zeros. vma_dump_size omits private anonymous mappings
 that were never written to.
-Other programs make holes as well: `cp --sparse=always`, coredumpctl, rsync, tar and newer versions
-of GDB's gcore leave out zeros, whether in memory or not. So holes are trusted only where nothing
-but the kernel's own writing explains them:
-
-1. The core has the kernel's form, not gcore's (`by_kernel`).
-2. The holes have the granularity of a page: each begins and ends at a page, and not all at the
-   bounds of larger blocks, as with file systems and tools that work in larger blocks.
-3. The file holds a page that is all zeros, which a tool that leaves out zeros would have left out.
-   Often it is the last one: where the last pages were not there, Linux since 5.12 ends the file
-   with one byte of zero (do_coredump), while cp, tar, rsync and coredumpctl only set its size.
-   (cpio writes that byte too: holes of its sparse copies are trusted wrongly.) A core without such
-   a page may be just as the kernel wrote it, but nothing in it proves so."""
+|| Other programs create holes, too: `cp --sparse=always`, coredumpctl, rsync, tar and newer
+versions of GDB's gcore omit zeros, whether these were in memory or not. Therefore holes are trusted
+only if the kernel alone can have written them:
+|| 1. The core has the kernel's format, not gcore's (`is_kernel_core`).
+2. The holes have the granularity of a page: each begins and ends at a page boundary, and not all at
+boundaries of larger blocks, as with file systems and tools that work in larger blocks.
+3. The file contains a page of zeros, which a tool that omits zeros would have omitted. Often it is
+the last one: if the last pages were missing, Linux since 5.12 ends the file with one byte of zero
+(do_coredump), while cp, tar, rsync and coredumpctl only set its size. (cpio writes that byte, too:
+holes of its sparse copies are trusted wrongly.) A core without such a page may be original, but
+nothing in it proves so."""
 
 from __future__ import annotations
 
@@ -28,20 +26,22 @@ from typing import Optional
 from findleaks.target import elf
 from findleaks.target.base import Range, Region
 from findleaks.target.layout import Load
-from findleaks.target.ranges import holding, merged
+from findleaks.target.ranges import merge_ranges, region_at
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 _SLICE = 1 << 20  # bytes searched between two checks for Ctrl-C
 
 
-_SHORT = 1 << 20  # holes of fewer bytes are read as zeros: as fast, and fewer pieces
-_SMALL = 128 << 10  # bytes of a part at most, on average, of a file that is `scattered`
-_SHORTEST = 64 << 10  # the same where those were more than the data: pages scattered over terabytes
+_SHORT = 1 << 20  # smaller holes are read as zeros: equally fast, with fewer pieces
+_SMALL = 128 << 10  # most bytes of an average part in a file that `is_scattered`
+# The same limit if that would join more than the data: pages scattered over terabytes
+_SHORTEST = 64 << 10
 
 
 def data_parts(fd: int, size: int) -> Optional[list[Range]]:
-    """The parts of an open file of `size` bytes that are not holes, ascending; None: unknown."""
+    """Return the parts of an open file of `size` bytes that are not holes, ascending; None:
+    unknown."""
     at, data = 0, []
     try:
         while at < size:
@@ -50,20 +50,21 @@ def data_parts(fd: int, size: int) -> Optional[list[Range]]:
             data.append(Range(at, end))
             at = end
     except OSError as error:
-        if error.errno != errno.ENXIO:  # ENXIO: nothing but holes from here on
+        if error.errno != errno.ENXIO:  # ENXIO: only holes follow
             return None
     return data
 
 
-def scattered(data: Sequence[Range], size: int) -> bool:
-    """Whether a file of `size` bytes is mostly holes between small parts. The kernel's read-ahead
-    would then fill memory with zeros of holes: 17 s for 4,000 pages scattered over a terabyte."""
+def is_scattered(data: Sequence[Range], size: int) -> bool:
+    """Whether a file of `size` bytes is mostly holes between small parts.
+    The kernel's read-ahead would then fill memory with zeros of holes: 17 s for 4,000 pages
+    scattered over a terabyte."""
     there = sum(end - start for start, end in data)
     return 2 * there < size and there < _SMALL * len(data)
 
 
 def without_long_holes(data: Sequence[Range]) -> Runs:
-    """The parts, joined across short holes."""
+    """Join the parts across short holes."""
     words: array[int] = array("Q")
     there = sum(end - start for start, end in data)
     between = (after.start - before.end for before, after in zip(data, data[1:]))
@@ -77,27 +78,27 @@ def without_long_holes(data: Sequence[Range]) -> Runs:
     return Runs(words)
 
 
-def by_kernel(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:
-    """Whether a core may be the kernel's by its form. GDB's gcore adds section headers, gives
-    offsets in mapped files in bytes (`unit`: NT_FILE's page size, 0 without that note), and does
-    not align pages of memory to pages of the file."""
-    # Of more than 65,534 segments the kernel, too, writes the one section header that counts them
+def is_kernel_core(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:
+    """Whether the format of a core is the kernel's.
+    GDB's gcore adds section headers, gives offsets in mapped files in bytes (`unit`: page size in
+    NT_FILE, 0 without that note), and does not align pages of memory to pages of the file."""
+    # For more than 65,534 segments the kernel, too, writes one section header that counts them
     # (fs/binfmt_elf.c, fill_extnum_info).
     sections = head.shnum > (head.phnum == elf.PN_XNUM) or (head.shoff > 0 and head.phnum != elf.PN_XNUM)
     whole = all((load.offset - load.start) % page == 0 for load in loads if load.there)
     return not sections and unit in (0, page) and whole
 
 
-def by_pages(data: Sequence[Range], first: int, size: int, page: int) -> bool:
-    """Whether the holes between the parts `data` have the granularity of a page. Bounds before
-    `first`, the offset of the first segment, do not count."""
+def has_page_holes(data: Sequence[Range], first: int, size: int, page: int) -> bool:
+    """Whether the holes between the parts `data` have the granularity of a page. Ignores bounds
+    before `first`, the offset of the first segment."""
     bounds = [at for part in data for at in part if first < at < size]
     return all(at % page == 0 for at in bounds) and any(at // page & 1 for at in bounds)
 
 
-def page_of_zeros(view: memoryview, data: Runs, page: int, progress: Callable[[float], None]) -> int:
-    """Offset of a whole page of zeros in the parts of a file outside its holes; -1: none.
-    The last page is tried first. `progress` gets the part that is done, each MiB, and may raise."""
+def find_zero_page(view: memoryview, data: Runs, page: int, progress: Callable[[float], None]) -> int:
+    """Return the offset of a page of zeros in the parts of a file outside its holes; -1 if none.
+    Tries the last page first. `progress` gets the completed part once per MiB, and may raise."""
     zeros, words = bytes(page), page // 8
     total, done = data.total or 1, 0
     start, end = data.words[-2:] or (0, 0)
@@ -118,11 +119,12 @@ def page_of_zeros(view: memoryview, data: Runs, page: int, progress: Callable[[f
     return -1
 
 
-def presence(data: Runs, loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
-    """Resident pages by the holes; None where segments overlap in the file (the kernel's do not).
-    Covers anonymous mappings only: of files the kernel also writes pages that were not in memory.
-    `anonymous`: the core has such memory at all (coredump_filter), so that a mapping without a byte
-    in it was never written to."""
+def presence_of_holes(data: Runs, loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
+    """Return the resident pages by the holes; None if segments overlap in the file (in kernel cores
+    they do not).
+    Covers anonymous mappings only: the kernel also writes pages of files that were not in memory.
+    `anonymous`: the core has such memory at all (coredump_filter), so a mapping without a byte in
+    it was never written to."""
     reached = 0
     for load in sorted(loads, key=lambda load: load.offset):
         if load.there:
@@ -143,8 +145,8 @@ def presence(data: Runs, loads: Sequence[Load], regions: Sequence[Region], anony
             held += mine
     known: list[Range] = []
     for region in regions:
-        segment = holding(loads, region.start) if not region.name.startswith("/") else None
+        segment = region_at(loads, region.start) if not region.name.startswith("/") else None
         if segment is not None and (segment.filesz or anonymous):
             end = segment.start + segment.there if segment.filesz else region.end
             known.append(Range(region.start, min(region.end, end)))
-    return Presence("holes of the core", Runs.of(merged(known)), Runs(held), Runs.of(()))
+    return Presence("holes of the core", Runs.of(merge_ranges(known)), Runs(held), Runs.of(()))

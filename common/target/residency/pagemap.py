@@ -1,5 +1,6 @@
-"""Touched pages of a process's anonymous memory, from /proc/PID/pagemap.
-The zero page, mapped by reads before writes, counts as untouched where the kernel identifies it."""
+"""Reads the touched pages of a process's anonymous memory from /proc/PID/pagemap.
+The zero page, which a read before the first write maps, counts as untouched if the kernel
+identifies it."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from findleaks.target.base import Range
 from findleaks.target.residency import presence
 from findleaks.target.residency.presence import RUN, ZERO
 
-_MANY = 512  # runs that one call of PAGEMAP_SCAN returns at most
+_MANY = 512  # most runs that one call of PAGEMAP_SCAN returns
 
 
 class PageMap:
-    """Touched pages of private anonymous memory: elsewhere, unmapped pages can hold data, too."""
+    """Touched pages of private anonymous memory: in other memory, unmapped pages may also have
+    data."""
 
     def __init__(self, proc: str, page: int) -> None:
         self._page = page
@@ -26,7 +28,8 @@ class PageMap:
             self._fd = -1
 
     def touched(self, start: int, end: int) -> list[Range]:
-        """The runs of touched pages that overlap [start, end), ascending; all of it if unknown."""
+        """Return the runs of touched pages that overlap [start, end), ascending; all of it if
+        unknown."""
         runs: list[Range] = []
         try:
             for low, high in self._runs(start, end, _MANY):
@@ -39,19 +42,19 @@ class PageMap:
         return runs
 
     def next_touched(self, start: int, end: int) -> int:
-        """The address of the first touched page in [start, end), or `end`."""
+        """Return the address of the first touched page in [start, end), or `end`."""
         try:
             return max(start, next((low for low, _ in self._runs(start, end, 1)), end))
         except (OSError, OverflowError):
             return start
 
     def _runs(self, start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
-        """The runs, found `most` at a time."""
+        """Yield the runs of touched pages, `most` per system call."""
         start, end = start // self._page * self._page, -(-end // self._page) * self._page
         vector = ctypes.create_string_buffer(RUN * most)
         while start < end and self._scan:
             try:
-                found, start = presence.ask(self._fd, start, end, vector)
+                found, start = presence.scan_pagemap(self._fd, start, end, vector)
             except OSError:
                 self._scan = False
             else:

@@ -1,4 +1,4 @@
-"""Resident pages of a process at one moment, of all mappings: anonymous, of files, shared.
+"""Reads the resident pages of a process at one moment, for all mappings: anonymous, file, shared.
 Sources: Linux Documentation/filesystems/proc.rst (smaps), admin-guide/mm/pagemap.rst,
 include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: reports the zero page to every user),
 include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels)."""
@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 from typing import Optional
 
 from findleaks.target.base import Range
-from findleaks.target.files import content
+from findleaks.target.files import read_file
 from findleaks.target.runs import Runs
 from findleaks.value_classes import NamedTuple
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
 FILE, PRESENT, SWAPPED, ZERO = 1 << 2, 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…; FILE: or shared memory
-VECTOR = 1 << 13  # runs that one call of PAGEMAP_SCAN returns at most
-RUN = 24  # bytes of each (struct page_region)
+VECTOR = 1 << 13  # most runs that one call of PAGEMAP_SCAN returns
+RUN = 24  # bytes of a run (struct page_region)
 _STEP = 1 << 16  # pages whose entries are read from pagemap in one call
-# The kind of a page by the top byte of its pagemap entry: bits 63, 62 and 61.
+# Kind of a page by the top byte of its pagemap entry: bits 63, 62 and 61.
 _HELD = (0, SWAPPED, PRESENT, PRESENT)
 _KINDS = bytes(_HELD[byte >> 6] | (FILE if byte >> 5 in (3, 5, 7) else 0) for byte in range(256))
 _PFN = (1 << 55) - 1  # the page frame number in a pagemap entry
@@ -35,33 +35,33 @@ UNKNOWN = "unknown"
 
 
 class Presence(NamedTuple):
-    """Which pages were resident, as disjoint, ascending ranges of whole pages. `resident` may
-    exceed `known`: what a core has of mapped files need not have been resident."""
+    """Resident pages, as disjoint, ascending ranges of whole pages. `resident` may exceed `known`:
+    pages of mapped files in a core were not necessarily resident."""
 
     # "pagemap" (live), "side file", "holes of the core", "note of the core", or UNKNOWN (all lists
     # empty).
     source: str
-    known: Runs  # memory that this covers: all mappings (live), or the anonymous ones (holes)
+    known: Runs  # covered memory: all mappings (live), or the anonymous ones (holes)
     resident: Runs  # pages in memory, without the kernel's zero page
-    swapped: Runs  # the process's pages in swap, which are not resident
-    rss: Optional[int] = None  # resident bytes by the kernel's own count; None: not known
-    # Mappings of which some pages count as resident, but are the zero page: it is not known which.
+    swapped: Runs  # pages in swap, which are not resident
+    rss: Optional[int] = None  # resident bytes as counted by the kernel; None: unknown
+    # Mappings in which an unknown number of the resident pages are the zero page.
     unsure: tuple[Range, ...] = ()
     warnings: tuple[str, ...] = ()
-    saved: str = ""  # when the side file was written
+    saved: str = ""  # time at which the side file was written
 
     def __bool__(self) -> bool:
         return self.source != UNKNOWN
 
     def bytes(self, start: int, end: int) -> Optional[int]:
-        """Resident bytes of [start, end); None unless all of it is known."""
+        """Return the resident bytes of [start, end); None unless all of it is known."""
         if start >= end:
             return 0
         return self.resident.bytes(start, end) if self.known.bytes(start, end) == end - start else None
 
 
-class Mapped(NamedTuple):
-    """A mapping with its counts from smaps, in bytes; -1 where smaps cannot be read."""
+class MappingCounts(NamedTuple):
+    """A mapping with its counts from smaps, in bytes; -1 if smaps cannot be read."""
 
     start: int
     end: int
@@ -69,10 +69,10 @@ class Mapped(NamedTuple):
     swap: int
 
 
-def live(proc: str, page: int, progress: Callable[[float], None]) -> Optional[Presence]:
-    """The resident pages of a live process; None where the system does not report them.
-    `proc` is its folder ("/proc/4711"); it should be stopped. `progress` is called at least every
-    200 ms with the part that is done, and may raise."""
+def read_presence(proc: str, page: int, progress: Callable[[float], None]) -> Optional[Presence]:
+    """Read the resident pages of a live process; None if the system does not report them.
+    `proc` is its folder ("/proc/4711"); the process should be stopped. `progress` is called at
+    least every 200 ms with the completed part, and may raise."""
     try:
         fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -111,13 +111,13 @@ def _append_run(words: array[int], start: int, end: int) -> None:
         words.append(end)
 
 
-def _smaps(proc: str) -> list[Mapped]:
-    """The mappings, ascending, without the vsyscall page, which is the kernel's."""
+def _smaps(proc: str) -> list[MappingCounts]:
+    """Read the mappings, ascending, without the vsyscall page, which belongs to the kernel."""
     try:
-        lines, counted = content(f"{proc}/smaps").split(b"\n"), 0
+        lines, counted = read_file(f"{proc}/smaps").split(b"\n"), 0
     except OSError:
-        lines, counted = content(f"{proc}/maps").split(b"\n"), -1
-    found: list[Mapped] = []
+        lines, counted = read_file(f"{proc}/maps").split(b"\n"), -1
+    found: list[MappingCounts] = []
     for line in lines:
         if line[:4] == b"Rss:":
             found[-1] = found[-1]._replace(rss=int(line.split()[1]) << 10)
@@ -126,19 +126,21 @@ def _smaps(proc: str) -> list[Mapped]:
         else:
             match = _MAPPING.match(line)
             if match is not None:
-                found.append(Mapped(int(match[1], 16), int(match[2], 16), counted, counted))
+                found.append(MappingCounts(int(match[1], 16), int(match[2], 16), counted, counted))
     return [mapped for mapped in found if mapped.end < 1 << 63]
 
 
-def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], progress: Callable[[float], None]) -> Iterator[tuple[int, int, int]]:
-    """(start, end, PRESENT or SWAPPED) of the runs of pages in a mapping, without zero pages where
-    the kernel identifies them."""
+def _scanned(
+    fd: int, page: int, mapped: MappingCounts, scan: list[bool], progress: Callable[[float], None]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, PRESENT or SWAPPED) of the runs of pages in a mapping, without zero pages
+    where the kernel identifies them."""
     at = mapped.start
     if scan[0]:
         try:
             vector = ctypes.create_string_buffer(RUN * VECTOR)
             while at < mapped.end:
-                runs, at = ask(fd, at, mapped.end, vector)
+                runs, at = scan_pagemap(fd, at, mapped.end, vector)
                 yield from (run for run in runs if not run[2] & ZERO)
                 progress(0.0)
             return
@@ -154,9 +156,9 @@ def _scanned(fd: int, page: int, mapped: Mapped, scan: list[bool], progress: Cal
 def entries(
     fd: int, page: int, start: int, end: int, progress: Callable[[float], None], held: Optional[int] = None, zeros: bool = False
 ) -> Iterator[tuple[int, int, int]]:
-    """(start, end, kinds) of runs of pages in [start, end), from the entries of pagemap.
-    Reading ends once `held` bytes are found, to skip the rest of a huge reservation. With `zeros`,
-    the zero page is left out where it can be identified."""
+    """Yield (start, end, kinds) of runs of pages in [start, end), from pagemap entries.
+    Stops once `held` bytes are found, to skip the rest of a huge reservation. With `zeros`, omits
+    the zero page where it can be identified."""
     for low in range(start, end, _STEP * page):
         for run in _read(fd, page, low, min(low + _STEP * page, end), zeros):
             held = None if held is None else held - (run[1] - run[0])
@@ -166,10 +168,11 @@ def entries(
             return
 
 
-def ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
-    """One call of PAGEMAP_SCAN; OSError where the kernel does not have it.
-    Gives (start, end, kinds) of the runs of PRESENT or SWAPPED pages, and the address to go on
-    from. `vector` has space for the runs, RUN bytes each."""
+def scan_pagemap(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
+    """Call PAGEMAP_SCAN once.
+    Returns (start, end, kinds) of the runs of PRESENT or SWAPPED pages, and the address to continue
+    from. `vector` has space for the runs, RUN bytes each.
+    Raises OSError if the kernel lacks PAGEMAP_SCAN."""
     import fcntl
 
     # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
@@ -178,7 +181,7 @@ def ask(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> t
     argument = bytearray(struct.pack("=12Q", *fields))
     count = fcntl.ioctl(fd, _PAGEMAP_SCAN, argument, True)
     runs = list(struct.iter_unpack("=3Q", vector.raw[: RUN * count]))
-    # Not walk_end: it is stale where the kernel filled its own buffer more than once
+    # walk_end is not used: it is stale if the kernel filled its own buffer more than once
     # (fs/proc/task_mmu.c, do_pagemap_scan, 6.7 to 6.18).
     following = runs[-1][1] if RUN * count == len(vector) else end
     return runs, following if following > start else end
@@ -201,7 +204,7 @@ def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tupl
 
 
 def _zeros(entries: bytes, kinds: bytearray) -> list[int]:
-    """Indices of the zero page's entries; none without root: frame numbers are 0 then."""
+    """Return indices of the zero page's entries; none without root, as frame numbers are 0 then."""
     frames = [entry & _PFN for entry in array("Q", entries)]
     places: dict[int, list[int]] = {}
     for at, frame in enumerate(frames):

@@ -1,0 +1,131 @@
+"""The answer to "what is in each page of the heaps?"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional, cast
+
+from findleaks.audit.block_rows import allocator_named
+from findleaks.audit.diagnostics import notes
+from findleaks.audit.pages import Area, PageMap, areas, trimmable
+from findleaks.audit.residency import residency
+from findleaks.engine.pages import PageState
+from findleaks.engine.terms import State
+from findleaks.formatting import size
+from findleaks.results.heap_map import (
+    HeapMap,
+    HeapRange,
+    ManagedMemoryMap,
+    MappedHeap,
+    MapTotals,
+    PageRun,
+    PageWord,
+    Residency,
+    Trimmable,
+)
+from findleaks.runtimes.base import Part
+from findleaks.session import Session
+from findleaks.target.residency.presence import Presence
+
+_RUNS_PER_REPORT = 1 << 15  # runs of pages listed between two progress reports
+
+
+class ManagedPart(NamedTuple):
+    """A part of a runtime's memory outside of heaps. `resident`: bytes; None: not known."""
+
+    name: str
+    resident: Optional[int]
+    part: Part
+
+
+@dataclass(frozen=True)
+class FoundHeaps:
+    """The analysis behind the result. `trims`: bytes that a call of each allocator would return,
+    by `id`; None: not known."""
+
+    session: Session
+    map: PageMap
+    trims: Mapping[int, Optional[int]]
+
+    def result(self) -> HeapMap:
+        """The result. It lists every run of pages, which takes longer than the analysis."""
+        session, known = self.session, self.map.residency
+        instances = {id(one): number for number, one in enumerate(session.directory.allocators)}
+        return HeapMap(
+            self.map.page,
+            Residency(known.source, known.rss, known.saved or None),
+            MapTotals(self.map.mapped, self.map.resident, self.map.used, _by_state(self.map.areas)),
+            trim=[
+                Trimmable(one.name, instances[id(one)], returned)
+                for one in session.directory.allocators
+                if (returned := self.trims.get(id(one))) is not None
+            ],
+            heaps=[_heap(session, area, instances[id(area.allocator)]) for area in self.map.areas],
+            managed=[ManagedMemoryMap(one.name, one.part.bytes, one.resident, one.part.ranges) for one in self.managed()],
+            notes=notes(session),
+        )
+
+    def managed(self) -> Iterator[ManagedPart]:
+        """Runtimes' memory outside of heaps."""
+        known = self.map.residency
+        for runtime in self.session.runtimes:
+            for part in runtime.parts():
+                if not part.inside:
+                    held = sum(known.resident.bytes(start, end) for start, end in part.ranges) if known else None
+                    yield ManagedPart(f"{runtime.name} {part.name}", held, part)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What limits the knowledge of which pages were resident."""
+        return [*self.map.residency.warnings, *_unsure(self.map.residency)]
+
+
+def map_heaps(session: Session, residency_file: str = "", allocator: Optional[str] = None) -> FoundHeaps:
+    """Every heap page by page, most resident first; of one allocator, if given. `residency_file`:
+    which pages were resident, as `map --save-residency` wrote it."""
+    known = residency(session, residency_file)
+    allocator_named(session, allocator)
+    found = areas(session, known, lambda one: allocator is None or one.name == allocator)
+    found.sort(key=lambda area: (-(area.resident or 0), -area.size, area.parts[0].start))
+    chosen = [one for one in session.directory.allocators if allocator in (None, one.name)]
+    trims = {id(one): trimmable(session, one, known) for one in chosen}
+    return FoundHeaps(session, PageMap(session.target.description, found, known, session.target.arch.page), trims)
+
+
+def _unsure(known: Presence) -> Iterator[str]:
+    if known.unsure:
+        total = sum(end - start for start, end in known.unsure)
+        yield f"in mappings of {size(total)} the kernel's zero page counts as resident: kernels before 6.7 identify it only to root"
+
+
+def _heap(session: Session, area: Area, instance: int) -> MappedHeap:
+    return MappedHeap(
+        area.allocator.name,
+        instance,
+        area.allocator.version,
+        area.arena or None,
+        mapped=area.size,
+        resident=area.resident,
+        swapped=area.swapped,
+        in_use=area.held(State.IN_USE),
+        cached=area.held(State.CACHED),
+        metadata=area.held(State.METADATA),
+        states=_by_state([area]),
+        parts=[HeapRange(part.start, part.end) for part in area.parts],
+        pages=list(_runs(session, area)),
+    )
+
+
+def _runs(session: Session, area: Area) -> Iterator[PageRun]:
+    for at, run in enumerate(area.runs()):
+        if at % _RUNS_PER_REPORT == 0:
+            session.report_progress("listing pages", 0.0)
+        yield PageRun(run.address, run.pages, _WORDS[run.state], run.used)
+
+
+_WORDS = {state: cast(PageWord, state.name.lower()) for state in PageState}
+
+
+def _by_state(found: Sequence[Area]) -> dict[PageWord, int]:
+    return {word: sum(area.bytes(state) for area in found) for state, word in _WORDS.items()}

@@ -1,0 +1,143 @@
+"""Takes a snapshot: asks for the answers that are compared, with the same arguments each time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Set
+from typing import Any, NamedTuple, Optional
+
+from findleaks.answers.caches import describe_caches
+from findleaks.answers.leaks import find_leaks
+from findleaks.answers.roots import all_roots
+from findleaks.answers.runtimes import describe_runtimes
+from findleaks.answers.scopes import describe_scopes
+from findleaks.answers.stacks import group_stacks
+from findleaks.answers.verdict import account_for_memory, memory_shares, memory_totals
+from findleaks.answers.warnings import warnings_of
+from findleaks.audit.accounting import account
+from findleaks.audit.mappings import mappings
+from findleaks.audit.residency import identity, residency
+from findleaks.audit.typed_blocks import typed_blocks
+from findleaks.audit.unread_memory import unread_memory
+from findleaks.errors import TargetError
+from findleaks.formatting import printable
+from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
+from findleaks.history.sample import taken
+from findleaks.history.snapshot import Clock, Identity, Snapshot
+from findleaks.results.record import SCHEMA, Record
+from findleaks.session import Session
+from findleaks.target.base import Target
+from findleaks.target.process import LocalProcess
+from findleaks.target.processes import start_time
+from findleaks.target.program import identify_program
+
+DEPTH = 3  # levels of fields below each root
+
+
+def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = None) -> Snapshot:
+    """The snapshot of a session. Only for figures of some `sections`, if given: findings, which
+    are no figures, and types, if not wanted, are not looked for then. Raises what the answers
+    raise."""
+    target = session.target
+    if target.lacks:
+        raise TargetError(target.lacks)
+    clock, rows = _clock(target), mappings(session)
+    answers: dict[str, Any] = {}
+    for word in COMMANDS:
+        answers[word] = _accounting(session) if word == "verdict" and sections is not None else _json(session, word)
+    allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
+    # A process behind a debugger's stub may be on another machine.
+    started = start_time(target.pid) if isinstance(target, LocalProcess) else target.start_time
+    process = Identity(*identify_program(target), target.pid, started, allocators, identity(target))
+    warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
+    types = typed_blocks(session) if sections is None or "type" in sections else ()
+    found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
+    return Snapshot(name, clock, process, found, answers, warnings, taken(session))
+
+
+class _Answer(NamedTuple):
+    """A result with its warnings, as the command of the same word prints them."""
+
+    result: Record
+    warnings: Iterable[str]
+
+
+def _json(session: Session, word: str) -> dict[str, Any]:
+    """What a command prints with --json, with all rows: a figure must not be cut off in one
+    snapshot and be there in another."""
+    found, warnings = _ANSWERS[word](session)
+    return {"schema": SCHEMA, "command": word, **found.to_json(), "warnings": [printable(warning, 600) for warning in warnings]}
+
+
+def _verdict(session: Session) -> _Answer:
+    found = account_for_memory(session)
+    warnings = warnings_of(session, unread_memory(session).is_most)
+    return _Answer(found.result, [*warnings, *found.accounting.warnings])
+
+
+def _find(session: Session) -> _Answer:
+    found = find_leaks(session).result
+    return _Answer(found, warnings_of(session, unread_memory(session).is_most))
+
+
+def _caches(session: Session) -> _Answer:
+    found = describe_caches(session)
+    return _Answer(found.result, [*warnings_of(session), *(problem for holding in found.holdings for problem in holding.problems)])
+
+
+def _roots(session: Session) -> _Answer:
+    found, _ = all_roots(session, DEPTH)
+    return _Answer(found, warnings_of(session))
+
+
+def _runtime(session: Session) -> _Answer:
+    found = describe_runtimes(session)
+    problems = [problem.what for one in found.holdings for problem in one.runtime.problems]
+    return _Answer(found.result, [*warnings_of(session), *problems])
+
+
+def _scopes(session: Session) -> _Answer:
+    return _Answer(*describe_scopes(session))
+
+
+def _stacks(session: Session) -> _Answer:
+    found = group_stacks(session)
+    return _Answer(found.result, found.warnings)
+
+
+_ANSWERS: dict[str, Callable[[Session], _Answer]] = {
+    "verdict": _verdict,
+    "find": _find,
+    "caches": _caches,
+    "roots": _roots,
+    "runtime": _runtime,
+    "scopes": _scopes,
+    "stacks": _stacks,
+}
+"""What computes the answer of each command of history.figures.COMMANDS."""
+
+
+def _accounting(session: Session) -> dict[str, object]:
+    """The part of verdict's JSON that has figures."""
+    accounting = account(session, residency(session))
+    resident, mapped = memory_totals(accounting)
+    shares = [share.to_json() for share in memory_shares(accounting)]
+    return {"resident": resident, "mapped": mapped, "shares": shares, "warnings": accounting.warnings}
+
+
+def _clock(target: Target) -> Clock:
+    """Now, or when a core's file was last written to."""
+    if target.live:
+        taken_at = target.taken_at or time.time()
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                return Clock(taken_at, time.clock_gettime(time.CLOCK_BOOTTIME), file.read().strip())
+        except OSError:
+            return Clock(taken_at)
+    if target.taken_at is not None:
+        return Clock(target.taken_at)
+    try:
+        return Clock(os.stat(target.path).st_mtime)
+    except OSError:
+        return Clock()

@@ -1,0 +1,34 @@
+"""What limits the results of a session, as sentences."""
+
+from __future__ import annotations
+
+from findleaks.audit.diagnostics import result_warnings, target_warnings
+from findleaks.engine.load import missing_native, stale_native
+from findleaks.formatting import printable
+from findleaks.session import Session
+
+SLOW = 3.0  # seconds of work after which a missing C engine is worth a warning
+
+
+def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
+    """Warnings on what limits the results since the command began, printable. `unread_reported`:
+    the result itself says how much memory is not read."""
+    used = session.uses.names
+    found = [*target_warnings(session), *result_warnings(session, unread_reported)]
+    computed = [session.unread.warning if "unread" in used else "", session.debug_files.warning if "debug_files" in used else ""]
+    found += [*filter(None, computed), *(session.sites.warnings if "sites" in used else ())]
+    found += [*source_warnings(session), *_slow(session)]
+    return [printable(warning, 600) for warning in found]
+
+
+def source_warnings(session: Session) -> list[str]:
+    """Why lines or names are missing that there may be."""
+    return session.sources.warnings if "sources" in session.uses.names else []
+
+
+def _slow(session: Session) -> list[str]:
+    arch = session.target.arch
+    if session.engine.name != "pure" or (sum(session.seconds.values()) < SLOW and not stale_native(arch)):
+        return []
+    why = missing_native(arch)
+    return [f"findleaks runs {why}"] if why else []

@@ -1,0 +1,51 @@
+"""Options that several commands have. Each is defined here, or in limits.py, frames.py and
+output.py, and means the same in all of them."""
+
+from __future__ import annotations
+
+import argparse
+
+from findleaks.arg_types import count_word, seconds_word
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json, which every command has."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_allocator(parser: argparse.ArgumentParser) -> None:
+    """Add --allocator."""
+    parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
+
+
+def add_residency(parser: argparse.ArgumentParser) -> None:
+    """Add --residency."""
+    what = "which pages were resident: the file that `map --save-residency` wrote before the core was made"
+    parser.add_argument("--residency", metavar="FILE", default="", help=what)
+
+
+def add_frames(parser: argparse.ArgumentParser, default: int) -> None:
+    """Add --frames. `default`: frames of each stack printed as text."""
+    parser.add_argument("--frames", type=count_word, default=default, help=f"frames of each stack to print as text ({default}; 0: all)")
+
+
+def add_every(parser: argparse.ArgumentParser, what: str, default: float = 0.0) -> None:
+    """Add --every. `what` happens at the interval; `default` seconds, 0: it happens once."""
+    usual = f" ({default:.0f})" if default else ""
+    parser.add_argument("--every", metavar="SECONDS", type=seconds_word, default=default, help=f"{what}{usual}")
+
+
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    """Add --for, as `seconds`; 0: until Ctrl-C."""
+    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=seconds_word, default=0.0, help="end after that time")
+
+
+def add_fail_over(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --fail-over. `what` must not have leaked more: "the process"."""
+    parser.add_argument("--fail-over", metavar="BYTES", help=f"exit with status 1 if {what} has leaked more than this, e.g. 0 or 64k")
+
+
+def add_sysroot(group: argparse._ArgumentGroup, hidden: bool = False) -> None:
+    """Add --sysroot. `hidden`: the help does not list it."""
+    what = "a folder with the files of the core's machine, at the same paths"
+    group.add_argument("--sysroot", default="", metavar="DIR", help=argparse.SUPPRESS if hidden else what)

@@ -1,0 +1,38 @@
+"""Who opened the target of a session, and what that offers to commands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from findleaks.session import Session
+
+from findleaks.value_classes import dataclass, field
+
+
+@dataclass
+class Host:
+    """The command line with a core, or a script; the other hosts have their own class."""
+
+
+@dataclass
+class DebuggerHost(Host):
+    """A debugger. `snapshots`: those that it keeps, by name; they outlive their sessions."""
+
+    snapshots: MutableMapping[str, object]
+
+
+@dataclass
+class LiveHost(Host):
+    """The command line with a live process, which runs on. `reopen` reads the process again;
+    `wait` waits so many seconds between two readings."""
+
+    reopen: Callable[[], Session]
+    wait: Callable[[float], None] = field(default=time.sleep)
+
+
+def debugger_snapshots(host: Host) -> Optional[MutableMapping[str, object]]:
+    """The snapshots of a debugger; None if the host is none."""
+    return host.snapshots if isinstance(host, DebuggerHost) else None

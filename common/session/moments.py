@@ -1,0 +1,72 @@
+"""One process at several moments, an interval apart."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Optional
+
+from findleaks.errors import TargetError, UsageError
+from findleaks.session import Session
+from findleaks.session.host import LiveHost
+from findleaks.target.base import Target
+from findleaks.target.notes import AT_ENTRY, AT_PHDR, AT_RANDOM
+from findleaks.target.processes import start_time
+from findleaks.target.program import program_name
+from findleaks.target.ptrace import has_ended, is_exiting
+
+
+class Ended(TargetError):
+    """The process of which moments are taken has ended, or runs another program."""
+
+
+def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: float = math.inf) -> Iterator[Session]:
+    """Yield this session, and then a new one of the same process after each interval: `count` in
+    all (0: any number), for `lasting` seconds. A session is closed when the next one is asked for.
+    Ends at Ctrl-C between two of them. Raises Ended if the process has ended or has called exec.
+    `seconds` 0: only this session."""
+    if not seconds:
+        yield session
+        return
+    host = session.host
+    if not isinstance(host, LiveHost):
+        raise UsageError("--every needs a process: `--pid PID`")
+    began, number = time.monotonic(), 1
+    program = _placement(session.target)
+    yield session
+    session.close()
+    while not count or number < count:
+        due = number * seconds
+        if due > lasting:
+            return
+        number = max(number + 1, int((time.monotonic() - began) / seconds) + 1) if not count else number + 1
+        try:
+            host.wait(max(0.0, began + due - time.monotonic()))
+        except KeyboardInterrupt:
+            return
+        with closing(_reopen(session, host)) as again:
+            if _placement(again.target) != program:
+                if not again.target.auxv:  # it had begun to exit when that was read, after the stop
+                    raise Ended(f"pid {session.target.pid} has ended")
+                name = program_name(again.target)
+                raise Ended(f"pid {again.target.pid} runs another program now" + (f": {name}" if name else ""))
+            yield again
+
+
+def _reopen(session: Session, host: LiveHost) -> Session:
+    try:
+        return host.reopen()
+    except TargetError:
+        pid = session.target.pid
+        if pid is not None and (has_ended(pid) or is_exiting(pid)):
+            raise Ended(f"pid {pid} has ended") from None
+        raise
+
+
+def _placement(target: Target) -> tuple[Optional[int], ...]:
+    """What differs after an exec, and in a later process of the same number: when the process
+    began, and where the kernel put the program and its random bytes (getauxval(3))."""
+    auxv = target.auxv
+    return start_time(target.pid), auxv.get(AT_RANDOM), auxv.get(AT_PHDR), auxv.get(AT_ENTRY)

@@ -1,0 +1,64 @@
+"""Findings about memory that is no heap: stacks, shared memory, mapped files. Each program says by its arguments what it fills."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import ran
+
+import cores
+
+COUNT = 200  # threads or mappings
+PART = 256 << 10  # bytes of each mapping; a thread uses a quarter of it
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("shares") / "large_shares"
+    source = truth.PROGRAMS / "large_shares.c"
+    subprocess.run(["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", str(source), "-o", str(made)], check=True)
+    return made
+
+
+def findings(program: Path, folder: Path, kind: str) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Findings by kind, of the live process and of its core."""
+    data = folder / "page.data"
+    data.write_bytes(b"page" * (PART // 4))
+    with cores.Running([str(program), kind, str(COUNT), str(data)], folder / "run") as running:
+        live = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
+        core = json.loads(ran("verdict", "--json", str(running.gcore())).stdout)
+    by_kind = [{one["finding"]: one for one in body["findings"]} for body in (live, core)]
+    return by_kind[0], by_kind[1]
+
+
+def test_threads(program: Path, tmp_path: Path) -> None:
+    for found in findings(program, tmp_path, "threads"):
+        one = found["thread-stacks"]
+        assert (one["evidence"]["threads"], one["evidence"]["same_stack"]) == (COUNT + 1, COUNT)
+        assert one["evidence"]["place"] in ("wait_for_client", "serve")
+        assert one["bytes"] >= COUNT * PART // 4
+        assert one["next"] == ["stacks"]
+
+
+@pytest.mark.parametrize(("kind", "what"), [("memfd", "memfd mapping"), ("sysv", "System V segment")])
+def test_shared_memory(kind: str, what: str, program: Path, tmp_path: Path) -> None:
+    live, core = findings(program, tmp_path, kind)
+    one = live["shared-memory"]
+    assert one["evidence"] == {"mappings": COUNT, "kinds": {what: COUNT}}
+    assert one["bytes"] == COUNT * PART
+    assert f"{COUNT} {what}s" in one["text"]
+    # No byte is in two findings: what is not read has nothing but this memory.
+    assert live["unread-memory"]["bytes"] < COUNT * PART // 10
+    assert core["shared-memory"]["evidence"]["kinds"] == {what: COUNT}
+
+
+def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:
+    for found in findings(program, tmp_path, "file"):
+        one = found["mapped-file"]
+        assert one["evidence"] == {"file": str(tmp_path / "page.data"), "mappings": COUNT, "private_writable": COUNT}
+        assert one["bytes"] == COUNT * PART
