@@ -44,13 +44,37 @@ LEFT = pytest.StashKey[dict[int, str]]()
 """Processes that tests of pytest-xdist's workers left running, by pid: their command lines."""
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-times", metavar="FILE", help="append to this file the CPU seconds that each test takes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     _leave_the_callers_ways()
+    _refuse_a_stale_library()
+    if path := config.getoption("cpu_times"):
+        from cpu_times import CpuTimes
+
+        config.pluginmanager.register(CpuTimes(os.path.abspath(path)))
     # Each test starts Python many times, inside debuggers too: half of such a start is compiling, unless the compiled modules are kept.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     # Orphans of the processes that tests start become our children, so that we see them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _refuse_a_stale_library() -> None:
+    """A C engine of other sources than the checkout's is not loaded: each test would use the Python engine, and take ten times as long."""
+    from findleaks.engine.load import PURE
+    from findleaks.engine.native.library import StaleLibrary, library
+
+    if os.environ.get(PURE) == "1":
+        return
+    try:
+        library()
+    except StaleLibrary as error:
+        pytest.exit(f"{error}: run make native", pytest.ExitCode.USAGE_ERROR)
+    except OSError:
+        pass  # none is built
 
 
 def _leave_the_callers_ways() -> None:
@@ -73,6 +97,13 @@ def _leave_the_callers_ways() -> None:
     if not os.access(os.environ.get("HOME", ""), os.W_OK | os.X_OK):
         os.environ["HOME"] = tempfile.mkdtemp(prefix="findleaks-tests-home-")
         atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run share: what is built in it, is built once (under a lock: debian.locked)."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if hasattr(request.config, "workerinput") else base  # each worker has a folder in that of the run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--sanitized", action="store_true", help="with the C engine under AddressSanitizer and UndefinedBehaviorSanitizer")
     words = parser.parse_args()
     if words.sanitized and not trials.SANITIZED:
-        os.execve(sys.executable, [sys.executable, *sys.argv], sanitizers.environment(ROOT / "build" / "fuzz"))
+        os.execve(sys.executable, [sys.executable, *sys.argv], sanitizers.environment(ROOT / "build" / "fuzz", every=True))
     if words.again:
         return again(words.again)
     names = words.only.split(",")

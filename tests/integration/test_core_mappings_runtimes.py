@@ -14,6 +14,7 @@ import jvms
 import pytest
 import real
 import truth
+from variants import mark_matrix_except
 
 from cores import Running
 
@@ -48,7 +49,7 @@ def check(words: Sequence[str], folder: Path, kind: str, **environment: str) -> 
         core.unlink()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mark_matrix_except(KINDS, "whole", "excluded"))
 def test_node(kind: str, tmp_path: Path) -> None:
     check([real.executable("node"), "-e", NODE], tmp_path, kind, LD_PRELOAD=str(_library(tmp_path)))
 

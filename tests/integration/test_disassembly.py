@@ -24,8 +24,6 @@ from findleaks.target.core import open_core
 COMMANDS = ("scopes", "runtime")
 INSIDE = [f"leaks {command} --json" for command in COMMANDS]
 SCOPES = INSIDE[0]
-QUICKLY = ("-O", "settings set target.preload-symbols false")
-"""Options by which LLDB does not index Node's symbols, which takes it longer than all that is asked of it."""
 WITHOUT_CAPSTONE = """
 import sys; sys.modules["capstone"] = None
 from findleaks.cli import main
@@ -61,7 +59,7 @@ def test_nodes_own_code(version: str, tmp_path: Path) -> None:
     assert f"handles {here[0]['isolates'][0]['handles']}\n" in output
     assert here[0]["isolates"][0]["globals"]["handles"] > 0
     assert answers(gdb(INSIDE, program, core)) == here
-    assert answers(lldb(INSIDE, *QUICKLY, program, "-c", core)) == here
+    assert answers(lldb(INSIDE, program, "-c", core)) == here
     done = subprocess.run([sys.executable, "-c", WITHOUT_CAPSTONE, core], capture_output=True, text=True)
     assert done.stderr.count("Traceback") == 0
     assert [line.count(CAPSTONE_MISSING) >= 1 for line in done.stdout.split("-- next")[1:]] == [True] * 3
@@ -83,7 +81,7 @@ def test_breakpoints_are_not_code(tmp_path: Path) -> None:
         assert there in reported
         assert answer(reported) == here
         breaks = [f"breakpoint set -a 0x{place}" for place in places]
-        reported = lldb([*breaks, f"script exec({bytes_!r})", SCOPES], *QUICKLY, "-p", pid)
+        reported = lldb([*breaks, f"script exec({bytes_!r})", SCOPES], "-p", pid)
         assert there in reported
         assert answer(reported) == here
 

@@ -102,7 +102,7 @@ def loaded(folder: Path, name: str, words: Callable[[int], bytes], times: int, c
     ("name", "words", "times"), [("nginx", lambda at: real.GET, 40), ("redis", overwritten, 1)], ids=["nginx", "redis"]
 )
 def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callable[[int], bytes], times: int) -> None:
-    answer, text = compared(*loaded(tmp_path, name, words, times, 10))
+    answer, text = compared(*loaded(tmp_path, name, words, times, 8))
     assert [row for row in answer["grown"] if row["trend"] == "growing"] == []
     assert "; nothing grows" in first_line(text)
     assert "  1. " not in text

@@ -81,16 +81,17 @@ def test_an_old_python_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_make_demo_on_a_fresh_clone_without_the_module_venv(tmp_path: Path) -> None:
+def test_make_demo_on_a_fresh_clone_without_the_module_venv(shared_folder: Path, tmp_path: Path) -> None:
     """With the package index alone: virtualenv is fetched, findleaks is installed, and finds the sample's leaks."""
     python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] && exit 1\nexec {layouts.sys.executable} "$@"\n')
     source = layouts.checkout(tmp_path / "checkout")
     # Compiling all that pip installs would be half of the work.
-    done = run("make", "demo", f"PYTHON={python}", cwd=source, env={**os.environ, "PIP_NO_COMPILE": "1"})
+    environment = {**os.environ, **layouts.compiler(shared_folder / "c-engine"), "PIP_NO_COMPILE": "1"}
+    done = run("make", "demo", f"PYTHON={python}", cwd=source, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "definite" in done.stdout
     ready = (source / ".venv" / ".installed").stat()
-    again = run("make", "demo", f"PYTHON={python}", cwd=source)
+    again = run("make", "demo", f"PYTHON={python}", cwd=source, env=environment)
     assert (again.returncode, "definite" in again.stdout) == (0, True)
     assert (source / ".venv" / ".installed").stat() == ready
 

@@ -15,6 +15,7 @@ import mallocs_jemalloc
 import pytest
 import truth
 from accuracy import FLAGS
+from variants import mark_matrix_except
 
 import cores
 from findleaks.allocators.base import State
@@ -170,7 +171,7 @@ def identities(jemalloc: Jemalloc, blocks: Any, rows: Any) -> None:
     assert sum(kept.values()) == sum(cache.bytes for cache in cached)
 
 
-@pytest.mark.parametrize("version", ["5.2.1", "5.3.0", "5.3.1"])
+@pytest.mark.parametrize("version", mark_matrix_except(["5.2.1", "5.3.0", "5.3.1"], "5.2.1", "5.3.1"))
 def test_as_printed(tmp_path: Path, version: str) -> None:
     compare(tmp_path, version, "")
 

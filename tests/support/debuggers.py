@@ -27,6 +27,9 @@ LLDB_LOADER = ROOT / "lldb" / "findleaks_lldb.py"
 PATIENCE = 180.0
 """Seconds after which something hangs, on however busy a machine."""
 LLDB = "lldb-19"
+QUICKLY = "settings set target.preload-symbols false"
+"""LLDB reads a module's symbols when it needs them: to read all at the start takes it seconds on Node or a JVM. `lldb_terminal` has the
+default."""
 _ENVIRONMENT = {"DEBUGINFOD_URLS": "", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
 
 
@@ -48,7 +51,7 @@ def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
         # From a file, as on standard input LLDB goes on while a process still starts or stops, and -o ends at the first error.
         file.writelines(command + "\n" for command in commands)
         file.flush()
-        words = [LLDB, "-x", "--no-use-colors", "-O", f"command script import {LLDB_LOADER}"]
+        words = [LLDB, "-x", "--no-use-colors", "-O", QUICKLY, "-O", f"command script import {LLDB_LOADER}"]
         return _run([*words, "-o", f"command source -e false {file.name}", *arguments], "", **more)
 
 

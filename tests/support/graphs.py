@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
-import os
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from sanitizers import SANITIZED as SANITIZED
+from sanitizers import share as share
 
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.library import library
+from findleaks.engine.native.sources import library_name
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import Group, Heuristic, Kind, State
 from findleaks.target.arch import X86_64, Arch
@@ -21,14 +25,15 @@ from findleaks.target.base import Piece, Range
 BASES = (0x1000, 0x555555559000, 0x7F0000000000, 0x7F0003FF0000, 0x7FFFFFFF0000, 0x1FFFFF000000000, 0xFFFFFFFFFFF00000)
 BASES_32 = (0x1000, 0x56559000, 0xB7000000, 0xB73FF000, 0xF7FF0000, 0xFFF00000)
 
-ARCHES = tuple(X86_64._replace(name=f"{8 * word} {order}", word=word, byteorder=order) for word in (4, 8) for order in ("little", "big"))
+ARCHES = tuple(
+    X86_64._replace(name=f"{8 * word} {order}", word=word, byteorder=order)
+    for word, order in ((4, "little"), (4, "big"), (8, "little"), (8, "big"))
+    if not SANITIZED or Path(library_name(word, order, SANITIZED)).exists()
+)
 """Each size and byte order of words that the C engine is built for."""
 
 MOSTLY_64 = (X86_64, *ARCHES)
 """For random examples: two in five are of what most targets have."""
-
-SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
-"""A sanitizer's build of the C engine, which then is what is tested."""
 
 TYPES = tuple(range(0x400001, 0x400110, 3))
 """What Heuristic.OBJECTS takes for types: some of the words that random heaps hold."""
@@ -49,12 +54,6 @@ def pure(arch: Arch = X86_64) -> Engine:
 
 loaded = functools.cache(library)
 """The library, whose hundred signatures are set once and not for each example."""
-
-
-def share(examples: int) -> int:
-    """How many of so many random examples are tried: all. With a sanitizer's build a sixth, at least eight: the other builds compare all
-    with the Python engine and the definition, and a sanitizer finds as much in any example of a kind."""
-    return min(examples, max(8, examples // 6)) if SANITIZED else examples
 
 
 def piece(address: int, data: bytes) -> Piece:

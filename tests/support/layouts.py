@@ -56,6 +56,12 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
+def compiler(folder: Path) -> dict[str, str]:
+    """An environment in which the C engine is compiled once, and copied from `folder` from then on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return {"CC": str(ROOT / "tests/support/cached_cc.sh"), "FINDLEAKS_TEST_CC_CACHE": str(folder)}
+
+
 def build(source: Path, folder: Path, kind: str = "wheel", **env: str) -> Path:
     """Build the wheel, the "sdist", or the "editable" wheel that an editable install installs; as pip does, without the network."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,16 +15,27 @@ CLANG = "clang-19"  # builds it in half the time that GCC takes
 FLAGS = ("-fsanitize=address,undefined", "-shared-libasan", "-fno-sanitize-recover=all", "-O0", "-g1")  # -O1 takes three times as long
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Where the sanitizers' runtimes are loaded, and the kernel that FINDLEAKS_TEST_KERNEL names and its variants were built with
-    them, once for these sources, below `folder`."""
-    folder /= f"sanitized-{checksum()}"
+SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
+"""A sanitizer's build of the C engine, which then is what is tested."""
+
+SOME = ("_native.so", "_native_32_big.so")
+"""Variants of the C engine that have both sizes of words and both byte orders. To build all four takes half a minute of CPU time."""
+
+
+def environment(folder: Path, every: bool = False) -> dict[str, str]:
+    """An environment with the sanitizers' runtimes, in which FINDLEAKS_TEST_KERNEL names a build of the C engine for them.
+
+    Its variants lie beside it: SOME, or with `every` all four. They are built once for these sources, below `folder`.
+    """
+    folder /= f"sanitized-{checksum()}-{'all' if every else 'some'}"
     library = folder / "_native.so"
     with debian.locked(folder):
         if not library.exists():
             sources = sorted(str(path) for path in ROOT.glob("common/native/*.c"))
             made = []
             for name, variant in options().items():
+                if not every and name not in SOME:
+                    continue
                 command = [CLANG, "-std=c11", *FLAGS, *variant, "-fPIC", "-shared", "-o", str(folder / f"{name}.part"), *sources]
                 made.append((name, subprocess.Popen(command)))
             assert [process.wait() for _, process in made] == [0] * len(made)
@@ -40,4 +51,11 @@ def environment(folder: Path) -> dict[str, str]:
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONMALLOC": "malloc",  # or the sanitizer would not see where Python's buffers end
         "FINDLEAKS_TEST_KERNEL": str(library),
+        "FINDLEAKS_TEST_SHARE": "3" if every else "12",
     }
+
+
+def share(examples: int) -> int:
+    """How many of so many random examples are tried: all. With a sanitizer's build a part, at least five: the other builds compare all
+    with the Python engine and the definition, and a sanitizer finds as much in any example of a kind."""
+    return min(examples, max(5, examples // int(os.environ.get("FINDLEAKS_TEST_SHARE", "6")))) if SANITIZED else examples

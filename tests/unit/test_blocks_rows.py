@@ -50,7 +50,12 @@ OPTIONS = (
 )
 
 
-VARIANTS = tuple(arch._replace(byteorder=order) for arch in (X86_64, BITS_32) for order in ("little", "big"))
+VARIANTS = tuple(
+    arch._replace(byteorder=order)
+    for arch in (X86_64, BITS_32)
+    for order in ("little", "big")
+    if (arch.word, order) in [(built.word, built.byteorder) for built in graphs.ARCHES]
+)
 LOW = Places(0x404000, 0x414000, 0x900000, 0x800000, 0x1000000)
 PLACES = {8: (WIDE, WIDE._replace(heap=0x555555564000), LOW), 4: (NARROW, LOW)}
 """By word size, where an image lies. Pointers into a heap at the second place, which is usual without ASLR, are "@@VUUU" and the like."""

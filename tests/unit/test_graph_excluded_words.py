@@ -33,7 +33,7 @@ def references(engine: graphs.Engine, heap: graphs.Heap, patterns: bytearray) ->
 
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.sampled_from((4, 30, 60)), granule=st.sampled_from((8, 16)))
-@settings(max_examples=80)
+@settings(max_examples=graphs.share(80))
 def test_both_engines_leave_out_these_words(seed: int, count: int, granule: int) -> None:
     heap = graphs.random_heap(seed, count, granule, 3, 1.0)
     rng = random.Random(seed)

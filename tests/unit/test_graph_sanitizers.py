@@ -20,13 +20,10 @@ from findleaks.engine.dominators import SHARED, root_node
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Where the sanitizers' runtimes are loaded, and the kernel that FINDLEAKS_TEST_KERNEL names was built with them."""
-    folder = tmp_path_factory.getbasetemp()
-    if hasattr(request.config, "workerinput"):  # one of several workers, whose folders lie in one of this run
-        folder = folder.parent
-    return sanitizers.environment(folder)
+@pytest.fixture(scope="module", params=["some", pytest.param("all", marks=pytest.mark.matrix)])
+def environment(request: pytest.FixtureRequest, shared_folder: Path) -> dict[str, str]:
+    """The sanitizers' runtimes and a build of the C engine for them: of some variants, or of all, which try more random examples."""
+    return sanitizers.environment(shared_folder, request.param == "all")
 
 
 def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:

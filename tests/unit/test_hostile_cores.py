@@ -18,6 +18,7 @@ import elfcore
 import pytest
 from elfcore import Load, Task
 from hostile import PAGE, Claim, TooMuch, hostile, lines_run, tail, threads
+from variants import mark_matrix_except
 
 from findleaks.cli import main
 from findleaks.libc.loader import table_blocks
@@ -31,7 +32,9 @@ from findleaks.target.runs import Runs
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 FREE = 0x1000_0000_0000
-FEW, MANY = 200, 800
+MANY = 800
+COUNTS = mark_matrix_except([100, 200], 100)
+"""How many claims the work is counted for; then for four times as many."""
 TERABYTE = 1 << 40
 _Item = TypeVar("_Item")
 
@@ -70,10 +73,11 @@ def test_lines_are_counted() -> None:
         lines_run(partial(loop, 1000), 900)
 
 
+@pytest.mark.parametrize("few", COUNTS)
 @pytest.mark.parametrize("word", ["find", "verdict"])
-def test_work_grows_as_the_number_of_segments(base: bytes, tmp_path: Path, word: str) -> None:
+def test_work_grows_as_the_number_of_segments(base: bytes, tmp_path: Path, word: str, few: int) -> None:
     """Each is inside all before it."""
-    assert growth(base, tmp_path, word, lambda count: (nested(count, tail(base)), b"")) < 6
+    assert growth(base, tmp_path, word, few, lambda count: (nested(count, tail(base)), b"")) < 6
 
 
 class Counted(list[_Item]):
@@ -105,10 +109,11 @@ def test_resident_bytes_are_summed_where_they_are_asked_for(base: bytes, tmp_pat
         assert extents.given < 8 * len(held)
 
 
+@pytest.mark.parametrize("few", COUNTS)
 @pytest.mark.parametrize("word", ["find", "verdict", "roots"])
-def test_work_grows_as_the_number_of_threads(base: bytes, tmp_path: Path, word: str) -> None:
+def test_work_grows_as_the_number_of_threads(base: bytes, tmp_path: Path, word: str, few: int) -> None:
     """Each has a region of its own, with zeros in it."""
-    assert growth(base, tmp_path, word, lambda count: (apart(count, tail(base)), threads(count, sp=FREE + 64, step=2 * PAGE))) < 6
+    assert growth(base, tmp_path, word, few, lambda count: (apart(count, tail(base)), threads(count, sp=FREE + 64, step=2 * PAGE))) < 6
 
 
 def test_mapped_files_that_overlap_are_left_out(tmp_path: Path) -> None:
@@ -121,11 +126,11 @@ def test_mapped_files_that_overlap_are_left_out(tmp_path: Path) -> None:
         assert any("50 of the mapped files overlap" in warning for warning in core.warnings)
 
 
-def growth(base: bytes, folder: Path, word: str, made: Callable[[int], tuple[list[Claim], bytes]]) -> float:
+def growth(base: bytes, folder: Path, word: str, few: int, made: Callable[[int], tuple[list[Claim], bytes]]) -> float:
     """By what the work for what was added multiplies with four times as much of it: 4 where it is linear, 16 where it is quadratic. The
     first run, which also imports modules, is not counted."""
     work = []
-    for count in (0, FEW, MANY):
+    for count in (0, few, 4 * few):
         claims, notes = made(count)
         path = hostile(folder / str(count), base, claims, notes=notes, hole=count * PAGE, data=[(0, b"\1")] if count else ())
         if not work:
@@ -264,7 +269,7 @@ def test_work_grows_as_the_number_of_modules(base: bytes, tmp_path: Path) -> Non
     head = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
     image = (head + struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, PAGE, PAGE, PAGE)).ljust(PAGE, b"\1")
     work = []
-    for count in (FEW // 2, MANY // 2):
+    for count in (MANY // 8, MANY // 2):
         rows = [(claim.start, claim.start + PAGE, 0, "/x/ld.so.1") for claim in apart(count, 0)]
         data = [(number * PAGE, image) for number in range(count)]
         claims = [claim._replace(flags=5) for claim in apart(count, tail(base))]

@@ -182,7 +182,7 @@ def test_intact_structures_are_found(arch: Arch) -> None:
     count=st.sampled_from((0, 5, 60, 400)),
     budget=st.sampled_from((1, 1 << 12)),
 )
-@settings(max_examples=40)
+@settings(max_examples=graphs.share(40))
 def test_the_engines_agree(seed: int, arch: Arch, count: int, budget: int) -> None:
     image = Image(arch, seed)
     image.fill()

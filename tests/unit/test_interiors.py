@@ -93,7 +93,7 @@ class Ruled(graphs.Oracle):
     heuristics=st.sampled_from((0, 0, 5, 15, 48)),
     budget=st.sampled_from((1, 3, 1 << 12)),
 )
-@settings(max_examples=150)
+@settings(max_examples=graphs.share(150))
 def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: int, heuristics: int, budget: int) -> None:
     heap = graphs.random_heap(seed, count, granule, 3)
 
