@@ -11,11 +11,11 @@ size:A-B         the block's usable size in bytes: 48, 48-64, 1K-, -16, 1M-2M
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.arg_types import SizeRange, parse_size_range
 from findleaks.errors import UsageError
+from findleaks.value_classes import dataclass
 from findleaks.wildcards import matches
 
 KINDS = ("leak", "type", "module", "string", "size")

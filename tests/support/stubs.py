@@ -89,7 +89,7 @@ class Machine:
         """events, full, unsure, orphaned"""
         return self.counter(EVENTS), self.counter(FULL), self.counter(UNSURE), self.counter(ORPHANED)
 
-    def read_counters(self) -> dict[tuple[int, ...], tuple[int, int]]:
+    def counted(self) -> dict[tuple[int, ...], tuple[int, int]]:
         """By the keys of the frames: calls, and broken ones."""
         nodes = self.layout.read(self.memory[self.layout.nodes_at :])
         return {keys: (node.calls, node.broken) for node, keys in paths(nodes)}

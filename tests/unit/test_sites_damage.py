@@ -67,7 +67,7 @@ DAMAGE = {
     "an entry that leads to itself": (AT["entry 7"], AT["entry 7"], "ends early: ", entries(3)),
     "an entry that ends a list": (AT["entry 7"], 0, "1 block in use more than its map", entries(3)),
     "an entry of no bucket": (AT["entry 20"] + 24, WILD, f"at {AT['entry 20']:#x} has no bucket", entries(20)),
-    "an entry of no block": (AT["entry 20"] + 8, WILD, f"at {AT['entry 20']:#x} is of {WILD:#x}, where no block", entries(20)),
+    "an entry of no block": (AT["entry 20"] + 8, WILD, f"at {AT['entry 20']:#x} is about {WILD:#x}, where no block", entries(20)),
     "a bucket to nowhere": (
         HEADS + 8 * 90000,
         WILD,

@@ -114,7 +114,7 @@ def test_a_minidump_of_stacks_alone_says_nothing_of_the_heap() -> None:
     path = SAMPLE.with_name("doors_stacks.dmp.gz")
     row = examine.examine(examine.Source(str(path), path.name))
     assert (row.status, row.program, row.lost_bytes, row.findings, row.signatures) == ("partial", "doors", None, (), ())
-    assert row.error.startswith("this minidump has the threads' stacks and no other writable memory")
+    assert row.error.startswith("the minidump has the threads' stacks and no other writable memory")
 
 
 def test_an_internal_error_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
