@@ -12,11 +12,11 @@ from findleaks.value_classes import NamedTuple
 
 
 class Opens(Enum):
-    """What a command reads, and how the command line opens it. In a debugger, each command but
-    those of CORES reads the selected process."""
+    """What a command reads, and how the command line opens it. In a debugger, the commands of CORES
+    read files; all others read the selected process."""
 
     MOMENT = "a core; or a live process, which is stopped, copied and resumed"
-    RUNNING = "a live process, which runs on while it is read"
+    RUNNING = "a live process, which keeps running while it is read"
     DEBUGGED = "a live process, in a GDB that is started for it"
     REPEATED = "a live process, which is copied at intervals"
     MOMENTS = "snapshots, cores and folders of them; and a live process as the last one"
@@ -24,10 +24,12 @@ class Opens(Enum):
 
 
 class Entry(NamedTuple):
-    """A command in the catalogue. `example` goes after the program's name: "find --by type".
-    `rereads`: in a debugger that does not report what the user changes, it reads the process again.
-    `completes`: what follows the word: a "file", a "variable", a "symbol". `failed`: what
-    exit status 1 means."""
+    """A command in the catalogue.
+
+    `example` goes after the program's name: "find --by type". `rereads`: the command reads a live
+    process again if the debugger does not report changes that the user makes to memory.
+    `completes`: what Tab completes after the word: a "file", a "variable" or a "symbol". `failed`:
+    what exit status 1 means."""
 
     word: str
     summary: str
@@ -35,16 +37,17 @@ class Entry(NamedTuple):
     opens: Opens = Opens.MOMENT
     rereads: bool = False
     completes: str = "file"
-    failed: str = "more is lost than --fail-over allows"
+    failed: str = "more has leaked than --fail-over allows"
 
     @property
     def live(self) -> bool:
-        """Whether it needs a running process, and takes no core."""
+        """Whether the command needs a running process and accepts no core."""
         return self.opens in (Opens.RUNNING, Opens.DEBUGGED, Opens.REPEATED)
 
     @property
     def shell(self) -> bool:
-        """Whether it is one of the command line only. Debuggers print what to type there."""
+        """Whether the command exists on the command line only. Debuggers print what to type in a
+        shell."""
         return self.opens is Opens.CORES
 
     @property
@@ -62,55 +65,70 @@ class Entry(NamedTuple):
 
 
 _ENTRIES = (
-    Entry("verdict", "where the resident memory is, what is wrong with it, and what to try", "verdict --json"),
-    Entry("find", "what leaked, grouped by kind, type and size", "find --kind definite --limit 5", rereads=True),
-    Entry("blocks", "the blocks themselves, filtered by kind, state, size, type", "blocks --kind definite --size 16-64"),
-    Entry("caches", "each size class of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
-    Entry("map", "a picture of every heap, page by page: in use, kept, returned; to HTML, SVG, PNG", "map -o map.html"),
+    Entry("verdict", "account for all resident memory, list problems by size, and suggest remedies", "verdict --json"),
+    Entry("find", "list leaked blocks, grouped by kind, type and size", "find --kind definite --limit 5", rereads=True),
+    Entry("blocks", "list single blocks, filtered by kind, state, size or type", "blocks --kind definite --size 16-64"),
+    Entry("caches", "list the size classes of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
+    Entry("map", "draw the heaps page by page: in use, not returned, returned; as text, HTML, SVG, PNG", "map -o map.html"),
     Entry(
         "verify",
-        "heap corruption: the first bad address, the blocks around it, what was written",
+        "check the heaps for corruption: the first wrong byte, what was written, blocks around",
         "verify --limit 3",
         failed="the heap is corrupt",
     ),
     Entry(
         "whatis",
-        "what an address is: a block with its state and kind, a stack, a variable, …",
+        "describe what is at an address: a block with its state and kind, a stack, a variable",
         "whatis 0x55d0c0a012a0",
         completes="variable",
     ),
-    Entry("refs", "who points here: every word in blocks, roots, registers and dead memory", "refs 0x55d0c0a012a0", completes="variable"),
-    Entry("path", "the shortest chain from a root to a block: who holds it", "path 0x55d0c0a012a0", completes="variable"),
+    Entry(
+        "refs",
+        "list all references to an address: in blocks, roots, registers and dead memory",
+        "refs 0x55d0c0a012a0",
+        completes="variable",
+    ),
+    Entry("path", "show the shortest chain of references from a root to a block", "path 0x55d0c0a012a0", completes="variable"),
     Entry(
         "roots",
-        "who holds the memory: variables, stacks and mappings with their fields and containers",
+        "list what variables, stacks and mappings retain, with their fields and containers",
         "roots g_agent --depth 3",
         completes="symbol",
     ),
     Entry(
         "stacks",
-        "threads grouped by identical stacks, filtered by function or module",
+        "list the threads, grouped by identical call stacks",
         "stacks -c uv_run --not-under uv_cond_wait",
         completes="symbol",
     ),
-    Entry("runtime", "what a managed runtime (CPython, Ruby, …) holds and knows of: objects by type, native bytes", "runtime --limit 10"),
-    Entry("scopes", "V8's handle scopes: handles, what they hold, which frame opened each scope", "scopes --limit 5"),
-    Entry("snapshot", "keep what the commands say of this moment, to compare it later", "snapshot before"),
-    Entry("diff", "what grew between snapshots, cores, or stops of a debugger, and whether it goes on", "diff before", opens=Opens.MOMENTS),
-    Entry("watch", "what grows in a running process, as it grows; a table redrawn in place", "watch --every 10", opens=Opens.REPEATED),
+    Entry("runtime", "list the objects of managed runtimes (CPython, Ruby, …) by type, with native bytes", "runtime --limit 10"),
+    Entry("scopes", "list V8's handle scopes: their handles, what these refer to, who opened each scope", "scopes --limit 5"),
+    Entry("snapshot", "save the figures of this moment, for `diff`; or write a core", "snapshot before"),
+    Entry(
+        "diff",
+        "list what grew between snapshots, cores or stops of a debugger, and whether it continues",
+        "diff before",
+        opens=Opens.MOMENTS,
+    ),
+    Entry(
+        "watch", "show what grows in a running process, in a table that is updated at intervals", "watch --every 10", opens=Opens.REPEATED
+    ),
     Entry(
         "count",
-        "calls of a function in a running process, by call stack; or only those outside a scope",
+        "count the calls of a function in a running process, by call stack",
         "count malloc --for 10",
         opens=Opens.DEBUGGED,
         completes="symbol",
     ),
     Entry(
-        "track", "who allocates, as it happens: stacks of blocks, and what became of them", "track --size 48 --for 10", opens=Opens.RUNNING
+        "track",
+        "record the allocations of a running process by call stack, and what became of them",
+        "track --size 48 --for 10",
+        opens=Opens.RUNNING,
     ),
     Entry(
         "triage",
-        "many cores in one table, with equal leaks in one group; as SQLite, Parquet or HTML",
+        "read many cores, and group equal leaks; as text, SQLite, Parquet or HTML",
         "triage /var/crash -o crashes.sqlite",
         opens=Opens.CORES,
     ),
@@ -124,7 +142,8 @@ A new entry needs a file commands/WORD.py with a function of that name."""
 def suggest_word(word: str, words: Iterable[str]) -> str:
     """Return the most similar of `words`, such as ": did you mean 'find'?"; "" if none is
     similar."""
-    from difflib import get_close_matches  # not needed for loading into a debugger
+    # Imported here, as loading findleaks into a debugger does not need it.
+    from difflib import get_close_matches
 
     near = get_close_matches(word, list(words), 1)
     return f": did you mean {near[0]!r}?" if near else ""

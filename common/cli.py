@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from findleaks.target.base import Target
 
 TROUBLE = 2
-INTERRUPTED = 130  # exit status after Ctrl-C; TROUBLE: after an error
-FRONT = ("init", "gdb", "lldb")  # words that are no commands in a debugger
-DEFAULT = "verdict"  # the command if none is named: `findleaks core`, `findleaks --pid 4711`
+INTERRUPTED = 130  # Exit statuses: TROUBLE after an error, INTERRUPTED after Ctrl-C.
+FRONT = ("init", "gdb", "lldb")  # Words of the command line that are not commands in a debugger.
+DEFAULT = "verdict"  # The default command: `findleaks core` and `findleaks --pid 4711` run it.
 
 FRONT_HELP = """
-COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find core`. Without COMMAND it is `verdict`. Beside these:
+COMMAND takes a core file, or --pid and a process id or name: `findleaks find core`. Without COMMAND, findleaks runs `verdict`. Also:
 
   init     print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit
   gdb …    start GDB with findleaks loaded
@@ -44,8 +44,10 @@ COMMAND takes a core file, or --pid PID (or a process's name): `findleaks find c
 
 
 def run() -> NoReturn:
-    """Run the command of sys.argv, and end the process with its status: at once, as Python would
-    first free what it holds, piece by piece, which takes longer than many commands."""
+    """Run the command of sys.argv, and end the process with its exit status.
+
+    The process ends by os._exit(). A normal exit of Python first frees every object, which takes
+    longer than many commands."""
     restore_process()
     status = main()
     try:
@@ -57,12 +59,14 @@ def run() -> NoReturn:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command. Exit status 0, 1 (--fail-over, corruption), 2 (error), 130 (Ctrl-C)."""
+    """Run one command and return its exit status: 0, 1 (--fail-over, corruption), 2 (error), 130
+    (Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     install()
     sys.unraisablehook = repeat_interrupt
-    gc.set_threshold(50_000)  # with 700, `find` takes a tenth longer on a large Python process
+    # With Python's default of 700, `find` takes 10 % longer on a large Python process.
+    gc.set_threshold(50_000)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
@@ -73,13 +77,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader of the output is gone (`| head`): end quietly, as other tools do.
+        # The reader has closed the pipe (`| head`). End without a message, as other tools do.
         _drop_output()
         return 141
     except (KeyboardInterrupt, Interrupted):
         return _print_error("interrupted", INTERRUPTED)
     except MemoryError:
-        return _print_error("out of memory: close other programs, or use a machine with more")
+        return _print_error("out of memory: close other programs, or use a machine with more memory")
     except FindleaksError as error:
         return _print_error(str(error))
     except Exception as error:
@@ -94,8 +98,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _open_standard_streams() -> bool:
-    """Open /dev/null as closed descriptors 0 to 2, which files would take otherwise. Returns
-    whether standard output was closed (`>&-`); Python has None for it then."""
+    """Open /dev/null for those of the descriptors 0 to 2 that are closed, so that files do not get
+    these numbers. Return whether standard output was closed (`>&-`): sys.stdout is None then."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(descriptor)
@@ -118,7 +122,7 @@ def _output_fails(error: OSError) -> bool:
 
 
 def _drop_output() -> None:
-    """Redirect standard output to /dev/null, as the interpreter's last flush would fail again."""
+    """Redirect standard output to /dev/null. Otherwise the interpreter's last flush fails again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -146,7 +150,8 @@ def _version() -> int:
 
 
 def _program() -> str:
-    """How to call findleaks again: `findleaks` if the shell finds that, else the words typed."""
+    """The words that call findleaks again: `findleaks` if the shell finds it, else the words
+    typed."""
     typed = sys.argv[0]
     if os.path.basename(typed) == "__main__.py":
         return f"{shell_quoted(sys.executable)} -m findleaks"
@@ -161,10 +166,12 @@ def _init(words: list[str]) -> int:
     from findleaks.launcher import print_init
 
     if words and words[0] in ("-h", "--help"):
-        print("findleaks init: print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit; it takes no words and changes no file")
+        print(
+            "findleaks init: print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit; it takes no arguments and changes no file"
+        )
         return 0
     if words:
-        raise UsageError(f"init takes no words, not {' '.join(words)!r}: it prints the lines for ~/.gdbinit and ~/.lldbinit")
+        raise UsageError(f"init takes no arguments, got {' '.join(words)!r}: it prints the lines for ~/.gdbinit and ~/.lldbinit")
     return print_init(sys.stdout)
 
 
@@ -217,13 +224,14 @@ def _on_session(cmd: Command, args: argparse.Namespace, core: str, invocation: I
     except (KeyboardInterrupt, Interrupted):
         if not getattr(args, "every", 0):
             raise
-        return 0  # what goes on until Ctrl-C ends well by it
+        return 0  # Ctrl-C is the normal end of a command that repeats until then.
     finally:
         bar.clear()
 
 
 class _Shell:
-    """What commands that open several targets ask of the command line: commands.Shell."""
+    """The command line's implementation of commands.Shell, for commands that open several
+    targets."""
 
     def __init__(self, args: argparse.Namespace, prog: str) -> None:
         self.out, self.width = sys.stdout, _width()
@@ -239,8 +247,8 @@ class _Shell:
 
 
 def _add_target(group: argparse._ArgumentGroup, entry: Entry) -> None:
-    """Add the options that name what the command reads. A command of live processes accepts a
-    core, too, but its help does not list it: the command says what to do instead."""
+    """Add the options that name what the command reads. A command for live processes also accepts a
+    core, but its help does not list it: the command then prints what to do instead."""
     from findleaks.commands.options import add_sysroot
 
     def for_cores(text: str) -> str:
@@ -248,24 +256,22 @@ def _add_target(group: argparse._ArgumentGroup, entry: Entry) -> None:
 
     if entry.opens is not Opens.CORES:
         if entry.opens is not Opens.MOMENTS:
-            group.add_argument(
-                "core", nargs="?", help=for_cores("the core file; before or after the addresses, where a command takes some")
-            )
-        stopped = "" if entry.live else "; it is stopped while it is read, and runs on afterwards"
+            group.add_argument("core", nargs="?", help=for_cores("the core file, before or after the addresses"))
+        stopped = "" if entry.live else "; it is stopped while it is read, then resumed"
         group.add_argument("--pid", type=_process, metavar="PID|NAME", help=f"a live process{stopped}")
-        program = "the program that dumped the core, where the core's own path is of no use"
+        program = "the program that dumped the core, if the path recorded in the core is wrong"
         group.add_argument("--exe", default="", metavar="FILE", help=for_cores(program))
     add_sysroot(group, hidden=entry.live)
 
 
 def _has_screen() -> bool:
-    from findleaks.report.screen import has_screen  # no other command needs it
+    from findleaks.report.screen import has_screen  # Imported here, as only `watch` needs it.
 
     return has_screen(sys.stdout)
 
 
 def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -> int:
-    """`watch` on a terminal: each result is drawn over the last, until `q` or Ctrl-C."""
+    """Run `watch` on a terminal: draw each result over the last one, until `q` or Ctrl-C."""
     from findleaks.commands import safe_lines
     from findleaks.report.screen import Screen
     from findleaks.session.host import LiveHost
@@ -288,7 +294,7 @@ def _unknown(word: str) -> str:
 
 
 def _process(word: str) -> int:
-    """The process id for --pid: a number, or a name that only one process has."""
+    """The process id for --pid. `word`: a number, or a name that exactly one process has."""
     from findleaks.target.processes import find_process
 
     return find_process(word)
@@ -303,7 +309,8 @@ def _process_words(args: argparse.Namespace, core: str) -> str:
 
 
 def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
-    """The core's name ("" with --pid): of two words, the file. The other one is left in `args`."""
+    """The core's name; "" with --pid. Of two words, the one that is a file. The other word stays in
+    `args`."""
     words = [word for word in (getattr(args, subject), args.core) if word is not None]
     files = [word for word in words if os.path.isfile(word) and not is_number(word)]
     core = _one_core(args, [] if args.pid is not None and len(words) == 1 else (files or words)[-1:])
@@ -331,7 +338,7 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
 
 
 def _one_core(args: argparse.Namespace, words: list[str]) -> str:
-    """The only word; "" with --pid, where there must be none."""
+    """The only word; "" with --pid, which allows no word."""
     if len(words) > 1:
         raise UsageError(f"expected one core file, got {len(words)}: {' '.join(words)}")
     if not words and args.pid is None:
@@ -360,7 +367,7 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
 
 
 def _running(pid: int) -> Session:
-    """A live process that is not stopped."""
+    """A live process as a target, without stopping it."""
     from findleaks.session import Session
     from findleaks.target.live import LiveTarget
     from findleaks.target.ptrace import explain_refusal, status
@@ -371,7 +378,7 @@ def _running(pid: int) -> Session:
 
 
 def _attached(args: argparse.Namespace, progress: Progress) -> Target:
-    """The live process, copied; with --fork, from a clone."""
+    """A copy of the live process; with --fork, of its clone."""
     if getattr(args, "fork", False):
         from findleaks.injection.forked import fork
 

@@ -1,4 +1,4 @@
 """Answers: results (`findleaks.results`) computed from a session.
 
-Commands parse words and call these functions, then render what they return; scripts get the same
-results through `findleaks.api`. No function here knows a command, an option, or a terminal."""
+Commands parse words, call these functions, and render what they return. Scripts get the same
+results through `findleaks.api`. These functions do not depend on commands, options or terminals."""

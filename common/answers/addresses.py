@@ -12,14 +12,14 @@ from findleaks.session import Session
 
 
 class Identified(NamedTuple):
-    """The analysis of an address, and the result made of it."""
+    """The analysis of an address, and its result."""
 
     answer: AddressDescription
     result: AddressInfo
 
 
 def identify(session: Session, addresses: Sequence[int], describer: Optional[Describer] = None) -> list[Identified]:
-    """What each address is in, with the recorded call stacks of blocks."""
+    """What is at each address, with the recorded call stacks of blocks."""
     describer = describer or Describer(session)
     answers = [describer.answer(address) for address in addresses]
     return [Identified(one, one.result(None if one.block is None else allocation_sites(session, one.sites))) for one in answers]

@@ -1,4 +1,4 @@
-"""The answer to "what do allocators hold?": size classes, arenas and thread caches."""
+"""The answer to "how do allocators use their memory?": size classes, arenas and thread caches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from findleaks.session import Session
 
 
 class FoundCaches(NamedTuple):
-    """The result, and the analysis that it was made of."""
+    """The result, and the analysis behind it."""
 
     result: Caches
     holdings: Sequence[AllocatorCaches]
@@ -35,9 +35,11 @@ def describe_caches(
     sites: bool = False,
     sizes: Optional[SizeRange] = None,
 ) -> FoundCaches:
-    """Every allocator, or the one of this name. `by_arena`: a row for each size class of each
-    arena. `sort`: a key of CACHE_KEYS. `limit`: rows of each allocator (0, None: all). `sites`:
-    also who allocated the blocks in use of each size class, or of those with `sizes`."""
+    """The memory of every allocator, or of the one with this name.
+
+    `by_arena`: a row for each size class of each arena. `sort`: a key of CACHE_KEYS. `limit`: rows
+    of each allocator (0, None: all). `sites`: also the call stacks that allocated the blocks in use
+    of each size class, or of the size classes that contain `sizes`."""
     found, most = list_allocator_caches(session, allocator, by_arena), limit or None
     each = list(enumerate(found))
     of_classes = count_class_sites(session, found, sizes) if sites else []
@@ -104,7 +106,7 @@ def _thread(one: ThreadCache, allocator: str, instance: int) -> caches.ThreadCac
 
 
 def _sites(session: Session, found: Sequence[AllocatorCaches], sites: Sequence[ClassSite], most: Optional[int]) -> Iterator[SizeClassSite]:
-    """`most` sites of each size class."""
+    """The first `most` sites of each size class."""
     names = SiteNames(session)
     for _, group in groupby(sites, key=size_class):
         for one in list(group)[:most]:
@@ -120,5 +122,5 @@ def _sites(session: Session, found: Sequence[AllocatorCaches], sites: Sequence[C
 
 
 def size_class(one: ClassSite) -> tuple[int, int, str]:
-    """What the sites of one size class have in common."""
+    """The sum of all sites of one size class."""
     return one.instance, one.size, one.name

@@ -50,7 +50,7 @@ def growth_result(found: growth.Growth, rows: Sequence[growth.Grown], limit: Opt
 
 def leaked_amount(snapshot: Snapshot) -> tuple[int, int]:
     """Blocks and bytes that are definitely or indirectly lost, without garbage that a collector
-    will free, if the snapshot has the answer of `find`."""
+    will free. None if the snapshot lacks the result of `find`."""
     found = [one for one in snapshot.figures if one.section == "kind" and one.name in ("definite", "indirect")]
     blocks, size = sum(one.number or 0 for one in found), sum(one.bytes or 0 for one in found)
     counts = (snapshot.answers.get("find") or {}).get("reference_counts") or {}
@@ -96,7 +96,8 @@ def _grown(row: growth.Grown) -> Grown:
 
 
 def survivors_result(found: Union[survivors.Survival, str], limit: Optional[int]) -> tuple[Optional[Survivors], Optional[str]]:
-    """What stayed, or why that is not known; `limit` sizes (0, None: all)."""
+    """The blocks that were not freed, or why they are not known. `limit`: number of sizes (0, None:
+    all)."""
     if isinstance(found, str):
         return None, found
     total = _stayed(found.total)
@@ -116,7 +117,7 @@ def _cohort(one: survivors.Cohort) -> Cohort:
 
 
 def _amount(one: survivors.Amount) -> EstimatedAmount:
-    """Whole numbers, with their 95 % intervals if they are estimates."""
+    """An amount in whole numbers, with 95 % intervals if it is an estimate."""
     estimated = one.blocks.low < one.blocks.high
     return EstimatedAmount(
         round(one.blocks.value),

@@ -28,11 +28,12 @@ from findleaks.runtimes.base import Part
 from findleaks.session import Session
 from findleaks.target.residency.presence import Presence
 
-_RUNS_PER_REPORT = 1 << 15  # runs of pages listed between two progress reports
+_RUNS_PER_REPORT = 1 << 15  # Runs of pages listed between two progress reports.
 
 
 class ManagedPart(NamedTuple):
-    """A part of a runtime's memory outside of heaps. `resident`: bytes; None: not known."""
+    """A part of a runtime's memory outside of allocators' heaps. `resident`: bytes; None: not
+    known."""
 
     name: str
     resident: Optional[int]
@@ -41,8 +42,8 @@ class ManagedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundHeaps:
-    """The analysis behind the result. `trims`: bytes that a call of each allocator would return,
-    by `id`; None: not known."""
+    """The analysis behind the result. `trims`: the bytes that each allocator's release call returns
+    to the kernel, by `id`; None: not known."""
 
     session: Session
     map: PageMap
@@ -67,7 +68,7 @@ class FoundHeaps:
         )
 
     def managed(self) -> Iterator[ManagedPart]:
-        """Runtimes' memory outside of heaps."""
+        """The parts of runtimes' memory outside of allocators' heaps."""
         known = self.map.residency
         for runtime in self.session.runtimes:
             for part in runtime.parts():
@@ -77,13 +78,13 @@ class FoundHeaps:
 
     @property
     def warnings(self) -> list[str]:
-        """What limits the knowledge of which pages were resident."""
+        """Sentences on why the residency of pages is uncertain."""
         return [*self.map.residency.warnings, *_unsure(self.map.residency)]
 
 
 def map_heaps(session: Session, residency_file: str = "", allocator: Optional[str] = None) -> FoundHeaps:
-    """Every heap page by page, most resident first; of one allocator, if given. `residency_file`:
-    which pages were resident, as `map --save-residency` wrote it."""
+    """Every heap page by page, most resident first. `allocator`: only the heaps of the one with
+    this name. `residency_file`: a file of `map --save-residency`: which pages were resident."""
     known = read_residency(session, residency_file)
     check_allocator_name(session, allocator)
     found = read_areas(session, known, lambda one: allocator is None or one.name == allocator)

@@ -1,4 +1,4 @@
-"""The answer to "what is leaked?": leaked blocks in groups, and what makes it uncertain."""
+"""The answer to "what is leaked?": leaked blocks in groups, and the limits of this result."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from findleaks.results.sites import Recorder
 
 SITE = "site"
-"""The value of `by` that groups by the stacks that allocated the blocks."""
+"""The value of `by` that groups by the call stacks that allocated the blocks."""
 
 
 class FoundLeaks(NamedTuple):
-    """The result, whose groups are those of `groups`, largest first."""
+    """The result, and its groups, largest first."""
 
     result: Leaks
     groups: Sequence[Leak]
@@ -43,10 +43,11 @@ def find_leaks(
     suppressions: Optional[Suppressions] = None,
     stacks: int = 0,
 ) -> FoundLeaks:
-    """Leaked blocks of these `kinds`, grouped by content, or `by` "type", "size", "kind", "site".
-    `asked`: the words for the session's heuristics. `suppressions` leaves groups out, and counts
-    them. `stacks`: by site, groups with their call stacks (0: all); others have the site's
-    number."""
+    """Leaked blocks of these `kinds`, grouped by content.
+
+    `by`: "type", "size", "kind" or "site" instead. `asked`: the user's words for the session's
+    heuristics. `suppressions`: removes groups and counts them. `stacks`: by site, the number of
+    groups with call stacks (0: all); further groups have only the site's number."""
     graph = session.graph()
     leaks = _lost_by_site(session, graph, suppressions) if by == SITE else list_leaks(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]
@@ -74,7 +75,7 @@ def find_leaks(
     return FoundLeaks(result, groups)
 
 
-# Few processes have recorded stacks: what reads them is imported where it is asked for.
+# Imported here, as few processes have recorded stacks.
 
 
 def _lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:

@@ -21,26 +21,27 @@ from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-STEPS = 25  # references of a chain that are kept without a limit of the caller's
-LAST = 4  # steps shown at the end of a chain that is cut, such as a list of a million nodes
-CHUNK = 4096  # blocks visited between two checks for Ctrl-C
-NEAREST = 6  # references between objects that are shown at each end of a chain of such
-TRIED = 16  # roots that refer to a block, from which a way to a variable is looked for
-SEARCH = 1_000_000  # lost blocks visited in search of a chain from a leak head, at most
+STEPS = 25  # References of a chain that are kept if the caller gives no limit.
+LAST = 4  # Steps shown at the end of a shortened chain, for example a list of a million nodes.
+CHUNK = 4096  # Blocks visited between two checks for Ctrl-C.
+NEAREST = 6  # References between objects that are shown at each end of a chain of managed objects.
+# The search for a chain from a variable starts at this many roots that refer to a block.
+TRIED = 16
+SEARCH = 1_000_000  # Most leaked blocks visited while searching for a chain from a leak head.
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Step:
-    """Reference to the next block: a word that refers to `offset` bytes into it."""
+    """A reference to the next block: a word that refers to `offset` bytes into it."""
 
     origin: str
-    address: int  # of the word; 0: not in memory
-    value: int  # of the word
+    address: int  # The address of the word; 0 if it is not in memory.
+    value: int  # The value of the word.
     offset: int
     answer: Optional[AddressDescription]
-    disguise: str = ""  # what the word is, if it is no plain pointer
+    disguise: str = ""  # How the pointer is disguised; None for a plain pointer.
 
     def result(self) -> references.Step:
         return references.Step(
@@ -55,16 +56,18 @@ class Step:
 
 
 class FoundPath(NamedTuple):
-    """The result, and whether the chain begins at the leak head of another block."""
+    """The result. `from_head`: the chain begins at the leak head of another block."""
 
     result: Path
     from_head: bool
 
 
 def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
-    """The shortest chain from a root to the block that holds `address`, or from its leak head if no
-    root reaches it. `limit`: references to keep, the middle of a longer chain is left out (0: all).
-    UsageError: the address is in no block."""
+    """The shortest chain from a root to the block that contains `address`, or from its leak head if
+    no root reaches it.
+
+    `limit`: references to keep; the middle of a longer chain is omitted (0: all). UsageError: the
+    address is in no block."""
     index = session.directory.blocks.find(address)
     describer = Describer(session)
     answer = describer.answer(address)
@@ -88,8 +91,8 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
 
 
 def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optional[Step]]:
-    """The chain from the last variable of a managed language on it, with the step from that
-    variable; unchanged and None if there is no such variable."""
+    """The part of the chain from the last variable of a managed language on, with the step from
+    that variable. If there is no such variable: the chain unchanged, and None."""
     blocks = session.directory.blocks
     known = {blocks.find(one.value): (runtime, one) for runtime in session.runtimes for one in runtime.variables()} if chain else {}
     for at in range(len(chain) - 1, -1, -1):
@@ -101,8 +104,8 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optio
 
 
 def _through_objects(session: Session, describer: Describer, chain: list[int]) -> tuple[list[int], list[Step]]:
-    """The chain from the last object on it that is no block (Ruby's), with the steps to its first
-    block, from a variable if one leads to that object, else from the root."""
+    """The chain from its last object that is not a block (Ruby's), with the steps to its first
+    block. It starts at a variable if one leads to that object, else at the root."""
     blocks = session.directory.blocks
     pages = {blocks.find(page.start) for one in list_owned_objects(session) for page in one.objects.pages}
     last = max((at for at, index in enumerate(chain[:-1]) if index in pages), default=-1)
@@ -128,13 +131,14 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
 
 
 def _object_step(describer: Describer, runtime: Runtime, place: int, value: int, offset: int) -> Step:
-    """A reference from an object, or from its storage."""
+    """A reference from an object or from its storage."""
     answer = describer.answer(place)
     return Step(printable(runtime.describe(place)) or answer.phrase, place, value, offset, answer)
 
 
 def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:
-    """Links to show, how many are left out, and how many of those shown follow the gap."""
+    """The links to show, the number of links omitted, and the number of shown links after the
+    gap."""
     links = list(zip(chain, chain[1:]))
     if limit <= 0 or len(links) <= limit:
         return links, 0, 0
@@ -144,7 +148,8 @@ def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> Step:
-    """The root word that refers to block `index`: preferably to its start, then in memory."""
+    """The root word that refers to block `index`. References to its start are preferred, then words
+    in memory."""
     low, high = _extent(session, index)
     references = find_root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
@@ -160,7 +165,8 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
 
 
 def _block_step(session: Session, describer: Describer, source: int, to: int) -> Step:
-    """The first word of block `source` that refers to block `to`, preferably to its start."""
+    """The first word of block `source` that refers to block `to`. References to its start are
+    preferred."""
     base = session.directory.blocks.address(source)
     low, high = _extent(session, to)
     word, order = session.target.arch.word, session.target.arch.byteorder
@@ -185,7 +191,7 @@ def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:
 
 
 def _extent(session: Session, index: int) -> tuple[int, int]:
-    """Start and end of a block, of a byte at least."""
+    """Start and end of a block. The length is at least one byte."""
     blocks = session.directory.blocks
     return blocks.address(index), blocks.address(index) + max(blocks.size(index), 1)
 
@@ -202,7 +208,8 @@ def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Optional[
 
 
 def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
-    """Shortest lost chain from `leader` to `index`; [index] if none is found in SEARCH blocks."""
+    """The shortest chain of leaked blocks from `leader` to `index`; [index] if none is found within
+    SEARCH blocks."""
     before = {leader: -1}
     queue = deque([leader])
     taken = 0

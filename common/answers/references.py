@@ -12,8 +12,10 @@ from findleaks.session import Session
 
 
 def referrers(session: Session, address: int, exact: bool = False, limit: int = 0) -> References:
-    """Every word that refers to the block that holds `address`; with `exact`, or outside blocks,
-    every word equal to `address`. `limit`: references to describe (0: all); all are counted."""
+    """Every word that refers to the block that contains `address`. With `exact`, or outside blocks:
+    every word equal to `address`.
+
+    `limit`: references to describe (0: all). All references are counted."""
     describer = Describer(session)
     answer = describer.answer(address)
     low, high = address, address + 1
@@ -21,7 +23,7 @@ def referrers(session: Session, address: int, exact: bool = False, limit: int = 
         low, high = answer.block.address, answer.block.address + max(answer.block.size, 1)
     found: list[Reference] = []
     count = live = 0
-    # A popular object may have millions of references: those not shown are only counted.
+    # A block may have millions of references: those that are not shown are only counted.
     for reference in find_references(session, low, high):
         count += 1
         live += reference.live

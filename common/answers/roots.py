@@ -1,4 +1,5 @@
-"""The answer to "what retains the memory?": roots with their fields, one of them, or leak heads."""
+"""The answer to "what retains the memory?": all roots with their fields, a single root, or leak
+heads."""
 
 from __future__ import annotations
 
@@ -37,10 +38,11 @@ from findleaks.results.roots import (
 )
 from findleaks.session import Session
 
-LEVELS = 10  # rows of each level whose fields are looked up
-DEPTH = 2  # levels of fields below each root
-LEAST = 0.02  # least share of its root that gives a field its own row, if all roots are shown
-SIZES = 20  # sizes of blocks listed for a row, at most
+LEVELS = 10  # Rows of each level whose fields are examined.
+DEPTH = 2  # Levels of fields below each root.
+# If all roots are shown, a field gets a row if it has at least this share of its root.
+LEAST = 0.02
+SIZES = 20  # Most block sizes listed for a row.
 
 
 @dataclass
@@ -51,14 +53,15 @@ class Shown:
     shared: Optional[RetainedNode]
     total: Totals
     limit: int
-    held: str = ""  # the holder of the block asked for
-    left: int = 0  # roots of a pattern that are not shown
+    held: str = ""  # The root or block that retains the requested block.
+    left: int = 0  # Roots of a pattern that are not shown.
     lost: bool = False
     rest: Totals = NOTHING
 
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
-    """Every root, largest first: `most` of them (0: all); the first `expanded` have fields."""
+    """Every root, largest first. `most`: number of roots (0: all). The first `expanded` roots have
+    fields."""
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, expanded, LEAST)
     rows = build_root_rows(builder, named.all, tree.by_root(), expanded)
@@ -80,8 +83,8 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
-    """The roots of this name or pattern, or the block or root at the address that `word` is.
-    UsageError: there is none."""
+    """The roots whose name is or matches `word`, or the block or root at that address. UsageError:
+    there is none."""
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, limit)
     total = Amount.of(tree.total())
@@ -97,7 +100,7 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
 
 
 def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int]:
-    """Numbers of roots, and the index of a block or -1."""
+    """The numbers of the roots, and the index of the block or -1."""
     numbers = match_owners(named.all, word)
     if numbers:
         return numbers, -1
@@ -113,11 +116,12 @@ def _address(word: str) -> int:
     try:
         return parse_address(word)
     except UsageError:
-        raise UsageError(f"no root has the name {word!r}, and it is no address: `roots --limit 0` lists all") from None
+        raise UsageError(f"{word!r} is neither the name of a root nor an address; `roots --limit 0` lists all roots") from None
 
 
 def leaked_roots(session: Session, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
-    """The leak heads with what each retains, largest first: `limit` of them (0: all)."""
+    """The leak heads with what each retains, largest first. `limit`: number of leak heads (0:
+    all)."""
     tree = build_leaked_tree(session)
     heads = list_leak_heads(TreeBuilder(session, ContainerReader(session), tree, depth, limit), limit)
     definite, possible, *_ = tree.by_root()
@@ -148,7 +152,7 @@ def _retained(row: RetainedNode) -> Retained:
 
 
 def _fields(row: RetainedNode) -> dict[str, Any]:
-    """The arguments of Retained."""
+    """The keyword arguments of Retained."""
     alike = row.alike
     return {
         "name": row.name,

@@ -1,4 +1,4 @@
-"""The answer to "what do managed runtimes hold?"."""
+"""The answer to "which objects do managed runtimes have, and what do these retain?"."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from findleaks.session import Session
 
 
 class FoundRuntimes(NamedTuple):
-    """The result, and the analysis that it was made of: for each runtime, what it holds and its
-    allocation sites."""
+    """The result, and the analysis behind it: the holdings and the allocation sites of each
+    runtime."""
 
     result: Runtimes
     holdings: Sequence[RuntimeHoldings]
@@ -25,8 +25,9 @@ class FoundRuntimes(NamedTuple):
 def describe_runtimes(
     session: Session, only: Optional[str] = None, native: bool = True, by_package: bool = False, limit: Optional[int] = None
 ) -> FoundRuntimes:
-    """Every managed runtime, or `only` one by its name. `native`: look for leaked objects and for
-    native memory that objects hold. The result has `limit` types and sites (0, None: all)."""
+    """Every managed runtime, or `only` the one with this name. `native`: also search for leaked
+    objects and for native memory of objects. `limit`: types and sites in the result (0, None:
+    all)."""
     runtimes = find(session.target, session.engine, session.directory, [only]) if only else session.runtimes
     found = list_runtime_holdings(session, runtimes, native, package_of_type if by_package else str)
     sites = [one.runtime.sites() for one in found]

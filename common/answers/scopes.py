@@ -15,12 +15,13 @@ from findleaks.session import Session
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 
-HEAP = "napi_open_handle_scope"  # Node-API function that opens the scopes allocated on the heap
-UNREACHED = "a frame that could not be reached"  # opener of a scope that unwinding did not reach
+HEAP = "napi_open_handle_scope"  # The Node-API function that opens scopes on the heap.
+# The opener of a scope that unwinding did not reach.
+UNREACHED = "a frame that could not be reached"
 
 
 class FoundScopes(NamedTuple):
-    """The result, and sentences on what limits it. No heap is read for it."""
+    """The result, and sentences on its limits. No heap is read."""
 
     result: Scopes
     warnings: list[str]
@@ -95,7 +96,7 @@ def _scope(namer: Namer, scope: Scope) -> HandleScope:
 
 
 def _label(scope: Scope, opener: Optional[NamedFrame], inside: list[NamedFrame]) -> str:
-    """The frame that opened the scope, in words; "" for handles that are older than all scopes."""
+    """The frame that opened the scope, in words; "" for handles older than all scopes."""
     if opener is None:
         return HEAP if scope.heap else UNREACHED if scope.thread is not None else ""
     if not opener.function and not opener.module:

@@ -14,7 +14,7 @@ from findleaks.unwind.stacks import NamedFrame
 
 
 def native_frame(frame: NamedFrame) -> StackFrame:
-    """A frame of machine code. Of an inlined function, the offset is not known."""
+    """A frame of machine code as a result. The offset in an inlined function is not known."""
     return StackFrame(
         frame.address,
         frame.function or None,
@@ -33,7 +33,7 @@ def _frame(frame: site_stacks.StackFrame) -> StackFrame:
 
 
 def allocation_site(session: Session, names: SiteNames, number: int) -> Site:
-    """The site of this number: its recorder, what that counts for it, its frames."""
+    """The site of this number: its recorder, the recorder's counts, and its frames."""
     _, site, recording = session.sites[number]
     return Site(
         number,

@@ -14,8 +14,8 @@ from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
 
 class FoundStacks(NamedTuple):
-    """The result, all stacks, those that passed the filters, and sentences on what limits them. No
-    heap is read for them."""
+    """The result, all stacks, the stacks that passed the filters, and sentences on their limits. No
+    heap is read."""
 
     result: Stacks
     every: Sequence[Stack]
@@ -31,9 +31,11 @@ def group_stacks(
     lines: bool = True,
     limit: Optional[int] = None,
 ) -> FoundStacks:
-    """Threads by identical stacks, most threads first: those that `function` is on, with a frame in
-    `module`, and that none of `not_under` is on. `lines`: read files and lines. The result has
-    `limit` stacks (0, None: all)."""
+    """Threads by identical call stacks, most threads first.
+
+    `function`: only stacks with this function. `module`: only stacks with a frame in this module.
+    `not_under`: only stacks without these functions. `lines`: read files and lines. `limit`: stacks
+    in the result (0, None: all)."""
     every = group_threads(session.target, session.sources if lines else None)
     found = filter_stacks(every, function, module, not_under)
     names = session.target.thread_names()
@@ -51,7 +53,7 @@ def group_stacks(
 
 
 def count_threads(stacks: Sequence[Stack]) -> int:
-    """Number of threads with these stacks."""
+    """The number of threads with these stacks."""
     return sum(len(stack.threads) for stack in stacks)
 
 
@@ -60,5 +62,5 @@ def _warnings(session: Session, every: Sequence[Stack]) -> list[str]:
     ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
     if ends:
         cut = count_threads([stack for stack in every if stack.end])
-        found.append(f"{cut} of {count_threads(every)} stacks do not reach their beginning: {some(ends)}; filters see what is there")
+        found.append(f"{cut} of {count_threads(every)} stacks are incomplete: {some(ends)}; filters apply to the known frames")
     return found

@@ -1,4 +1,4 @@
-"""The answer to "where did the memory go, and what is wrong with it?"."""
+"""The answer to "who owns the memory, and what is wrong with it?"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from findleaks.target.residency.presence import Presence
 
 
 class FoundVerdict(NamedTuple):
-    """The result, and the analysis that it was made of."""
+    """The result, and the analysis behind it."""
 
     result: Verdict
     accounting: Accounting
@@ -28,8 +28,9 @@ class FoundVerdict(NamedTuple):
 
 
 def assess_memory(session: Session, residency_file: str = "") -> tuple[Accounting, Sequence[Finding]]:
-    """All memory by owner, and what is wrong with it. No findings if the target lacks the heap."""
-    # Before the heaps are read: reading makes pages of files resident.
+    """All memory by owner, and what is wrong with it. There are no findings if the target lacks the
+    heap."""
+    # The residency is determined first, as reading the heaps makes pages of files resident.
     pages = read_residency(session, residency_file)
     accounting = account_memory(session, pages)
     if session.target.lacks:
@@ -38,8 +39,8 @@ def assess_memory(session: Session, residency_file: str = "") -> tuple[Accountin
 
 
 def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdict:
-    """All memory by owner, and findings. `residency_file`: which pages were resident, as `map
-    --save-residency` wrote it."""
+    """All memory by owner, and findings. `residency_file`: a file of `map --save-residency`: which
+    pages were resident."""
     accounting, found = assess_memory(session, residency_file)
     resident, mapped = memory_totals(accounting)
     result = Verdict(
@@ -62,7 +63,8 @@ def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdi
 
 
 def memory_totals(accounting: Accounting) -> tuple[Optional[int], Optional[int]]:
-    """Resident bytes, and mapped bytes if residency is not known; the other one is None."""
+    """The resident and the mapped bytes of the process. One is None: mapped bytes are given only if
+    residency is not known."""
     return (accounting.total, None) if accounting.known else (None, accounting.total)
 
 
@@ -84,7 +86,8 @@ def memory_shares(accounting: Accounting) -> list[Share]:
 
 
 def _free_memory(session: Session, store: Store, pages: Presence) -> FreeMemory:
-    from findleaks.audit.pages import measure_free  # only needed where an allocator keeps much
+    # Computed on demand: needed only if an allocator has much free memory.
+    from findleaks.audit.pages import measure_free
 
     return measure_free(session, store.allocator, store.arenas, pages)
 

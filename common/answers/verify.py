@@ -1,4 +1,4 @@
-"""The answer to "are the heaps sound?"."""
+"""The answer to "are the heaps intact?"."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from findleaks.results.verify import Damage, HeapCheck, ThreadInside, Verificati
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
-MOST = 1000  # problems of one allocator that are explained; further ones are only counted
+MOST = 1000  # Most problems of one allocator that are explained; further ones are only counted.
 
 
 def verify_heaps(session: Session, allocator: Optional[str] = None) -> Verification:
-    """Check the heaps of all allocators, or of those of one name. A live process is read again if
-    a thread may have been changing what looks wrong."""
+    """Check the heaps of all allocators, or of those with one name. If a thread may have been
+    changing data that looks wrong, a live process is read again."""
     check_allocator_name(session, allocator)
     chosen, found = _check(session, allocator)
     while any(problem.corrupt for problems, _ in found for problem in problems) and session.read_again():
@@ -44,8 +44,8 @@ def verify_heaps(session: Session, allocator: Optional[str] = None) -> Verificat
 
 
 def first_places(problems: Sequence[Damage], limit: Optional[int]) -> list[Damage]:
-    """The first `limit` damaged places (0, None: all), each with its parts, and all that is not
-    corruption."""
+    """The first `limit` damaged places (0, None: all), each with its parts, and all problems that
+    are not corruption."""
     damaged: set[int] = set()
     left_out: set[int] = set()
     for one in problems:
@@ -56,7 +56,7 @@ def first_places(problems: Sequence[Damage], limit: Optional[int]) -> list[Damag
 
 
 _Problems = tuple[list[Problem], list[tuple[Problem, FoundThread]]]
-"""Problems of one allocator, and those that are excused."""
+"""The problems of one allocator, and those that are excused."""
 
 
 def _check(session: Session, name: Optional[str]) -> tuple[list[Allocator], list[_Problems]]:
@@ -65,8 +65,9 @@ def _check(session: Session, name: Optional[str]) -> tuple[list[Allocator], list
 
 
 def _problems(session: Session, allocator: Allocator) -> _Problems:
-    """Problems of one allocator, each damaged place once; and those excused, as a thread inside it
-    was changing the place. `verify` runs first: it may make `allocator.problems` more exact."""
+    """The problems of one allocator, each damaged place once; and the excused ones, at places that
+    a thread inside the allocator was changing. `verify` must run first, as it may make
+    `allocator.problems` more exact."""
     found: list[Problem] = []
     phase = f"checking the heap of {allocator.name}"
     for problem in allocator.verify(session.directory.blocks):
@@ -78,7 +79,7 @@ def _problems(session: Session, allocator: Allocator) -> _Problems:
 
 
 def _is_heap_missing(session: Session) -> bool:
-    """Whether part of a heap is missing from the target; guard pages of stacks do not count."""
+    """Whether the target lacks a part of a heap. Guard pages of stacks are not counted."""
     heaps = session.heap_ranges()
     left = subtract(heaps, session.target.unread)
     return sum(end - start for start, end in left) < sum(end - start for start, end in heaps)
@@ -101,7 +102,7 @@ def _heap_check(session: Session, allocator: Allocator, problems: Sequence[Probl
 
 
 def _count(session: Session, allocator: Allocator) -> int:
-    """Number of the allocator's blocks in any state except its own metadata."""
+    """The number of the allocator's blocks in any state, without its own metadata."""
     directory = session.directory
     states = (State.IN_USE, State.CACHED, State.FREE)
     return sum(directory.blocks.totals(state, start, end).blocks for start, end in directory.of(allocator) for state in states)

@@ -1,4 +1,4 @@
-"""What limits the results of a session, as sentences."""
+"""Warnings: sentences on what limits the results of a session."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from findleaks.engine.load import missing_native, stale_native
 from findleaks.formatting import printable
 from findleaks.session import Session
 
-SLOW = 3.0  # seconds of work after which a missing C engine is worth a warning
+SLOW = 3.0  # Seconds of work after which findleaks warns of a missing C engine.
 
 
 def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
-    """Warnings on what limits the results since the command began, printable. `unread_reported`:
-    the result itself says how much memory is not read."""
+    """The warnings since the command began, printable. `unread_reported`: the result already
+    contains how much memory was not read."""
     used = session.uses.names
     found = [*target_warnings(session), *result_warnings(session, unread_reported)]
     computed = [session.unread.warning if "unread" in used else "", session.debug_files.warning if "debug_files" in used else ""]
@@ -22,7 +22,7 @@ def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
 
 
 def source_warnings(session: Session) -> list[str]:
-    """Why lines or names are missing that there may be."""
+    """Warnings on why source lines or names are missing."""
     return session.sources.warnings if "sources" in session.uses.names else []
 
 

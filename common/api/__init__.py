@@ -28,11 +28,11 @@ __all__ = ["BlockTable", "Blocks", "Process", "Snapshot", "attach", "current", "
 
 
 def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -> Process:  # noqa: A001
-    """A core file, or a minidump, as a process. Compressed ones are decompressed.
+    """Open a core file or a minidump as a process. Compressed files are decompressed.
 
     `exe`: the program that dumped the core, if the path recorded in the core is wrong. `sysroot`: a
-    folder with the files of the core's machine. TargetError: the file cannot be read, or is no
-    core."""
+    folder that contains the files of the core's machine. TargetError: the file cannot be read, or
+    is not a core."""
     from findleaks.target.core import open_core
 
     for what, given, is_right in (("exe", exe, os.path.isfile), ("sysroot", sysroot, os.path.isdir)):
@@ -42,11 +42,11 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
 
 
 def attach(pid: Union[int, str], fork: bool = False) -> Process:
-    """A copy of a live process, which is stopped while it is copied and then runs on.
+    """Copy a live process. It is stopped during the copy, then resumed.
 
-    `pid`: the process id, or a name that one process has. `fork`: make the process clone itself,
-    and copy the clone, so that the stop is shorter. TargetError: there is no such process, or it
-    cannot be read; the message says which permission is missing."""
+    `pid`: the process id, or a name that exactly one process has. `fork`: make the process clone
+    itself, and copy the clone, so that the stop is shorter. TargetError: there is no such process,
+    or it cannot be read; the message names the missing permission."""
     from findleaks.target.copied import attach
     from findleaks.target.processes import find_process
 
@@ -62,8 +62,8 @@ def attach(pid: Union[int, str], fork: bool = False) -> Process:
 
 
 def load(path: Union[str, os.PathLike[str]]) -> Snapshot:
-    """A snapshot that `findleaks snapshot` or `Snapshot.save` wrote. TargetError: the file cannot
-    be read, or is no snapshot."""
+    """Load a snapshot that `findleaks snapshot` or `Snapshot.save` wrote. TargetError: the file
+    cannot be read, or is not a snapshot."""
     name = os.fspath(path)
     try:
         if not store.is_snapshot(name):
@@ -74,17 +74,20 @@ def load(path: Union[str, os.PathLike[str]]) -> Snapshot:
 
 
 def diff(old: Union[Snapshot, Process], new: Union[Snapshot, Process]) -> Growth:
-    """What grew from `old` to `new`: `leaked_bytes`, `leaked_blocks`, and `grown`, the figures that
-    explain the growth."""
+    """Compare two snapshots or processes: what grew from `old` to `new`.
+
+    The result has `leaked_bytes`, `leaked_blocks`, and `grown`, the figures that explain the
+    growth."""
     return compare_snapshots([snapshot_of(one.snapshot() if isinstance(one, Process) else one) for one in (old, new)])
 
 
 def current(debugger: Any = None) -> Process:
-    """The process or core that is selected in the debugger that runs this Python: GDB or LLDB.
+    """The process or core that is selected in the debugger (GDB or LLDB) that runs this Python
+    code.
 
-    `debugger`: LLDB's SBDebugger, if it is not `lldb.debugger`. A live process must be stopped, and
-    once it has run, its results raise TargetError: call `current()` again. TargetError: there is no
-    debugger or no process."""
+    `debugger`: LLDB's SBDebugger, if it is not `lldb.debugger`. A live process must be stopped.
+    After it has run, its results raise TargetError; call `current()` again. TargetError: there is
+    no debugger or no process."""
     for front in ("gdb", "lldb"):
         if front in sys.modules or (debugger is not None and front == "lldb"):
             opened = importlib.import_module(f"findleaks.{front}.current").open_current(debugger)

@@ -1,4 +1,4 @@
-"""The blocks of a process that pass some filters: one by one, or as columns."""
+"""The blocks of a process that pass filters, as an iterable or as columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _KIND_WORDS = [kind.name.lower() if kind else None for kind in Kind]
 class Blocks:
     """The blocks of a process that pass the filters of `Process.blocks`.
 
-    `len()` counts them, iteration makes a `Block` of each. `columns()`, `to_pandas()` and
-    `to_arrow()` have all of them at once: use these for many blocks."""
+    `len()` counts them, and iteration yields a `Block` for each. `columns()`, `to_pandas()` and
+    `to_arrow()` return all of them at once, which is faster for many blocks."""
 
     def __init__(self, session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> None:
         self._session, self._filters, self._limit, self._largest = session, filters, limit, largest
@@ -51,25 +51,28 @@ class Blocks:
         return f"<Blocks: {total.blocks} blocks of {total.bytes} bytes>"
 
     def total(self) -> Amount:
-        """How many blocks pass the filters, and their usable bytes; without the limit."""
+        """The number of blocks that pass the filters, and their usable bytes, without regard to
+        `limit`."""
         return Amount.of(self._rows.totals())
 
     def columns(self) -> BlockTable:
-        """All blocks as columns, selected once. numpy wraps one without a copy:
+        """All blocks as columns. numpy wraps a column without a copy:
         `numpy.frombuffer(blocks.columns().size, "u8")`."""
         return self._table
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame: address, size, state, kind, allocator, arena, type, site, group. Words are
-        categories; `group` is the same number for the blocks of one leak, 2**32 - 1 for blocks that
-        are not leaked. FindleaksError: pandas is not installed."""
+        """A data frame with the columns address, size, state, kind, allocator, arena, type, site,
+        group.
+
+        Words are categories. `group`: a number that the blocks of one leak share; 2**32 - 1 for
+        blocks that are not leaked. FindleaksError: pandas is not installed."""
         pd: Any = _module("pandas")
         np: Any = _module("numpy")
         table = self._table
         owner = np.frombuffer(table.owner, "u4")
 
         def words(codes: Any, names: list[Optional[str]]) -> Any:
-            """A category column; names that are empty become missing values."""
+            """A category column. Empty names become missing values."""
             known = list(dict.fromkeys(name for name in names if name))
             places = np.array([known.index(name) if name else -1 for name in names] or [-1], "i4")
             return pd.Categorical.from_codes(places[codes] if len(codes) else np.array([], "i4"), known)
@@ -90,7 +93,7 @@ class Blocks:
         )
 
     def to_arrow(self) -> pyarrow.Table:
-        """An Arrow table with the columns of `to_pandas`; words are dictionaries. FindleaksError:
+        """An Arrow table with the columns of `to_pandas`. Words are dictionaries. FindleaksError:
         pyarrow is not installed."""
         pa: Any = _module("pyarrow")
         table, count = self._table, len(self._table.address)
@@ -126,7 +129,7 @@ class Blocks:
 
 
 def _module(name: str) -> Any:
-    """An optional library."""
+    """Import an optional library."""
     import importlib
 
     try:

@@ -1,4 +1,4 @@
-"""A process, or the core of one, for scripts."""
+"""A process, or its core, for scripts."""
 
 from __future__ import annotations
 
@@ -37,23 +37,22 @@ from findleaks.session import Session
 from findleaks.target.program import program_name
 
 Address = Union[int, Block]
-"""An address, or a block: its start."""
+"""An address, or a block, which means its start."""
 
 KIND_WORDS = map_words_to_kinds("leaked")
-"""Kinds of blocks by their words."""
+"""Kinds of blocks by name."""
 
 
 class Process:
-    """A process at one moment: a core file, a copy of a live process, or what a debugger has
-    stopped. Made by `findleaks.open`, `findleaks.attach` and `findleaks.current`.
+    """A process at one moment: a core file, a copy of a live process, or the process of a debugger.
+    `findleaks.open`, `findleaks.attach` and `findleaks.current` return it.
 
-    What is computed is kept until `close()`, which leaving a `with` block calls. Every method
-    raises `findleaks.TargetError` if the memory that it needs cannot be read, and
-    `findleaks.UsageError` for arguments that do not fit the process. Addresses are integers, sizes
-    are usable bytes."""
+    Computed data is kept until `close()`, which the end of a `with` block calls. Every method
+    raises `findleaks.TargetError` if required memory cannot be read, and `findleaks.UsageError` if
+    an argument is not valid for this process. Addresses are integers, sizes are usable bytes."""
 
     def __init__(self, session: Session, is_valid: Callable[[], bool] = lambda: True) -> None:
-        """`is_valid`: whether the process is still at the moment of the session."""
+        """`is_valid`: returns whether the process has not run since the session was opened."""
         self._open_session: Optional[Session] = session
         self._is_valid = is_valid
 
@@ -68,8 +67,8 @@ class Process:
         return "<Process: closed>" if session is None else f"<Process: {session.target.description}>"
 
     def close(self) -> None:
-        """Free the memory and the files that are in use for the process. Results stay usable, and
-        so do the columns of blocks that were used before."""
+        """Free the memory and close the files of the process. Results stay usable, and so do the
+        columns of blocks that were computed before."""
         session, self._open_session = self._open_session, None
         if session is not None:
             session.close()
@@ -86,7 +85,7 @@ class Process:
 
     @property
     def warnings(self) -> list[str]:
-        """What limits the results so far, each with its consequence."""
+        """Sentences on what limits the results so far, each with its consequence."""
         return warnings_of(self._session)
 
     def leaks(
@@ -97,9 +96,9 @@ class Process:
     ) -> list[LeakGroup]:
         """Leaked blocks in groups, largest first.
 
-        `kind`: "definite" or "possible"; None: both. `by`: group all of a type, size or kind, or by
-        the recorded call stack that allocated them ("site"); None: by type and size.
-        `suppressions`: a file of suppressions, as `find --suppressions` reads it."""
+        `kind`: "definite" or "possible"; None: both. `by`: merge groups of one "type", "size" or
+        "kind", or group by the recorded call stack that allocated the blocks ("site"); None: by
+        type and size. `suppressions`: a file of suppressions, as for `find --suppressions`."""
         return list(self.find(kind, by, suppressions).groups)
 
     def find(
@@ -108,8 +107,8 @@ class Process:
         by: Optional[Literal["type", "size", "kind", "site"]] = None,
         suppressions: Optional[str] = None,
     ) -> Leaks:
-        """The whole result of `find`: the groups of `leaks`, with totals of all kinds, and what
-        makes them uncertain (`trusted`, `unread`, `notes`)."""
+        """The whole result of `find`: the groups of `leaks`, the totals of all kinds, and the
+        limits of the result (`trusted`, `unread`, `notes`)."""
         words = ("definite", "possible")
         kinds = {Kind[check_choice(word, words, "kind").upper()] for word in ([kind] if kind is not None else words)}
         if by is not None:
@@ -131,9 +130,9 @@ class Process:
 
         `kind`: "reachable", "possible", "definite", "indirect", "leaked" (definite and indirect),
         or several separated by commas. `state`: "in-use", "cached", "free", "metadata", "all".
-        `size`: usable bytes, lowest and highest, or a range as in "16-64" and "4k-". `type`: a
-        pattern with * and ?. `allocator`: its name. `site`: number of an allocation site. `limit`:
-        so many, 0: all."""
+        `size`: usable bytes, lowest and highest, or a range such as "16-64" or "4k-". `type`: a
+        pattern with * and ?. `allocator`: its name. `site`: the number of an allocation site.
+        `limit`: the number of blocks, 0: all."""
         session = self._session
         kinds = parse_kinds(kind, KIND_WORDS)
         check_choice(state, [*STATES.values(), "all"], "state")
@@ -143,32 +142,35 @@ class Process:
         return Blocks(session, BlockFilters(kinds, parse_states(state), _sizes(size), type, allocator, site), limit, largest)
 
     def block_at(self, address: int) -> Block:
-        """The block that holds `address`. UsageError: it is in no block; `whatis(address).block` is
-        None then."""
+        """The block that contains `address`. UsageError: the address is in no block.
+        `whatis(address).block` is None instead."""
         found = self.whatis(address)
         if found.block is None:
             raise UsageError(f"{address:#x} is in no block: {found.text}")
         return found.block
 
     def whatis(self, address: Address) -> AddressInfo:
-        """What is at `address`: a block, a stack, a symbol, an allocator's data, a mapping."""
+        """Describe what is at `address`: a block, a stack, a symbol, allocator metadata, a
+        mapping."""
         (found,) = identify(self._session, [_start(address)])
         return found.result
 
     def referrers(self, address: Address, exact: bool = False, limit: int = 0) -> References:
-        """Every word that refers to the block that holds `address`. `exact`: only words equal to
-        `address`. `limit`: references to describe (0: all); `count` has all."""
+        """Every word that refers to the block that contains `address`. `exact`: only words equal to
+        `address`. `limit`: number of references to describe (0: all); `count` counts all."""
         return referrers(self._session, _start(address), exact, limit)
 
     def path(self, address: Address, limit: int = 0) -> Path:
-        """The shortest chain of references from a root to the block that holds `address`, or from
-        its leak head. `limit`: steps to keep (0: all)."""
+        """The shortest chain of references from a root to the block that contains `address`, or
+        from its leak head. `limit`: number of steps to keep (0: all)."""
         return find_path(self._session, _start(address), limit).result
 
     def roots(self, name: Union[str, Address, None] = None, depth: int = 2, limit: int = 0) -> list[Union[RetainedRoot, RetainedBlock]]:
-        """Roots with what each retains, largest first: all, those of a name or pattern, or the root
-        or block at an address. `depth`: levels of fields below each; `limit`: roots, and fields of
-        each (0: all; of all roots, those after the tenth have no fields)."""
+        """Roots with what each retains, largest first.
+
+        `name`: all roots if None; else the roots with this name or pattern, or the root or block at
+        this address. `depth`: levels of fields below each. `limit`: number of roots, and of fields
+        of each (0: all). In a list of all roots, only the first ten have fields."""
         if name is None:
             found, _ = all_roots(self._session, depth, limit or 10, limit)
         else:
@@ -176,29 +178,32 @@ class Process:
         return [row for row in found.roots if isinstance(row, (RetainedRoot, RetainedBlock))]
 
     def leaked_roots(self, depth: int = 2, limit: int = 10) -> list[RetainedLeak]:
-        """Leak heads with what each retains, largest first; `limit` 0: all."""
+        """Leak heads with what each retains, largest first. `limit`: number of leak heads (0:
+        all)."""
         found, _ = leaked_roots(self._session, depth, limit)
         return [row for row in found.roots if isinstance(row, RetainedLeak)]
 
     def verdict(self, residency: str = "") -> Verdict:
-        """All memory by owner, and what is wrong with it. `residency`: a file that `map
-        --save-residency` wrote, for a core that does not say which pages were resident."""
+        """All memory by owner, and what is wrong with it. `residency`: a file of `map
+        --save-residency`, for a core that does not contain which pages were resident."""
         return account_for_memory(self._session, residency).result
 
     def threads(self, function: str = "", module: str = "", lines: bool = True) -> Sequence[ThreadGroup]:
-        """Threads by identical call stacks, most threads first: those that `function` (a pattern)
-        is on, with a frame in `module`. `lines`: read files, lines and inlined functions from debug
-        information."""
+        """Threads by identical call stacks, most threads first.
+
+        `function`: only stacks with this function (a pattern). `module`: only stacks with a frame
+        in this module. `lines`: read files, lines and inlined functions from debug information."""
         return group_stacks(self._session, function, module, lines=lines).result.stacks
 
     def runtimes(self, native: bool = True) -> Sequence[Runtime]:
-        """Managed runtimes with their objects by type. `native`: look for leaked objects and for
-        the native memory that objects hold, which takes longer."""
+        """Managed runtimes with their objects by type. `native`: also search for leaked objects and
+        for native memory reachable only from objects, which takes longer."""
         return describe_runtimes(self._session, native=native).result.runtimes
 
     def caches(self, allocator: Optional[str] = None, by_arena: bool = False, sites: bool = False) -> Caches:
         """Size classes, arenas and thread caches of every allocator, or of one. `by_arena`: a row
-        for each size class of each arena. `sites`: also who allocated the blocks."""
+        for each size class of each arena. `sites`: also the call stacks that allocated the
+        blocks."""
         return describe_caches(self._session, allocator, by_arena, sites=sites).result
 
     def snapshot(self, name: str = "") -> Snapshot:

@@ -1,4 +1,4 @@
-"""Snapshots of processes, and what differs between two of them."""
+"""Snapshots of processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.history import snapshot, store
 
 
 class Snapshot:
-    """The figures of a process at one moment. Made by `Process.snapshot` and `findleaks.load`."""
+    """The figures of a process at one moment. `Process.snapshot` and `findleaks.load` return it."""
 
     def __init__(self, taken: snapshot.Snapshot) -> None:
         self._taken = taken
@@ -21,7 +21,7 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """The name that was given to it, or its file."""
+        """The name given to the snapshot, or its file."""
         return self._taken.name
 
     @property
@@ -41,7 +41,7 @@ class Snapshot:
 
     @property
     def resident_bytes(self) -> Optional[int]:
-        """Resident bytes; None: it was not known which pages were resident."""
+        """Resident bytes; None: it is not known which pages were resident."""
         total = self._taken.total()
         return total.bytes if total.name == "resident" else None
 
@@ -57,15 +57,15 @@ class Snapshot:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What limited the figures when they were taken."""
+        """Sentences on what limits the figures."""
         return self._taken.warnings
 
     def save(self, path: str) -> None:
-        """Write the snapshot to a file, which `findleaks.load` and `findleaks diff` read.
-        TargetError: it cannot be written."""
+        """Write the snapshot to a file, for `findleaks.load` and `findleaks diff`. TargetError: the
+        file cannot be written."""
         store.save(self._taken, Path(path), __version__)
 
 
 def snapshot_of(one: Snapshot) -> snapshot.Snapshot:
-    """What history/ compares."""
+    """The snapshot in the form that history/ compares."""
     return one._taken

@@ -1,10 +1,11 @@
-"""Commands, one file each: a function under `@command`. Importing one registers nothing.
+"""Commands, one file each: a function with the decorator `@command`.
 
     @command(arguments=_arguments, positional="addresses")
     def whatis(session, args) -> Result: ...
 
-The catalogue has its name, summary and example; its docstring is the description in its help.
-`named()` loads a command; front ends run one with `execute()`."""
+The catalogue contains the command's name, summary and example. The function's docstring is the
+description in its help. Importing this package imports no command: `named()` imports one, and front
+ends run it with `execute()`."""
 
 from __future__ import annotations
 
@@ -25,17 +26,19 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.session import Progress, Session
 
-_NEXT = 100  # columns of a line with several suggestions, at most
+_NEXT = 100  # Most columns of a line that suggests several commands.
 
 
 class Invocation(NamedTuple):
-    """How findleaks was called, so that suggestions can be pasted: `prog` WORDS `target`."""
+    """The words that called findleaks, so that users can paste suggested commands: `prog` WORDS
+    `target`."""
 
     prog: str = "leaks"
     target: str = ""  # "core", "--pid 4711"; "" in a debugger
 
     def line(self, words: str) -> str:
-        """ "leaks whatis 0x…" or "findleaks whatis 0x… core"; `words` are `shell_quoted`."""
+        """A whole command line: "leaks whatis 0x…" or "findleaks whatis 0x… core". `words` are
+        `shell_quoted`."""
         return " ".join(part for part in (self.prog, words if self.target else for_debugger(words), self.target) if part)
 
     def next(self, width: int, *suggestions: str) -> Iterator[str]:
@@ -51,12 +54,12 @@ class Invocation(NamedTuple):
 
 
 class Result(Protocol):
-    """What a command found. `status` is its exit status."""
+    """The output of a command. `status` is its exit status."""
 
     status: int
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        """The JSON objects to print, one a line; nearly always a single one."""
+        """The JSON objects to print, one a line; usually one object."""
         ...
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:
@@ -66,7 +69,7 @@ class Result(Protocol):
 
 @runtime_checkable
 class Rows(Result, Protocol):
-    """Result of many rows, with a faster way to its JSON."""
+    """A result of many rows that writes its JSON faster than `json()` does."""
 
     def json_lines(self) -> Iterable[str]:
         """The objects of `json` as strings of one or more lines, by `json_line` or the C engine."""
@@ -74,7 +77,8 @@ class Rows(Result, Protocol):
 
 
 Found = Union[Result, Generator[Result, None, None]]
-"""What a command returns: a generator if it follows a process, which runs on after each result."""
+"""What a command returns. A command that follows a process is a generator: the process runs between
+two results."""
 
 
 class Shell(Protocol):
@@ -84,20 +88,24 @@ class Shell(Protocol):
     width: int
 
     def open(self, core: str, progress: Progress) -> Session:
-        """The core of this path, as --exe and --sysroot say; the process of --pid if it is ""."""
+        """Open the core of this path with --exe and --sysroot; if the path is "", the process of
+        --pid."""
         ...
 
     def invocation(self, core: Optional[str]) -> Invocation:
-        """How to suggest commands for a core, for the process of --pid (""), or for none (None)."""
+        """How to suggest commands for a core, for the process of --pid (""), or without a target
+        (None)."""
         ...
 
 
 class Command(NamedTuple):
-    """A command. `positional`: the argparse destination of its addresses; `subject`: that of an
-    optional name or address; "" where it takes none. `heapless`: it also answers where the target
-    lacks the heap. `check`: raises UsageError for options that are wrong, before anything is
-    opened. `takes_snapshots`: words are names of snapshots. `in_shell`: runs it on the command line
-    if it opens several targets; returns the exit status."""
+    """A command and its properties.
+
+    `positional`: the argparse destination of its addresses; "" if it takes none. `subject`: the
+    destination of an optional name or address; "" if it takes none. `heapless`: the command also
+    works if the target lacks the heap. `check`: raises UsageError for wrong options, before
+    anything is opened. `takes_snapshots`: its words are names of snapshots. `in_shell`: runs a
+    command that opens several targets on the command line, and returns the exit status."""
 
     entry: Entry
     run: Callable[[Session, argparse.Namespace], Found]
@@ -116,17 +124,18 @@ class Command(NamedTuple):
     @property
     def description(self) -> str:
         """The docstring as paragraphs, wrapped for the help."""
-        import textwrap  # only the help needs it
+        import textwrap  # Imported here, as only the help needs it.
 
         paragraphs = (self.run.__doc__ or self.entry.summary).split("\n\n")
         return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), 78) for paragraph in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that raises: SystemExit would show a traceback in a debugger. Help goes to `out`."""
+    """An argument parser that raises instead of exiting: SystemExit shows a traceback in a
+    debugger. Help goes to `out`."""
 
     out: Optional[TextIO] = None
-    command: Optional[Command] = None  # describes itself in the help
+    command: Optional[Command] = None  # The command that the help describes.
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
@@ -144,7 +153,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Finished(Exception):
-    """Help was printed; there is nothing to run."""
+    """Raised after the help was printed: no command is to be run."""
 
 
 def command(
@@ -157,7 +166,7 @@ def command(
     takes_snapshots: bool = False,
     in_shell: Optional[Callable[[argparse.Namespace, Shell], int]] = None,
 ) -> Callable[[Callable[[Session, argparse.Namespace], Found]], Command]:
-    """Make `run(session, args) -> Found` the command of its name; the rest is in the catalogue."""
+    """Make `run(session, args) -> Result` the command of its name. The catalogue has the rest."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Found]) -> Command:
         entry = CATALOGUE[run.__name__]
@@ -167,7 +176,8 @@ def command(
 
 
 def named(word: str) -> Optional[Command]:
-    """The command of this name, or None. Imports its module only, to keep the start short."""
+    """The command of this name, or None. Only its module is imported, so that findleaks starts
+    fast."""
     return load(word) if word in CATALOGUE else None
 
 
@@ -176,7 +186,8 @@ def load(word: str) -> Command:
 
 
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
-    """Argument parser of one command. Help goes to `out`; the example in it ends in `target`."""
+    """The argument parser of one command. Help goes to `out`; the example in the help ends in
+    `target`."""
     example = f"findleaks {cmd.entry.example}" if cmd.entry.shell else Invocation(prog, target).line(cmd.entry.example)
     made = Parser(
         prog=f"{prog} {cmd.name}",
@@ -191,7 +202,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 
 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
-    """Parse a command's words (-json is --json, as GDB users write it). None: help was printed."""
+    """Parse a command's words. GDB's form -json means --json. Return None if help was printed."""
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except _Finished:
@@ -199,8 +210,8 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
 
 
 def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[str]:
-    """Completions of `last`, the word under the cursor; `words` before it begin with a command.
-    `kept`: names of a debugger's snapshots."""
+    """Completions of `last`, the word under the cursor. `words`: those before it, from the command
+    on. `kept`: names of a debugger's snapshots."""
     if not words:
         return [name for name in CATALOGUE if name.startswith(last)]
     cmd = named(words[0])
@@ -219,7 +230,7 @@ def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[
 
 
 def takes_file(cmd: Command, option: str) -> bool:
-    """Whether the word behind this option is a file or a folder."""
+    """Whether the argument of this option is a file or a folder."""
     spellings = (option, "-" + option)
     found = (action for action in parser(cmd, "leaks")._actions if any(one in action.option_strings for one in spellings))
     return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "FOLDER")) for action in found)
@@ -228,9 +239,11 @@ def takes_file(cmd: Command, option: str) -> bool:
 def execute(
     session: Callable[[], Session], words: Sequence[str], out: TextIO, *, prog: str = "leaks", target: str = "", width: int = 80
 ) -> int:
-    """Run one command line (`["find", "--json"]`) in a debugger and print its result to `out`;
-    returns the exit status (help: 0). `prog` and `target` are Invocation's. `session` is called
-    after the words have parsed. The front end handles FindleaksError (UsageError for bad words)."""
+    """Run one command line (`["find", "--json"]`) in a debugger, print its result to `out`, and
+    return the exit status (0 for help).
+
+    `prog` and `target` are those of Invocation. `session` is called after the words have been
+    parsed. FindleaksError (UsageError for bad words) is raised to the front end."""
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("help", "-h", "--help"):
@@ -238,23 +251,27 @@ def execute(
         return 0
     cmd = named(words[0])
     if cmd is None:
-        raise UsageError(f"{prog}: no command {words[0]!r}" + (suggest_word(words[0], CATALOGUE) or f"; there are: {', '.join(CATALOGUE)}"))
+        raise UsageError(
+            f"{prog}: no command {words[0]!r}" + (suggest_word(words[0], CATALOGUE) or f"; the commands are: {', '.join(CATALOGUE)}")
+        )
     args = parse(parser(cmd, prog, out), words[1:])
     if args is None:
         return 0
     if cmd.entry.shell:
-        line = " ".join([shell_quoted(word) for word in words])  # `map` is a submodule of this one
-        raise UsageError(f"{cmd.name} reads files on its own, without a debugger: in a shell, type: findleaks {line}")
+        # `map` is also the name of a submodule of this package.
+        line = " ".join([shell_quoted(word) for word in words])
+        raise UsageError(f"{cmd.name} reads files without a debugger; type in a shell: findleaks {line}")
     if cmd.check is not None:
         cmd.check(args)
     return emit(cmd, session(), args, out, Invocation(prog, target), width)
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
-    """Run a parsed command and print each result; returns the last one's status. If printing fails,
-    the generator is closed, and undoes what it did to the process; a Ctrl-C meanwhile is thrown
-    into it, for it may have last words. All output passes here: text of the target is escaped, so
-    that it cannot break a line or control the terminal."""
+    """Run a parsed command, print each result, and return the exit status of the last one.
+
+    If printing fails, the generator is closed, and undoes its changes to the process. A Ctrl-C
+    during printing is thrown into the generator, which may yield a last result. All output passes
+    here: text of the target is escaped, so that it cannot break a line or control the terminal."""
     if session.target.lacks and not cmd.heapless:
         raise TargetError(session.target.lacks)
     session.begin_command()
@@ -269,7 +286,7 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
             try:
                 session.done()
                 status = emit_result(result, args.json, out, invocation, width)
-                out.flush()  # the next result may be long in coming
+                out.flush()  # Flush now, as the next result may take long.
             except KeyboardInterrupt as stop:
                 try:
                     result = found.throw(stop)
@@ -281,7 +298,7 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
 
 
 def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation, width: int) -> int:
-    """Print one result; returns its status."""
+    """Print one result and return its exit status."""
     if not json:
         out.writelines(line + "\n" for line in safe_lines(result, invocation, width))
     elif isinstance(result, Rows):
@@ -292,13 +309,13 @@ def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation,
 
 
 def safe_lines(result: Result, invocation: Invocation, width: int) -> Iterator[str]:
-    """The lines of a result's text, with what the target says made `visible`."""
+    """The lines of a result's text. Text that comes from the target is escaped with `visible`."""
     return (line if isinstance(line, Markup) else visible(line) for line in result.text(width, invocation))
 
 
 def overview(prog: str) -> str:
     """Help text that lists the commands, a line each."""
-    lines = [f"{prog} COMMAND …: hunt memory leaks in this process or core.", ""]
+    lines = [f"{prog} COMMAND …: find memory leaks in this process or core.", ""]
     lines += [f"  {entry.word:8} {entry.summary}" for entry in CATALOGUE.values()]
-    lines += ["", f"`{prog} COMMAND --help` says more."]
+    lines += ["", f"`{prog} COMMAND --help` describes a command."]
     return "\n".join(lines) + "\n"

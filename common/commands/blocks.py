@@ -1,4 +1,4 @@
-"""`blocks`: the command that lists blocks, filtered; JSON Lines for scripts."""
+"""The `blocks` command: lists blocks, filtered, as text or as JSON Lines."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ from findleaks.results.record import SCHEMA
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
-KINDS = map_words_to_kinds("lost")  # by the words of --kind
-FILES = (*BLOCKS, *STACKS, "heap")  # formats of files
-SHOWN = 50  # blocks printed as text without --limit
+KINDS = map_words_to_kinds("lost")  # Kinds by the words of --kind.
+FILES = (*BLOCKS, *STACKS, "heap")  # Formats of files.
+SHOWN = 50  # Most blocks printed as text without --limit.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)} (definite and indirect)")
-    parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (in-use)")
+    parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (default: in-use)")
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
     parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     add_allocator(parser)
     parser.add_argument(
-        "--site", metavar="N", type=parse_count, help="only blocks allocated by this stack, as `find --by site` numbers them"
+        "--site", metavar="N", type=parse_count, help="only blocks allocated by the call stack with this number in `find --by site`"
     )
-    parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
+    parser.add_argument(
+        "--sort", choices=("address", "size"), default="address", help="order: by address, or the largest first (default: address)"
+    )
     add_limit(parser, "blocks", SHOWN)
     add_output(parser, "all these blocks, or --limit of them,", FILES)
 
 
 class Listing:
-    """Result of `blocks`. Rows are made when printed: there may be tens of millions of blocks."""
+    """The result of `blocks`. Rows are made while they are printed, as there may be tens of
+    millions of blocks."""
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session
@@ -60,8 +63,8 @@ class Listing:
         self.written: WrittenFile | None = None
 
     def write(self, file: str, form: str) -> None:
-        """Write the blocks, or their sums: by the stacks that allocated them where such were
-        recorded, else by kind, allocator, type and size."""
+        """Write the blocks, or their sums: by allocating call stack if stacks were recorded, else
+        by kind, allocator, type and size."""
         from findleaks.commands.export import block_batches, of_target, write_blocks, write_profile
 
         limit = self.limit or 0
@@ -102,7 +105,7 @@ class Listing:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
         if self.filters.site:
-            # few processes have recorded stacks
+            # Imported here, as few processes have recorded stacks.
             from findleaks.commands.site_text import site_lines
 
             yield from site_lines(self.session, self.filters.site, width)
@@ -117,11 +120,11 @@ class Listing:
         yield from warning_lines(warnings_of(self.session), width)
 
     def _indices(self, limit: int) -> Iterator[int]:
-        """Indices of the blocks to print, in order. limit 0: all."""
+        """The indices of the blocks to print, in order. limit 0: all."""
         return iter(self.rows.largest_first(limit)) if self.by_size else islice(self.rows.indices(), limit or None)
 
     def _counted_totals(self) -> Totals | None:
-        """Totals from the counters by kind and state. None if a filter must look at each block."""
+        """Totals from the counters by kind and state; None if a filter must test each block."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.sizes is not None or filters.type or filters.allocator or filters.site:
             return None
@@ -133,12 +136,13 @@ class Listing:
 
 
 def _requested(session: Session, sizes: SizeRange) -> str:
-    """A sentence on the usable size that blocks have which were requested with this size."""
+    """A sentence on the usable size of blocks that the program requests with this size. Example:
+    glibc makes blocks of 56 usable bytes for requests of 50."""
     directory = session.directory
     classes = (row.size for one in directory.allocators for row in one.caches(directory.blocks) if row.in_use)
     usable = min((one for one in classes if one >= sizes.low), default=0)
-    about = "Sizes are usable ones, which are at least those that the program requested"
-    return f"  {about}: blocks requested with {sizes.low} bytes have {usable} (--size {usable})." if usable else f"  {about}."
+    about = "Sizes are usable sizes: at least what the program requested"
+    return f"  {about}: requests for {sizes.low} bytes get {usable} usable bytes (--size {usable})." if usable else f"  {about}."
 
 
 def _site(session: Session, number: int | None) -> int:
@@ -154,9 +158,9 @@ def _row(block: BlockInfo) -> tuple[str, ...]:
 
 @command(arguments=_arguments)
 def blocks(session: Session, args: argparse.Namespace) -> Listing:
-    """List blocks with size (usable bytes), kind or state, and type: by address, or the largest
-    first. With --json one object a line (JSON Lines): {"address", "size", "state", "kind",
-    "allocator", "arena", "site", "type", "hint"}; warnings, if any, last."""
+    """List blocks with size (usable bytes), kind or state, and type, by address or the largest
+    first. --json prints one object a line (JSON Lines): {"address", "size", "state", "kind",
+    "allocator", "arena", "site", "type", "hint"}. Warnings, if any, are the last line."""
     form = output_format(args, FILES)
     listing = Listing(session, args)
     if form:

@@ -17,7 +17,7 @@ from findleaks.commands.site_text import amounts, sampling_lines, unrecorded_lin
 from findleaks.formatting import counted, table, wrapped
 from findleaks.session import Session
 
-STACKS = 5  # stacks of a size class printed as text without --limit
+STACKS = 5  # Most stacks of a size class printed as text without --limit.
 HEAD = ("SIZE", "BLOCKS", "BYTES", "SITE", "ALLOCATED BY")
 
 
@@ -49,7 +49,7 @@ def sites_text(
             yield f"  … {counted(more, 'more stack')} (--limit 0)"
         yield ""
     if not sites:
-        yield "no block in use of such a size has a recorded stack"
+        yield "no block in use of these sizes has a recorded stack"
     yield from sampling_lines(session, width)
     largest = max(sites, key=lambda one: one.weight.bytes, default=None)
     yield from invocation.next(width, *([f"blocks --site {largest.site}"] if largest is not None else []), "find --by site")

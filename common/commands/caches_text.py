@@ -1,4 +1,5 @@
-"""Text of `caches`: per allocator a headline, size classes and their sum; summary; suggestions."""
+"""Text of `caches`: a headline, the size classes and their sum for each allocator; a summary;
+suggestions."""
 
 from __future__ import annotations
 
@@ -12,19 +13,22 @@ from findleaks.audit.caches import AllocatorCaches, Amount, sort_arenas, sort_ca
 from findleaks.commands import Invocation
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 
-MANY = 40  # rows of a table by arena or thread without --limit
-MIN_KEPT_BYTES = 1 << 20  # least free bytes that the summary mentions, if over half of those mapped
-NONE = "–"  # cell without a value
+MANY = 40  # Most rows of a table by arena or thread without --limit.
+# The summary mentions an allocator with at least this many free bytes, if they are over half of
+# those mapped.
+MIN_KEPT_BYTES = 1 << 20
+NONE = "–"  # A cell without a value.
 _Row = TypeVar("_Row")
-_BAND = re.compile(r"([0-9]+)-([0-9]+)")  # a band of sizes: lowest and highest size in bytes
+_BAND = re.compile(r"([0-9]+)-([0-9]+)")  # A band of sizes: lowest and highest size in bytes.
 
 
-_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]  # the argument writes a number
+_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]  # The argument formats a number.
 
 
 def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-    """Lines of at most `width` columns, the first `left` left-aligned. Behind row `marked` (-1:
-    none) is the first of `marks` that fits. Too long lines lose digits, then the column TOTAL."""
+    """Lines of at most `width` columns; the first `left` columns are left-aligned. The first of
+    `marks` that fits is appended to row number `marked` (-1: none). If lines are too long, digits
+    are dropped, then the column TOTAL."""
     for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
         kept = [at for at, name in enumerate(head) if name != without]
         cells = [[row[at] for at in kept] for row in (head, *rows(write))]
@@ -40,7 +44,7 @@ def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: 
 
 def text(found: Sequence[AllocatorCaches], args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
     if not found:
-        yield "no allocator found: nothing can be said of size classes"
+        yield "no allocator found: there are no size classes to list"
         return
     for holding in found:
         yield from wrapped(headline(holding), width)
@@ -52,7 +56,8 @@ def text(found: Sequence[AllocatorCaches], args: argparse.Namespace, width: int,
 
 
 def _without_memory(holding: AllocatorCaches) -> bool:
-    """Whether the allocator has no memory: usually glibc's, where another malloc replaces it."""
+    """Whether the allocator has no memory. This is usual for glibc's if another malloc replaces
+    it."""
     return not holding.mapped and not holding.total.total
 
 
@@ -192,7 +197,8 @@ def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
 
 
 def _next(found: Sequence[AllocatorCaches], args: argparse.Namespace) -> Iterator[str]:
-    """Suggested commands: where the memory is, and the blocks of the class most in use (bytes)."""
+    """Suggested commands: `caches` sorted by memory, and the blocks of the size class with most
+    bytes in use."""
     largest = max(found, key=lambda holding: holding.mapped)
     only = f" --allocator {largest.allocator.name}" if len(found) > 1 and largest.allocator.name.isidentifier() else ""
     if args.sort == "size" and not args.by_thread:
@@ -210,12 +216,12 @@ def _next(found: Sequence[AllocatorCaches], args: argparse.Namespace) -> Iterato
 
 
 def _range(cache: Cache) -> str:
-    """The class as an argument of `blocks --size`; "" if its bounds are not known."""
+    """The size class as an argument of `blocks --size`; "" if its bounds are not known."""
     return str(cache.size) if cache.size else cache.name if _BAND.fullmatch(cache.name) else ""
 
 
 def _cut(rows: Sequence[_Row], args: argparse.Namespace, many: bool) -> tuple[Sequence[_Row], int]:
-    """The rows to print, and how many are left out."""
+    """The rows to print, and the number of rows left out."""
     limit = args.limit if args.limit is not None else MANY if many else 0
     return (rows, 0) if limit <= 0 or len(rows) <= limit else (rows[:limit], len(rows) - limit)
 
@@ -224,11 +230,11 @@ def _left_out(more: int, one: str, many: str, empty: int = 0) -> Iterator[str]:
     if more:
         yield f"  … {number(more)} more {one if more == 1 else many} (--limit 0 shows all)"
     if empty:
-        yield f"  {number(empty)} {one if empty == 1 else many} with nothing in {'it' if empty == 1 else 'them'} left out"
+        yield f"  {number(empty)} {one if empty == 1 else many} without blocks not shown"
 
 
 def size_name(name: str, bytes_: int) -> str:
-    """Cell of SIZE: "48", "2–4 KiB" for the band 2048-4095, or the name of a class of sizes."""
+    """The cell of SIZE: "48", "2–4 KiB" for the band 2048-4095, or the name of a class of sizes."""
     band = _BAND.fullmatch(name)
     if bytes_ or band is None:
         return number(bytes_) if bytes_ else printable(name)
@@ -240,7 +246,8 @@ def size_name(name: str, bytes_: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """For example "89 %", rounded down; "<1 %" for less; a dash if `whole` is 0."""
+    """A percentage, such as "89 %", rounded down; "<1 %" for less than one; a dash if `whole` is
+    0."""
     if not whole:
         return NONE
     share = part * 100 // whole
@@ -248,7 +255,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def short(count: int) -> str:
-    """Number in at most six columns: "9,999", "12.3 k", "456 M"."""
+    """A number in at most six columns: "9,999", "12.3 k", "456 M"."""
     if count < 10000:
         return number(count)
     value, units = count / 1000, iter("kMGTPE")

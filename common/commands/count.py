@@ -1,4 +1,4 @@
-"""`count`: the command that counts a function's calls in a running process, by stack."""
+"""The `count` command: counts the calls of a function in a running process, by call stack."""
 
 from __future__ import annotations
 
@@ -26,21 +26,29 @@ from findleaks.target.control import BreakpointHost, InjectionHost
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("function", metavar="FUNCTION", help="its name as in `stacks`: whole, or its last part; * and ? allowed; or 0x…")
-    parser.add_argument("--outside-scope", metavar="RULE", default="", help=f"only calls made in no scope of this kind: {', '.join(RULES)}")
-    parser.add_argument("--enter", metavar="FUNCTION", action="append", default=[], help="a rule of your own: what opens a scope …")
-    parser.add_argument("--leave", metavar="FUNCTION", action="append", default=[], help="… and what closes it, by the same thread")
+    parser.add_argument(
+        "function", metavar="FUNCTION", help="the function's name as in `stacks`, whole or its last part, with * and ?; or its address, 0x…"
+    )
+    parser.add_argument(
+        "--outside-scope", metavar="RULE", default="", help=f"only calls made outside scopes of this kind: {', '.join(RULES)}"
+    )
+    parser.add_argument("--enter", metavar="FUNCTION", action="append", default=[], help="your own rule: the function that opens a scope …")
+    parser.add_argument(
+        "--leave", metavar="FUNCTION", action="append", default=[], help="… and the function that closes it, in the same thread"
+    )
     parser.add_argument("--when", metavar="EXPR", default="", help="only calls where the debugger's expression is not 0: '$rdi > 4096'")
-    add_every(parser, "seconds between two tables")
+    add_every(parser, "seconds between tables")
     add_seconds(parser)
-    parser.add_argument("--events", metavar="N", type=parse_count, default=0, help="end after that many calls of FUNCTION")
-    parser.add_argument("--inject", action="store_true", help="count by code put into the process: 100 times faster; x86-64, GDB")
+    parser.add_argument("--events", metavar="N", type=parse_count, default=0, help="end after this many calls of FUNCTION")
+    parser.add_argument(
+        "--inject", action="store_true", help="count with code that is injected into the process: 100 times faster; x86-64, GDB"
+    )
     add_stack_options(parser, STACKS)
     add_output(parser, "all stacks, at the end,", FILES)
 
 
 def wanted(args: argparse.Namespace) -> CountRequest:
-    """The counter's options from the arguments. UsageError if they contradict each other."""
+    """The counter's options from the arguments. UsageError: they contradict each other."""
     scoped = bool(args.outside_scope or args.enter or args.leave)
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
     if args.json and args.folded:
@@ -50,35 +58,38 @@ def wanted(args: argparse.Namespace) -> CountRequest:
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:
-    """The debugger's breakpoints. TargetError for a core, or a process on another machine."""
+    """The debugger's breakpoints. TargetError: the target is a core, or a process on another
+    machine."""
     if not target.live:
-        raise TargetError("count needs a process that runs, which a core does not: `stacks` and `scopes` work on cores")
+        raise TargetError("count needs a running process, not a core; `stacks` and `scopes` work on cores")
     host = target.breakpoint_host()
     if host is None:
-        raise TargetError("count works on processes of this machine only: run `findleaks count … --pid PID` over there")
+        raise TargetError("count works on processes of this machine only; run `findleaks count … --pid PID` on the other machine")
     return host
 
 
 def injection_host(target: Target) -> InjectionHost:
-    """The debugger's interface for code injection. TargetError if it has none."""
+    """The debugger's interface for code injection. TargetError: it has none."""
     host = target.injection_host()
     if host is None:
-        breakpoint_host(target)  # raises if breakpoints are impossible too
-        raise TargetError("count --inject needs GDB: run it there, or `findleaks count --inject … --pid PID`; or leave it out")
+        breakpoint_host(target)  # This raises if breakpoints are impossible, too.
+        raise TargetError("count --inject needs GDB; run it there, run `findleaks count --inject … --pid PID`, or omit --inject")
     return host
 
 
 @command(arguments=_arguments, check=wanted)
 def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, None, None]:
-    """Count the calls of a function while the process runs, by their stacks, until --for, --events
-    or Ctrl-C; it runs on afterwards. With --outside-scope only calls that the thread makes in no
-    scope: for v8 those where no handle scope is open but the one that node::Start holds, so that
-    the handles made pile up for ever. The rule python-gil reads who holds the lock; the others
-    count scopes from when counting began.
+    """Count the calls of a function while the process runs, by call stack, until --for, --events or
+    Ctrl-C. The process keeps running afterwards.
 
-    Every call stops the process for a fraction of a millisecond. With --inject it is not stopped: a
-    jump at the function's beginning leads to code that counts, put into the process and taken out
-    at the end. Needs a live process, and the command line needs GDB."""
+    --outside-scope counts only the calls that a thread makes outside scopes. The rule v8 counts
+    calls while only the outermost handle scope is open (the one of node::Start): handles made there
+    are never freed. The rule python-gil reads which thread holds the lock. The other rules know
+    only scopes that are opened after counting has begun.
+
+    Every call stops the process for a fraction of a millisecond. --inject avoids this: a jump at
+    the function's beginning leads to code that counts. findleaks injects this code, and removes it
+    at the end. `count` needs a live process; on the command line it also needs GDB."""
     target = session.target
     counter: Union[Counter, Injected]
     if args.inject:
@@ -95,8 +106,8 @@ def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, 
 
 
 def _written(session: Session, table: Table, args: argparse.Namespace) -> Union[WrittenFile, str]:
-    """The file with the last table's stacks; in a sentence why there is none, as the table has to
-    be printed all the same."""
+    """The file with the stacks of the last table; if writing fails, the reason as a sentence, as
+    the table must be printed anyway."""
     from findleaks.commands.export import of_target, write_profile
     from findleaks.commands.profiles import of_stacks
 

@@ -18,11 +18,11 @@ from findleaks.formatting import counted, number, printable
 from findleaks.results.written import WrittenFile
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-STACKS = 10  # stacks printed as text without --limit
+STACKS = 10  # Most stacks printed as text without --limit.
 
 
 class CountResult:
-    """One of the tables that `count` prints while it runs; `index` is its number, from 0."""
+    """One of the tables that `count` prints while it runs. `index`: its number, from 0."""
 
     status = 0
 
@@ -35,7 +35,7 @@ class CountResult:
         notes: Sequence[str] = (),
         written: Union[WrittenFile, str, None] = None,
     ) -> None:
-        """`written`: the file of -o, or why there is none."""
+        """`written`: the file of -o, or why it was not written."""
         self._written = written if isinstance(written, WrittenFile) else None
         if isinstance(written, str):
             self.status, notes = 2, (*notes, written)
@@ -43,7 +43,7 @@ class CountResult:
         self._args, self._notes = args, notes
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
-        """The table; after the last one also why counting ended."""
+        """The table. The last table is followed by the reason why counting ended."""
         if self._args.folded:
             if self._table.last:
                 yield from _folded(self._table)
@@ -70,7 +70,7 @@ class CountResult:
             if len(frames) < len(stack.frames):
                 yield f"  {'':>{wide}}  … {number(len(stack.frames) - len(frames))} more (--frames 0)"
             if stack.end:
-                yield f"  {'':>{wide}}  (not whole: {stack.end})"
+                yield f"  {'':>{wide}}  (incomplete: {stack.end})"
         if len(shown) < len(table.stacks):
             rest = table.stacks[len(shown) :]
             of = number(sum(stack.count for stack in rest))

@@ -1,4 +1,4 @@
-"""`diff`: the command that says what grew between snapshots, cores, or stops of a debugger."""
+"""The `diff` command: lists what grew between snapshots, cores, or stops of a debugger."""
 
 from __future__ import annotations
 
@@ -45,36 +45,41 @@ SECTIONS = {
 }
 """Sections of figures by the words of --by."""
 FILES = ("page", *STACKS)
-"""Formats of files, that of a name in .html first."""
+"""Formats of files; a name in .html means the first."""
 SURVIVORS = "survivors"
-"""The word of --by for blocks that stayed, which are no figures."""
+"""The word of --by for surviving blocks, which are not figures."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "moments", nargs="*", metavar="MOMENT", help="snapshots, cores, or folders of them, the earliest first; in a debugger, their names"
+        "moments",
+        nargs="*",
+        metavar="MOMENT",
+        help="snapshots, cores, or folders of them, the earliest first; in a debugger, names of snapshots",
     )
     add_output(parser, "a page of curves and tables (.html), or the growth as stacks,", FILES)
-    what = "every figure of one kind, or the blocks that stayed (survivors), instead of the rows that explain the growth"
+    what = "all figures of one kind, or the blocks that were not freed (survivors), instead of the rows that explain the growth"
     parser.add_argument("--by", choices=(*SECTIONS, SURVIVORS), help=what)
     add_limit(parser, "rows", ROWS)
 
 
 def check(args: argparse.Namespace) -> None:
-    """UsageError for words that are wrong, before anything is read."""
+    """Check the arguments before anything is read. UsageError: they are wrong."""
     output_format(args, FILES)
 
 
 def sections(args: argparse.Namespace) -> frozenset[str]:
-    """The sections of figures that the arguments need: the page needs all."""
+    """The sections of figures that the arguments need. The HTML page needs all."""
     words = SECTIONS if output_format(args, FILES) == "page" else [args.by] if args.by in SECTIONS else []
     return RANKED.union(*(SECTIONS[word] for word in words))
 
 
 class Comparison:
-    """Result of `diff`. `page`: name and bytes of the page that was written. `least`: how many
-    snapshots it needs. `current`: the last is of what a debugger has, so that commands that say
-    more can be suggested."""
+    """The result of `diff`.
+
+    `page`: name and size in bytes of the page that was written. `least`: the number of snapshots
+    that it needs. `current`: the last snapshot is of the debugger's process, so that further
+    commands can be suggested."""
 
     command, least = "diff", 2
     status = 0
@@ -88,7 +93,7 @@ class Comparison:
         current: bool = False,
     ) -> None:
         if len(snapshots) < self.least:
-            raise UsageError("diff needs two moments at least: snapshots, cores, or a folder of them")
+            raise UsageError("diff needs at least two moments: snapshots, cores, or a folder of them")
         self.growth = Growth(snapshots)
         self.current = current
         self.limit, self.by = limit, by
@@ -97,7 +102,7 @@ class Comparison:
         self.written: Optional[WrittenFile] = None
 
     def write(self, file: str, form: str) -> None:
-        """Write the page, or the growth as stacks. FindleaksError where it cannot be written."""
+        """Write the page, or the growth by stack. FindleaksError: it cannot be written."""
         from findleaks.commands.export import rendered
         from findleaks.report.files import write_file
 
@@ -118,7 +123,7 @@ class Comparison:
         return sorted(rows, key=lambda row: (not row.series.in_bytes, -row.series.delta))
 
     def result(self) -> GrowthResult:
-        """What grew, with the rows that are printed."""
+        """The growth, with the rows that are printed."""
         return growth_result(self.growth, self.rows, self.limit)
 
     def json(self) -> Iterable[Mapping[str, object]]:
@@ -136,7 +141,7 @@ class Comparison:
 
 
 def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False) -> Comparison:
-    """The comparison that the words ask for, and its page if they name one."""
+    """Compare the snapshots as the arguments ask, and write the file of -o, if any."""
     found = Comparison(snapshots, args.limit, args.by or "", warnings, current)
     if args.output:
         found.write(args.output, output_format(args, FILES))
@@ -144,7 +149,7 @@ def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: S
 
 
 def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
-    """Warnings of the snapshots, each once, with the first one that has it."""
+    """The snapshots' warnings, each once, with the first snapshot that has it."""
     seen: dict[str, list[str]] = {}
     for one in snapshots:
         for warning in one.warnings:
@@ -154,7 +159,7 @@ def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
 
 
 def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
-    """Compare the moments that the command line names; a live process, if any, is the last."""
+    """Compare the moments that the command line names. A live process, if any, is the last."""
     from findleaks.progress import Bar
 
     bar = Bar(sys.stderr)
@@ -170,7 +175,7 @@ def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
 
 
 def _last_moment(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invocation:
-    """How to suggest commands for the last moment's core or process, if there still is one."""
+    """How to suggest commands for the core or process of the last moment; None if there is none."""
     word = "" if args.pid is not None else args.moments[-1]
     if word and os.path.isfile(word) and not is_snapshot(word):
         return shell.invocation(word)
@@ -184,34 +189,34 @@ def _last_moment(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invo
 
 @command(arguments=_arguments, check=check, takes_snapshots=True, in_shell=_in_shell)
 def diff(session: Session, args: argparse.Namespace) -> Comparison:
-    """Say what grew between two or more moments of a program: what it lost, what each root holds
-    (by its name, so that addresses may differ), and what the allocator or a runtime keeps. MOMENTs
-    are snapshots, core files, and folders of them, in the order of time. In a debugger they are
-    names of snapshots taken there before, or files, and the last moment is now; without any, all
-    snapshots of the program.
+    """List what grew between two or more moments of a program: leaked blocks, what each root
+    retains, and what allocators and runtimes keep. Roots are compared by name, so that addresses
+    may differ. MOMENTs are snapshots, core files, and folders of them, in the order of time. In a
+    debugger they are names of snapshots taken there, or files, and the last moment is the current
+    one. Without MOMENTs, `diff` compares all snapshots of the program.
 
-    With three moments or more, growth that goes on is distinguished from growth that has ended and
-    from a saw-tooth; its rate is the median of the slopes between moments (Theil–Sen). If all are
-    of one process, --by survivors says by size which blocks stayed."""
+    With three or more moments, `diff` distinguishes growth that continues from growth that has
+    ended and from a saw-tooth. The rate is the median of the slopes between moments (Theil–Sen). If
+    all moments are of one process, --by survivors lists by size the blocks that were not freed."""
     kept = {name: one for name, one in (debugger_snapshots(session.host) or {}).items() if isinstance(one, Snapshot)}
     words = args.moments or _of_program(session, kept)
     for word in words:
         if word not in kept and not os.path.exists(word):
-            known = suggest_word(word, kept) or f"; there are: {', '.join(kept) or 'none'}"
+            known = suggest_word(word, kept) or f"; the snapshots are: {', '.join(kept) or 'none'}"
             raise UsageError(f"no snapshot {word!r}, and no file of that name{known}")
     found, warnings = gather(words, lambda path: _core(session, path), sections(args), kept, session.report_progress)
     return compare([*found, take_snapshot(session, "now")], args, warnings, current=True)
 
 
 def _of_program(session: Session, kept: Mapping[str, Snapshot]) -> list[str]:
-    """Names of the snapshots of the session's program. UsageError if there are none."""
+    """Names of the snapshots of the session's program. UsageError: there are none."""
     program = identify_program(session.target)
     names = [name for name, one in kept.items() if (one.identity.program, one.identity.build_id) == program]
     if names:
         return names
     others = f", only of others: {', '.join(kept)}" if kept else ""
     what = f" of {program[0]}" if kept and program[0] else ""
-    raise UsageError(f"no snapshot{what} was taken{others}: `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop")
+    raise UsageError(f"no snapshot{what} was taken{others}; run `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop")
 
 
 def _core(session: Session, path: str) -> Session:

@@ -1,5 +1,5 @@
-"""The differential profile that `diff -o` writes: lost groups, what roots hold through which
-fields, and what the allocators and others keep, at the first moment and at the last."""
+"""The differential profile that `diff -o` writes, with values for the first and the last moment:
+leaked groups, what roots retain by field, and memory of allocators and others."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from findleaks.report.profile import Frame, Profile, Sample, frame_name
 
 Path = tuple[str, ...]
 BLOCKS = ("lost", "garbage", "root", "field")
-"""Sections whose counts are of blocks."""
+"""Sections whose counts are numbers of blocks."""
 
 
 class Amounts(NamedTuple):
-    """Blocks and bytes before, and after."""
+    """Blocks and bytes, before and after."""
 
     before: tuple[int, int]
     after: tuple[int, int]
 
 
 def of_growth(growth: Growth) -> Profile:
-    """What a step has and none below it is its own. The parts do not overlap: their sum is the
-    resident memory, if all blocks are resident."""
+    """The growth as a profile. Each step has what none of the steps below it has. The steps do not
+    overlap: their sum is the resident memory, if all blocks are resident."""
     found = {path: _amounts(one) for one in growth.series.values() for path in _path(one) if one.known}
-    whole: dict[Path, list[Amounts]] = {}  # the steps right below each
+    whole: dict[Path, list[Amounts]] = {}  # The steps directly below each step.
     for path, amounts in found.items():
         whole.setdefault(_above(path, found), []).append(amounts)
     samples = [_sample(path, amounts, whole.get(path, ())) for path, amounts in found.items()]

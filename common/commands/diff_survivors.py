@@ -1,4 +1,4 @@
-"""What `diff` says of survivors: blocks that are in every later moment of one process."""
+"""Text of `diff` on survivors: blocks that are in every later moment of one process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from findleaks.history.growth import Series
 from findleaks.history.survivors import Amount, Cohort, Estimate, Survival, Survivors
 
 MIN_SEEN = 16
-"""Blocks of a size from which on a sentence says what became of them."""
+"""A sentence describes the blocks of a size that has at least this many."""
 _SIZES = (re.compile(r"(?:.* \()?(\d+) B\b[^)]*\)?"), re.compile(r".*, ([\d,]+) B each, .*"))
-"""The size in a lost group's name, and in a container's note (history/figures.py)."""
+"""The size in a leaked group's name, and in a container's note (history/figures.py)."""
 
 
 def clause(found: Union[Survival, str], series: Sequence[Series]) -> str:
-    """A sentence about the blocks of the first of these series that names their size; "" for
-    none."""
+    """A sentence about the blocks of the first of these series that names their size; "" if none
+    does."""
     if isinstance(found, str):
         return ""
     for one in series:
@@ -45,7 +45,7 @@ def _clause(one: Survivors) -> str:
 
 
 def percent(part: Estimate) -> str:
-    """ "99 %", "96 to 99 %" of a sample, "all", "none"."""
+    """A percentage: "99 %", "96 to 99 %" for a sample, "all", "none"."""
     low, high = (_rounded(value) for value in (part.low, part.high))
     if low == high:
         return {"100": "all", "0": "none"}.get(low, f"{low} %")
@@ -53,7 +53,7 @@ def percent(part: Estimate) -> str:
 
 
 def _rounded(part: float) -> str:
-    """So many per cent, not 100 and not 0 unless it is all or none."""
+    """A percentage, rounded; it is 0 or 100 only if the part is exactly none or all."""
     if part in (0.0, 1.0):
         return f"{part:.0%}"[:-1]
     return f"{min(max(100 * part, 0.1), 99.9):.3g}" if part < 0.01 or part > 0.99 else f"{100 * part:.0f}"
@@ -63,7 +63,7 @@ def lines(found: Union[Survival, str], limit: int, width: int) -> Iterator[str]:
     """The table of --by survivors."""
     yield ""
     if isinstance(found, str):
-        yield from wrapped(f"  What survived is not known: {found}.", width)
+        yield from wrapped(f"  Survivors are not known: {found}.", width)
         return
     shown = found.sizes[: limit or None]
     head = ("SIZE", "FIRST", "STILL THERE", "MADE SINCE", "STILL THERE", "NEWEST")
@@ -72,7 +72,7 @@ def lines(found: Union[Survival, str], limit: int, width: int) -> Iterator[str]:
         yield f"  … {counted(len(found.sizes) - len(shown), 'more size')} (--limit 0)"
     if found.level:
         yield from wrapped(
-            f"  Estimates from a sample of the blocks: of those below {size(LARGE)} one in {1 << found.level:,}; parts are 95 % intervals.",
+            f"  Estimates from a sample: one in {1 << found.level:,} of the blocks below {size(LARGE)}; percentages are 95 % intervals.",
             width,
         )
 

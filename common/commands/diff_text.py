@@ -1,4 +1,4 @@
-"""Text of `diff`: what grew most, a table of what grew, and the next commands."""
+"""Text of `diff`: the largest growth, a table of what grew, and suggested commands."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from findleaks.results.share_sort import ShareSort
 
 ROWS, FINDINGS = 10, 3
 WORTH = 0.05
-"""Part of all that grew from which on a row gets a sentence of its own."""
+"""A row with at least this part of the whole growth gets a sentence."""
 _TRENDS = {
     Trend.GROWING: "still growing at the end",
     Trend.PLATEAU: "growth that has ended (a plateau)",
-    Trend.SAWTOOTH: "a saw-tooth, which comes back to its floor",
+    Trend.SAWTOOTH: "a saw-tooth, which returns to its floor",
     Trend.FALLING: "falling",
 }
 _SHARES: dict[str, str] = {
@@ -38,20 +38,21 @@ _SHARES: dict[str, str] = {
     ShareSort.KERNEL: "kernel mappings (vdso)",
     ShareSort.UNKNOWN: "unattributed",
 }
-"""Shares of `verdict` in words."""
+"""Names of the shares of `verdict`."""
 FILES = ("share", "", "files")
 """The share of resident memory that is pages of files."""
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
 
 
 def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation, suggests: bool = True) -> Iterator[str]:
-    """All lines. `rows` are those to list, `limit` how many of them, 0: all. `suggests`: whether
-    there is a core or process for further commands."""
+    """All lines. `rows`: those to list. `limit`: the number of rows to list (0: all). `suggests`:
+    whether further commands can be suggested for a core or process."""
     yield from wrapped(headline(growth), width)
     for line in differences(growth.snapshots):
-        if not growth.several or growth.several not in line:  # the headline says it
+        if not growth.several or growth.several not in line:  # The headline contains it.
             yield from wrapped(f"  {line}", width)
-    explaining = rows is growth.rows  # else all of one kind, of which little changes are shown, too
+    # With --by, the rows are all of one kind, and those that changed little are listed, too.
+    explaining = rows is growth.rows
     known = [row for row in rows if None not in (row.series.compared[0], row.series.compared[-1])]
     changed: list[Grown] = []
     rest: list[Grown] = []
@@ -79,7 +80,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
 
 
 def headline(growth: Growth) -> str:
-    """The first line: how much the process grew, and what grew most; of several processes, that
+    """The first line: how much the process grew, and what grew most. For several processes: that
     they are several, and what differs most."""
     identity, total = growth.snapshots[-1].identity, growth.total
     program = visible(identity.program) or "the program"
@@ -100,28 +101,28 @@ def headline(growth: Growth) -> str:
 
 
 def _by_importance(growth: Growth) -> list[Grown]:
-    """The rows that grow, those that grew most first. But pages of files come last, unless they are
-    nearly all: reading a process in a debugger, too, makes more of them resident, and the kernel
-    drops them when memory is short."""
+    """The rows that grow, most growth first. Pages of files come last unless they are nearly all
+    the growth: reading a process in a debugger makes more of them resident, and the kernel drops
+    them when memory is short."""
     rows = [row for row in growth.rows if grows(row)]
     few = EXPLAINS * growth.total.series.delta
     return sorted(rows, key=lambda row: row.series.key == FILES and row.series.delta < few)
 
 
 def grows(row: Grown) -> bool:
-    """Whether a row grew, and may go on to."""
+    """Whether a row grew, and may continue to grow."""
     return row.series.delta > 0 and row.trend in (Trend.GROWING, Trend.TWO_POINTS)
 
 
 def _nothing(growth: Growth) -> str:
     ended = [row for row in growth.rows if row.trend is Trend.PLATEAU]
     if ended:
-        return f"nothing grows any more; what grew at first: {_signed(ended[0].series, ended[0].series.delta)}, {label(ended[0])}"
+        return f"nothing grows any more; grew at first: {_signed(ended[0].series, ended[0].series.delta)}, {label(ended[0])}"
     swings = [row for row in growth.rows if row.trend is Trend.SAWTOOTH]
     if swings:
         top = max(swings, key=lambda row: max(row.series.values) - min(row.series.values))
         between = f"between {_amount(top.series, min(top.series.values))} and {_amount(top.series, max(top.series.values))}"
-        return f"nothing grows; what comes and goes most (a saw-tooth): {between}, {label(top)}"
+        return f"nothing grows; largest saw-tooth: {between}, {label(top)}"
     return "nothing grows"
 
 
@@ -140,7 +141,7 @@ def _unchanged(rest: Sequence[Series]) -> Iterator[str]:
 
 
 def label(row: Grown) -> str:
-    """What a row is of, for a reader."""
+    """A row's name for the reader."""
     section, within, name = row.series.key
     if section == "lost":
         what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups that each changed little"
@@ -218,7 +219,7 @@ def _change(series: Series, noun: str) -> str:
 
 
 def _objects(growth: Growth, width: int) -> Iterator[str]:
-    """The types of objects that there are more of."""
+    """A line on the types of objects whose number grew."""
     listed = list(growth.objects()) if any(grows(row) for row in growth.rows) else []
     if listed:
         yield ""
@@ -239,7 +240,7 @@ def _rate(row: Grown) -> str:
 
 
 def duration(span: float) -> str:
-    """ "2 h", "3.5 min", "12 s"."""
+    """A time span: "2 h", "3.5 min", "12 s"."""
     for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if span >= 2 * length:
             return f"{span / length:.3g} {unit}"
@@ -247,7 +248,7 @@ def duration(span: float) -> str:
 
 
 def findings(growth: Growth) -> list[Grown]:
-    """The rows that are worth a sentence."""
+    """The rows that get a sentence."""
     grown = sum(row.series.delta for row in growth.rows if grows(row) and row.series.in_bytes)
     top = [row for row in _by_importance(growth) if row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
     return top[:FINDINGS]
@@ -263,19 +264,20 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
 
 
 def sentence(row: Grown, several: bool = False) -> str:
-    """What a row that grew means; of `several` processes, only what the last has more of."""
+    """A sentence on what the growth of a row means. For `several` processes: what the last one has
+    more of."""
     section, _, name = row.series.key
     if several:
         more = "The last process has more"
         kind = {"lost": "More is leaked in the last process", "share": more, "garbage": more}.get(
-            section, "More is held in the last process"
+            section, "More is retained in the last process"
         )
         return f"{kind}: {_signed(row.series, row.series.delta)}, {label(row)}{_with_objects(row)}."
     rate = f", {_rate(row)} an hour" if row.per_hour is not None else ""
     error = ""
     if row.trend is Trend.GROWING and row.per_hour is not None:
         low, high = (_signed(row.series, value) for value in (row.per_hour.low, row.per_hour.high))
-        # Of fewer points, all slopes together are no interval of 95 %.
+        # The slopes of fewer points do not give a 95 % interval.
         error = f" (Theil–Sen; {'95 %: ' if len(row.series.values) >= MIN_INTERVAL else ''}{low} to {high})"
     if section == "lost":
         kind = "Leaked, and growing: nothing refers to it"
@@ -288,7 +290,7 @@ def sentence(row: Grown, several: bool = False) -> str:
             ShareSort.METADATA: "Allocator metadata grows",
             ShareSort.RUNTIME: "A managed heap grows",
         }
-        kind = kinds.get(name.rpartition(": ")[2], "It grows outside of all allocators")
+        kind = kinds.get(name.rpartition(": ")[2], "Growth outside of all allocators")
         if name == "stacks":
             kind = "More stacks: threads are started and do not end"
         elif name == "files":
@@ -299,7 +301,7 @@ def sentence(row: Grown, several: bool = False) -> str:
 
 
 def _with_objects(row: Grown) -> str:
-    """What a variable's bytes are of, where objects in a managed heap are among them."""
+    """A clause on the memory of a variable, if objects in a managed heap are part of it."""
     for one in row.inside:
         if one.key[0] == "objects":
             within = one.values[-1]
@@ -311,7 +313,7 @@ def _with_objects(row: Grown) -> str:
 
 
 def suggestion(row: Grown) -> str:
-    """Words of the command that says more about a row; "" for none."""
+    """The words of the command that shows more about a row; "" for none."""
     section, within, name = row.series.key
     last = row.inside[-1].key[0] if row.inside else section
     if section == "lost":
@@ -335,6 +337,6 @@ def suggestion(row: Grown) -> str:
 
 
 def _pattern(name: str) -> str:
-    """The name as `roots` takes it: addresses, which differ each time, by a wildcard, and so the
-    dollar sign before a Ruby variable, which debuggers would evaluate."""
+    """The name as a pattern for `roots`. Addresses become wildcards, as they differ in each
+    process. So does the dollar sign of a Ruby variable, which debuggers would evaluate."""
     return re.sub(r"^\$", "?", name.replace("…", "*"))

@@ -1,4 +1,5 @@
-"""Writes the files of `-o`: profiles of stacks, and blocks; imported where one is wanted only."""
+"""Writes the files of -o: profiles of stacks, and blocks. Commands import this module only if a
+file is requested."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ from findleaks.target.base import Target
 
 
 def of_target(profile: Profile, target: Target) -> Profile:
-    """The profile with where its addresses lie, and when the process was read."""
+    """Add the target's mappings, and the time at which the process was read, to a profile."""
     profile.regions, profile.time = target.regions(), target.taken_at
     profile.modules = sorted(target.modules(), key=lambda one: one.path != target.exe_path)
     return profile
 
 
 def write_profile(session: Session, profile: Profile, file: str, form: str) -> WrittenFile:
-    """Write it in this format, one of output.FORMATS. UsageError where it cannot hold the profile,
-    FindleaksError where the file cannot be written."""
+    """Write the profile in this format, one of output.FORMATS. UsageError: the format cannot hold
+    the profile. FindleaksError: the file cannot be written."""
     session.report_progress(f"writing {os.path.basename(file)}", 0.0)
     data = rendered(profile, form)
     write_file(file, data)
@@ -33,7 +34,7 @@ def write_profile(session: Session, profile: Profile, file: str, form: str) -> W
 
 
 def rendered(profile: Profile, form: str) -> bytes:
-    """The file's content."""
+    """Render the content of the file."""
     if form == "flamegraph":
         from findleaks.report.flamegraph.html import render
     elif form == "pprof":
@@ -50,8 +51,8 @@ def rendered(profile: Profile, form: str) -> bytes:
 def write_blocks(
     session: Session, rows: BlockRows, file: str, form: str, order: Optional[array[int]] = None, limit: int = 0
 ) -> WrittenFile:
-    """Write the blocks as CSV, SQLite or Parquet: those in `order`, else by address. limit 0:
-    all."""
+    """Write the blocks as CSV, SQLite or Parquet, in the given order (default: by address). limit
+    0: all."""
     found = block_batches(session, rows, order, limit)
     about = {"findleaks": "blocks/1", "process": session.target.description}
     if form == "parquet":
@@ -71,21 +72,21 @@ def write_blocks(
 
 
 def block_batches(session: Session, rows: BlockRows, order: Optional[array[int]] = None, limit: int = 0) -> Iterator[Batch]:
-    """Columns of blocks: those in `order`, else by address. limit 0: all."""
+    """Columns of blocks, in the given order (default: by address). limit 0: all."""
     for batch in rows.batches(order, limit):
         session.report_progress("writing blocks", 0.0)
         yield batch
 
 
 def _noting(batches: Iterable[Batch], sites: set[int]) -> Iterator[Batch]:
-    """The batches; the numbers of their sites are put into `sites` as they are taken."""
+    """Yield the batches, and add the numbers of their sites to `sites`."""
     for batch in batches:
         sites.update(filter(None, batch.sites))
         yield batch
 
 
 def site_rows(session: Session, numbers: Iterable[int]) -> Iterator[tuple[object, ...]]:
-    """Rows of the table `sites`: the stacks of these sites, the innermost frame first."""
+    """Rows of the table `sites`: the call stacks of these sites, innermost frame first."""
     from findleaks.allocators.sites import SourceFrame
     from findleaks.audit.site_stacks import SiteNames
 

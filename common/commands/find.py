@@ -34,13 +34,13 @@ HEURISTIC_WORDS = {
     "none": Heuristic.NONE,
 }
 KINDS = ("definite", "possible")
-FILES = (*STACKS, "heap", *BLOCKS)  # formats of files
-GROUPS = 20  # groups printed as text without --limit
-SITE_FRAMES = 12  # frames of a site's stack printed as text without --frames
+FILES = (*STACKS, "heap", *BLOCKS)  # Formats of files.
+GROUPS = 20  # Most groups printed as text without --limit.
+SITE_FRAMES = 12  # Most frames of a site's stack printed as text without --frames.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    words = "merge all sizes of a type, types of a size, or all of a kind; site: by the stack that allocated them, where recorded"
+    words = "merge groups of one type, size or kind; site: group by the call stack that allocated the blocks, if recorded"
     parser.add_argument("--by", choices=("type", "size", "kind", "site"), help=words)
     add_frames(parser, SITE_FRAMES)
     parser.add_argument("--kind", default="definite,possible", help="groups to show, comma-separated (definite,possible)")
@@ -58,17 +58,22 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def find(session: Session, args: argparse.Namespace) -> Plain:
-    """Find lost memory: blocks in use that no chain of pointers from a root (registers, live
-    stacks, global and other writable memory) reaches. definite: nothing points to it, or only its
-    own cycle does. indirect: hangs from a definite one, and is counted with it. possible: reached
-    only through pointers into the middle of a block. Where nearly all such pointers go to one
-    offset, behind a header that the program or a library puts in front of its blocks, they count as
-    pointers to the start: --heuristics auto."""
+    """List leaked blocks in groups. A leaked block is in use, but no chain of references from a
+    root reaches it. Roots are registers, live stacks, global variables and other writable memory.
+    The kinds are memcheck's.
+
+    Only the blocks of its own cycle, if any, refer to a definite block. An indirect block is
+    reachable from definite ones only, and is counted with them. A possible block is reachable only
+    through pointers into the middle of a block.
+
+    Some programs and libraries put a header in front of their blocks, and keep pointers behind it.
+    If nearly all interior pointers have one such offset, they count as pointers to the start
+    (--heuristics auto)."""
     form = output_format(args, FILES)
     if args.suppressions and (form in BLOCKS or (form and args.by == SITE)):
-        raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
+        raise UsageError("--suppressions applies to groups, but this file contains blocks; omit one of the two")
     if form == "heap" and args.by != SITE:
-        raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
+        raise UsageError("a heap profile needs the call stacks that allocated the blocks: add --by site")
     kinds = {Kind[check_choice(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     session = session.with_heuristics(_heuristics(args.heuristics))
     fail_over = parse_size(args.fail_over) if args.fail_over else None
@@ -78,7 +83,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     found, groups = find_leaks(session, kinds, args.by, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:
-        # few processes have recorded stacks
+        # Imported here, as few processes have recorded stacks.
         from findleaks.commands.find_sites import next_of_sites, site_text
 
         found = replace(found, next=next_of_sites(session, found, groups, shown))
@@ -97,9 +102,9 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:
-    """Exit status: 1 if more leaked than --fail-over allows; 2 if no blocks were found, or if the
-    limit is kept but missing or corrupt memory makes that inconclusive; else 0. Without a limit, a
-    process whose only heap is its runtime's ends with 0."""
+    """The exit status. 1: more leaked than --fail-over allows. 2: no blocks were found, or no more
+    than the limit leaked but memory is missing or corrupt. Else 0. Without --fail-over, a process
+    whose only heap is its runtime's gives 0."""
     if fail_over is None:
         return answer_status(session)
     if blocks_status(session):

@@ -1,4 +1,4 @@
-"""`find --by site`: lost blocks under the stacks that allocated them, as text."""
+"""Text of `find --by site`: leaked blocks by the call stacks that allocated them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from findleaks.results.leaks import Leaks
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
-INDENT = 4  # columns before a frame
+INDENT = 4  # Columns before a frame.
 
 
 def next_of_sites(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int) -> list[str]:
-    """What to type next: of the first of these groups, or of the first `limit`, that has a site."""
+    """Suggested commands for the first of these groups, or of the first `limit` groups, that has a
+    site."""
     sited = next((leak for leak in leaks[: limit or None] if leak.site), None)
     if not found.totals.in_use.blocks:
         return commands(session, leaks, limit)
@@ -28,7 +29,7 @@ def next_of_sites(session: Session, found: Leaks, leaks: Sequence[Leak], limit: 
 def site_text(
     session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, frames: int, width: int, invocation: Invocation
 ) -> Iterator[str]:
-    """All lines of the text. `frames` of each stack; 0: all."""
+    """All lines of the text. `frames`: frames of each stack; 0: all."""
     if not (yield from opening(session, found, width, invocation)):
         return
     if not len(session.sites):

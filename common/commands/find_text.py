@@ -36,7 +36,7 @@ def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, widt
 
 
 def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
-    """What to type next, of the first of these groups."""
+    """Suggested commands for the first of these groups."""
     rows, _ = _cut(leaks, limit)
     if not rows:
         return ["verdict"]
@@ -44,7 +44,7 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     at = f"{first.examples[0]:#x}"
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
     found = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} {chosen}"]
-    # Who allocated them, if that was recorded, and who allocates such blocks from now on.
+    # Show who allocated the blocks, if that was recorded, and who will allocate such blocks.
     return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
 
 
@@ -57,7 +57,7 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
     in_use = found.totals.in_use
     seconds = sum(session.seconds.values())
     yield from wrapped(f"{blocks(in_use.blocks)} in use, {size(in_use.bytes)} ({allocators}); {seconds:.2f} s", width)
-    # Do not say "nothing leaked" of a process whose allocator could not be read
+    # Do not print "nothing leaked" if the process's allocator could not be read.
     if not in_use.blocks:
         known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
         yield "no allocator's blocks were found" if known else "leaks cannot be determined: no allocator's blocks were found"
@@ -83,7 +83,8 @@ def closing(session: Session, found: Leaks, width: int) -> Iterator[str]:
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
-    """Rows to print, and how many remain. Past the limit, untyped blocks make a row per kind."""
+    """The rows to print, and the number of rows left out. Beyond the limit, groups without a type
+    are merged into one row per kind."""
     if limit <= 0 or len(leaks) <= limit:
         return leaks, 0
     kept = [leak for leak in leaks if not _plain(leak)]
@@ -106,7 +107,7 @@ def _row(leak: Leak) -> tuple[str, ...]:
 
 
 def _qualifier(session: Session, trusted: bool) -> str:
-    """Which memory "nothing is leaked" is said of; "" means all."""
+    """The memory that the statement "nothing is leaked" covers; "" for all memory."""
     if not trusted:
         return " in what could be read"
     unread = find_unread_memory(session)
@@ -129,7 +130,7 @@ def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
 
 
 def _convention_lines(session: Session, width: int) -> Iterator[str]:
-    """Lines on the interior and disguised pointers that count as pointers to a block's start."""
+    """Lines on interior and disguised pointers that count as pointers to a block's start."""
     held = summarise_interior_blocks(count_interior_blocks(session))
     if held:
         yield from ("  " + part for part in wrapped(held, width - 2))
@@ -140,7 +141,8 @@ def _convention_lines(session: Session, width: int) -> Iterator[str]:
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[AllocatorInUse]) -> str:
-    """ "glibc 2.36, 5 arenas; pymalloc also present, 12 blocks". `entries`: their blocks in use."""
+    """The allocators in words: "glibc 2.36, 5 arenas; pymalloc also present, 12 blocks". `entries`:
+    their blocks in use."""
     ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1].bytes)
     if not ordered:
         return "no allocator found"
@@ -155,7 +157,8 @@ def found_allocators(allocators: Sequence[Allocator], entries: Sequence[Allocato
 
 
 def _named(allocator: Allocator, place: bool) -> str:
-    """Name, version and file; not the usual file (glibc in libc.so.6), unless `place` is set."""
+    """The allocator's name, version and file. The usual file (libc.so.6 for glibc) is omitted
+    unless `place` is set."""
     named = allocator.title
     where, usual = printable(allocator.where, 60), allocator.usual_file
     return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named

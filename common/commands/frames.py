@@ -1,4 +1,4 @@
-"""Options and text that `stacks` and `count`, the commands that print stacks, have in common."""
+"""Options and text that `stacks` and `count` share: both print call stacks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from findleaks.commands.options import add_frames
 from findleaks.formatting import printable
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-FRAMES = 40  # frames of each stack printed as text without --frames
+FRAMES = 40  # Most frames of each stack printed as text without --frames.
 
 
 def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
-    """Add --folded, --limit, --no-lines and --frames. `stacks`: printed as text without --limit (0:
-    all)."""
-    parser.add_argument("--folded", action="store_true", help="a line a stack, outermost first, for flame graphs: main;work;read 3")
+    """Add --folded, --limit, --no-lines and --frames. `stacks`: the number of stacks printed as
+    text without --limit (0: all)."""
+    parser.add_argument(
+        "--folded", action="store_true", help="print one line per stack for flame graphs, outermost frame first: main;work;read 3"
+    )
     add_limit(parser, "stacks", stacks)
-    parser.add_argument("--no-lines", action="store_true", help="read no debug information: no files, lines and inlined functions")
+    parser.add_argument(
+        "--no-lines", action="store_true", help="do not read debug information: print no files, lines and inlined functions"
+    )
     add_frames(parser, FRAMES)
 
 
 def frame_label(frame: NamedFrame, width: int) -> str:
-    """A frame in a line of `width` columns: "parse+0x12 at io/parser.c:42", the function without
-    its parameters if that is too long."""
+    """A frame in a line of `width` columns: "parse+0x12 at io/parser.c:42". If that is too long,
+    the function is printed without its parameters."""
     place = frame.place()
     at = f" at {printable(place)}" if place else ""
     label = printable(frame.label(), 2000)

@@ -1,5 +1,7 @@
-"""--limit, the same in every command that prints rows. Given, it applies to text and JSON; 0: all.
-Not given, text fills about a screen; JSON has all rows, unless they are searched for one by one."""
+"""The option --limit, which is the same in all commands that print rows.
+
+If the user gives it, it applies to text and JSON; 0 means all. Otherwise text has about a screen of
+rows, and JSON has all rows, except where each row takes a search."""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ Row = TypeVar("Row")
 
 
 def add_limit(parser: argparse.ArgumentParser, rows: str, default: Union[int, str], searched: bool = False) -> None:
-    """Add --limit. `rows` names what is counted ("groups"). `default`: rows of text (0: all), or
-    words; also of JSON if rows are `searched` for one by one, else JSON has all."""
+    """Add --limit. `rows`: what is counted ("groups"). `default`: rows of text (0: all), or words.
+    `searched`: each row takes a search, so `default` applies to JSON as well."""
     usual = str(default) if default else "all"
     what = f"{rows} to print ({usual}; 0: all)" if searched else f"{rows} to print (text: {usual}; JSON: all); 0: all"
     parser.add_argument("--limit", type=parse_count, default=default if searched else None, help=what)
 
 
 def in_text(limit: Optional[int], default: int) -> int:
-    """Rows of text for the user's `limit` (None: not given). 0: all."""
+    """The number of rows of text for the user's `limit` (None: not given). 0: all."""
     return default if limit is None else limit
 
 
 def first(rows: Sequence[Row], limit: Optional[int]) -> Sequence[Row]:
-    """The first `limit` rows. 0 and None: all."""
+    """The first `limit` rows; all for 0 and None."""
     return rows[:limit] if limit else rows

@@ -1,4 +1,5 @@
-"""`map`: draws each heap page by page: in use, cached, free and not returned, returned."""
+"""The `map` command: draws each heap page by page: in use, cached, free and not returned,
+returned."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ from findleaks.results.heap_map import SavedFile, SavedResidency
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
-DRAWN = 8  # heaps drawn as text without --limit
-FORMATS = ("map", "svg", "png")  # formats of files
+DRAWN = 8  # Most heaps drawn as text without --limit.
+FORMATS = ("map", "svg", "png")  # Formats of files.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,29 +37,30 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_allocator(parser)
     parser.add_argument("--limit", type=parse_count, default=DRAWN, help=f"heaps to draw, largest first ({DRAWN}; 0: all); files have all")
     add_residency(parser)
-    parser.add_argument("--save-residency", metavar="FILE", default="", help="only save which pages are resident, and do that before gcore")
+    parser.add_argument("--save-residency", metavar="FILE", default="", help="only save which pages are resident; run this before gcore")
 
 
 @command(arguments=_arguments)
 def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
-    """Draw every heap page by page: in use, in thread caches, free and not returned, or returned
-    to the kernel. `-o FILE.html` writes one page that works without a network: zoom,
-    search by state, size and type, and see what is under the pointer.
+    """Draw every heap page by page: in use, in thread caches, free and not returned, or returned to
+    the kernel. `-o FILE.html` writes one page that works without a network. It can be zoomed, is
+    searched by state, size and type, and shows what is under the pointer.
 
-    Which pages are resident is known of a live process, and from the holes of a core that the
-    kernel wrote to a file. gcore's cores have lost it: save it before, with `findleaks map
-    --save-residency core.PID.residency --pid PID`, then run gcore; the file is found beside the
-    core, or named with --residency. Nothing is guessed from what pages hold."""
+    findleaks knows which pages are resident for a live process, and for a core that the kernel
+    wrote to a file (returned pages are holes in it). Cores of gcore lack this information. Save it
+    before gcore with `findleaks map --save-residency core.PID.residency --pid PID`. findleaks then
+    finds the file beside the core, or --residency names it. findleaks does not guess residency from
+    the content of pages."""
     if args.save_residency:
         if args.output or args.residency:
-            raise UsageError("--save-residency only saves: give it alone, and draw the core later")
+            raise UsageError("--save-residency only saves the residency: omit the other options, and draw the core later")
         return _saved(session, args.save_residency)
     form = output_format(args, FORMATS)
     found = map_heaps(session, args.residency, args.allocator)
     picture = Picture(found.map.title, found.map.areas, found.map.residency, found.map.page)
     written = _write(session, picture, args.output, form) if form else None
     warnings = [*found.warnings, *warnings_of(session)]
-    # Made only for JSON, as it lists every run of pages.
+    # Called only for JSON, as it lists every run of pages.
     result = Plain(session, "map", found.result, partial(_text, found, picture, args), 0 if picture.areas else 2, warnings)
     result.written = written
     return result
@@ -116,7 +118,7 @@ def _text(found: FoundHeaps, picture: Picture, args: argparse.Namespace, width: 
             yield f"  {one.rename_settings(one.release_call)} would return {size(returned)} to the kernel ({one.title})"
     if not picture.residency and any(area.bytes(PageState.FREE) for area in picture.areas):
         yield from wrapped(
-            "  Free pages may be kept or returned: this core does not say. Next time save that before gcore: "
+            "  This core does not show which free pages were returned to the kernel. Next time save that before gcore: "
             "findleaks map --save-residency core.PID.residency --pid PID",
             width,
         )

@@ -1,4 +1,5 @@
-"""The moments that `diff` is given on the command line: snapshots, cores, and folders of them."""
+"""Reads the moments that `diff` compares on the command line: snapshots, cores, and folders of
+them."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from findleaks.history.store import is_snapshot, load
 from findleaks.session import Session
 
 _CORES = (b"\x7fELF", b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x04\x22\x4d\x18")
-"""First bytes of cores: ELF, and of what cores are compressed with (zstd, gzip, xz, bzip2, lz4)."""
+"""First bytes of cores: ELF, and compressed files (zstd, gzip, xz, bzip2, lz4)."""
 
 Open = Callable[[str], Session]
-"""Opens the core of this path."""
+"""A function that opens the core of this path."""
 Progress = Callable[[str, float], None]
-"""Called before each file of a folder, with what is done and the part of it; may raise."""
+"""A function called before each file of a folder, with the phase and the part done. It may
+raise."""
 
 
 def _no_progress(phase: str, part: float) -> None:
@@ -36,10 +38,13 @@ def gather(
     kept: Optional[Mapping[str, Snapshot]] = None,
     progress: Progress = _no_progress,
 ) -> tuple[list[Snapshot], list[str]]:
-    """The snapshots that words name, in their order: those `kept` in a debugger, and files; those
-    of a folder in the order of time; of snapshots that are files only the figures of these
-    sections. Also warnings of files in folders that could not be read. TargetError for a word that
-    names none. Files are named without their folders, unless two are of one name."""
+    """Return the snapshots that words name, and warnings about files in folders that could not be
+    read.
+
+    The order is that of the words, and that of time within a folder. A word names a snapshot `kept`
+    in a debugger, a file, or a folder. Snapshot files are read with the figures of these sections
+    only. Snapshots are named after their files without folders, unless two files have the same
+    name. TargetError: a word names nothing."""
     found: list[tuple[str, Snapshot]] = []
     warnings: list[str] = []
     for word in words:
@@ -56,8 +61,8 @@ def gather(
 
 
 def _snapshot_file(word: str) -> str:
-    """The path that a word names: NAME.snapshot, which `snapshot NAME` wrote, if there is no file
-    NAME."""
+    """The path that a word names. If there is no file NAME, this is NAME.snapshot, which `snapshot
+    NAME` writes."""
     path = word + SUFFIX
     return path if not os.path.exists(word) and os.path.isfile(path) else word
 
@@ -89,9 +94,9 @@ def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: l
                 continue
             found.append((path, _one(path, opened, sections)))
         except (OSError, TargetError) as error:
-            warnings.append(f"left out: {error}")
+            warnings.append(f"skipped: {error}")
     if others:
-        warnings.append(f"{folder}: {counted(len(others), 'file')} left out, neither snapshots nor cores: {some(others)}")
+        warnings.append(f"{folder}: {counted(len(others), 'file')} skipped, neither snapshots nor cores: {some(others)}")
     if not found:
         why = "".join(f"; {warning}" for warning in warnings[before:][:1])
         raise TargetError(f"{folder}: no snapshots and no cores in this folder{why}")

@@ -1,5 +1,5 @@
-"""-o FILE and --format: files that commands write beside their text. What makes them is imported
-where they are asked for only."""
+"""The options -o FILE and --format: files that commands write in addition to their text. The code
+that writes them is imported on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.value_classes import NamedTuple
 
 
 class Format(NamedTuple):
-    ends: tuple[str, ...]  # of file names, the usual one first
+    ends: tuple[str, ...]  # Ends of file names, the usual one first.
     what: str
 
 
@@ -35,34 +35,34 @@ FORMATS = {
     "fleet": Format((".html", ".htm"), "a table of cores and leaks, for a browser"),
     "parquet": Format((".parquet",), "columns of blocks, for pandas, Polars and DuckDB"),
 }
-"""By the words of --format."""
+"""Formats by the words of --format."""
 STACKS = ("flamegraph", "folded", "pprof", "speedscope")
-"""Formats of stacks of any kind; a heap profile has stacks of addresses only."""
+"""Formats for any stacks. The heap profile accepts stacks of addresses only."""
 BLOCKS = ("csv", "sqlite", "parquet")
 
 
 def file_lines(written: WrittenFile) -> Iterator[str]:
     """Sentences on a file that was written."""
     yield f"  written to {printable(written.file, 1000)} ({size(written.bytes)}): {FORMATS[written.format].what}"
-    yield from (f"  in it: {note}" for note in written.notes)
+    yield from (f"  content: {note}" for note in written.notes)
 
 
 def add_output(parser: argparse.ArgumentParser, what: str, formats: Sequence[str]) -> None:
-    """Add -o and --format. `what` the file has: "lost blocks"."""
+    """Add -o and --format. `what`: the content of the file, such as "leaked blocks"."""
     parser.add_argument("-o", "--output", metavar="FILE", default="", help=_help(what, formats))
-    parser.add_argument("--format", choices=formats, help="the format of that file, whatever its name")
+    parser.add_argument("--format", choices=formats, help="the format of the file, for any file name")
 
 
 def add_outputs(parser: argparse.ArgumentParser, what: str, formats: Sequence[str]) -> None:
-    """Add -o, which may be given several times, for a file each."""
+    """Add -o, which users may give several times, once for each file."""
     words = f"{_help(what, formats)}; may be given again"
     parser.add_argument("-o", "--output", metavar="FILE", action="append", default=[], help=words)
 
 
 def add_destination(parser: argparse.ArgumentParser, what: str, metavar: str) -> None:
-    """Add -o of a command whose files have one format and names of their own. `metavar`: whether it
-    names the file or the folder."""
-    parser.add_argument("-o", "--output", metavar=metavar, default="", help=f"write {what} there")
+    """Add -o for a command whose files have one format. `metavar`: whether the option names a file
+    or a folder."""
+    parser.add_argument("-o", "--output", metavar=metavar, default="", help=f"where to write {what}")
 
 
 def _help(what: str, formats: Sequence[str]) -> str:
@@ -70,11 +70,11 @@ def _help(what: str, formats: Sequence[str]) -> str:
 
 
 def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
-    """The format that the file is to have; "" without -o. Before anything is read: UsageError for a
-    name that says none, FindleaksError where the file or the format cannot be written."""
+    """The format of the file; "" without -o. It is checked before anything is read. UsageError: the
+    file name implies no format. FindleaksError: the file or the format cannot be written."""
     if not args.output:
         if args.format:
-            raise UsageError("--format is that of a file: name one with -o FILE")
+            raise UsageError("--format needs a file: add -o FILE")
         return ""
     found: str = args.format or format_by_name(args.output, formats)
     from findleaks.report.files import require_writable
@@ -96,8 +96,8 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
 
 
 def format_by_name(file: str, formats: Sequence[str], remedy: str = ", or add --format") -> str:
-    """The format of a file by the end of its name. UsageError, which ends in `remedy`, if
-    that is none of these."""
+    """The format of a file by the end of its name. UsageError, which ends in `remedy`: the name
+    implies none of these formats."""
     base = os.path.basename(file).lower()
     for one in formats:
         if base.endswith(FORMATS[one].ends):
@@ -107,5 +107,5 @@ def format_by_name(file: str, formats: Sequence[str], remedy: str = ", or add --
 
 
 def _ends(formats: Sequence[str]) -> list[str]:
-    """The usual end of the names of each; two may have the same."""
+    """The usual end of the names of each format; two formats may share one."""
     return list(dict.fromkeys(FORMATS[one].ends[0] for one in formats))

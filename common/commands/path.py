@@ -1,4 +1,5 @@
-"""`path ADDR`: the shortest chain from a root to a block, or from its leader if it is lost."""
+"""The `path ADDR` command: prints the shortest chain from a root to a block, or from the leak head
+if the block is leaked."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments, positional="address")
 def path(session: Session, args: argparse.Namespace) -> Plain:
     """Show the shortest chain of references from a root (a global variable, a stack, a register, a
-    mapping) to the block that holds ADDR. Of a lost block, show the chain from its leader: the
-    block that nothing holds and from which this one hangs."""
+    mapping) to the block that contains ADDR. For a leaked block, show the chain from its leak head:
+    the leaked block from which it is reachable."""
     found = find_path(session, parse_address(args.address), args.limit)
     return Plain(session, "path", found.result, partial(_text, found))
 

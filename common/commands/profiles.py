@@ -1,4 +1,4 @@
-"""Profiles of what the commands found: lost blocks, blocks, stacks, retained trees, growth."""
+"""Profiles of results: leaked blocks, all blocks, retained trees, growth."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 NO_TYPE = "no type"
-"""The step of blocks that no type is known of."""
+"""The step for blocks without a known type."""
 HANGING = "indirect"
-"""The step of blocks that only lost ones of a group lead to."""
+"""The step for blocks that are reachable only from the leaked blocks of a group."""
 
 
 def blocks_measures(word: str = "") -> tuple[Measure, Measure]:
-    """Blocks and bytes. `word`: what they are: "lost"."""
+    """The measures blocks and bytes. `word`: what the blocks are, such as "leaked"."""
     what, before = (f"{word.capitalize()} ", f"{word}_") if word else ("", "")
     return Measure(f"{before}blocks", COUNT, f"{what}blocks".capitalize()), Measure(f"{before}bytes", BYTES, f"{what}bytes".capitalize())
 
 
 def call_frame(frame: NamedFrame) -> Frame:
-    """A function without its parameters; code without a symbol by its place in its file."""
+    """A function without its parameters. Code without a symbol is named by its place in its
+    file."""
     name = without_parameters(frame.function) if frame.function else frame.label()
     return Frame(frame_name(name), frame.address, printable(frame.module), printable(frame.file), frame.line, frame.inlined)
 
 
 def of_stacks(title: str, what: str, stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Profile:
-    """Stacks, the innermost frame first, with a number each: of `what`, "threads"."""
+    """A profile of stacks, innermost frame first, with a number each. `what`: what is counted, such
+    as "threads"."""
     known: dict[NamedFrame, Frame] = {}
     samples = []
     for frames, count in stacks:
@@ -43,7 +45,8 @@ def of_stacks(title: str, what: str, stacks: Iterable[tuple[Sequence[NamedFrame]
 
 
 def of_leaks(session: Session, leaks: Sequence[Leak]) -> Profile:
-    """Lost blocks: kind, allocator, type, size; below that, blocks that hang from them."""
+    """A profile of leaked blocks by kind, allocator, type and size. Indirect blocks are a step
+    below that."""
     samples = []
     for leak in leaks:
         steps = [leak.kind.name.lower(), _allocators(session, leak), leak.type or NO_TYPE, _size(leak)]
@@ -51,11 +54,12 @@ def of_leaks(session: Session, leaks: Sequence[Leak]) -> Profile:
         samples.append(Sample(stack, (leak.blocks, leak.bytes)))
         if leak.indirect_blocks:
             samples.append(Sample((*stack, Frame(HANGING)), (leak.indirect_blocks, leak.indirect_bytes)))
-    return Profile(f"Lost blocks: {session.target.description}", blocks_measures("lost"), samples)
+    return Profile(f"Leaked blocks: {session.target.description}", blocks_measures("lost"), samples)
 
 
 def _allocators(session: Session, leak: Leak) -> str:
-    """The allocator of a group; of one that has blocks of several, those of its examples."""
+    """The allocator of a group; all allocators of its examples if the group has blocks of
+    several."""
     owners = (session.directory.owner(address) for address in leak.examples)
     names = dict.fromkeys(owned.allocator.title for owned in owners if owned is not None)
     return " and ".join(names) or "unknown allocator"
@@ -68,7 +72,7 @@ def _size(leak: Leak) -> str:
 
 
 def of_blocks(session: Session, batches: Iterable[Batch], names: Mapping[int, BlockNames]) -> Profile:
-    """Blocks in columns: kind or state, allocator, type, size."""
+    """A profile of blocks in columns, by kind or state, allocator, type and size."""
     counts: Counter[tuple[int, int]] = Counter()
     for batch in batches:
         counts.update(zip(batch.names, batch.sizes))
@@ -84,8 +88,9 @@ def of_blocks(session: Session, batches: Iterable[Batch], names: Mapping[int, Bl
 
 
 def of_retained(title: str, rows: Sequence[RetainedNode], rest: Totals) -> Profile:
-    """Retained trees: a root, its fields, and what they lead to, as the last step what a row is
-    said to hold, with all that no row below it has. `rest`: what no row has."""
+    """A profile of retained trees. The steps are a root, its fields, and the blocks that they refer
+    to. The last step of a row has all that no row below it has. `rest`: the memory that no row
+    has."""
     samples = list(_retained(rows))
     if rest.blocks:
         samples.append(Sample((Frame("others"),), (rest.blocks, rest.bytes)))

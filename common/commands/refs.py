@@ -1,4 +1,4 @@
-"""`refs ADDR`: the command that lists every word in the process that points to an address."""
+"""The `refs ADDR` command: lists all words in the process that refer to an address."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from findleaks.session import Session
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDR", help="a block (any address inside it), or any other address")
-    parser.add_argument("--exact", action="store_true", help="only words equal to ADDR, not those that point elsewhere into its block")
+    parser.add_argument("--exact", action="store_true", help="only words equal to ADDR, not other references to its block")
     add_limit(parser, "references", 100, searched=True)
 
 
 @command(arguments=_arguments, positional="address")
 def refs(session: Session, args: argparse.Namespace) -> Plain:
-    """List every aligned word of the process that points to ADDR, or into the block that holds it:
-    in other blocks, in root memory, in registers, and kept by the kernel (epoll data, timers,
-    queued signals). Words in freed blocks, dead stack and dead parts of managed heaps are listed
-    too, and marked: they keep nothing alive."""
+    """List every aligned word of the process that refers to ADDR, or to the block that contains it.
+    Words are in other blocks, in root memory, in registers, or in the kernel (epoll data, timers,
+    queued signals). Words in freed blocks, dead stack and dead parts of managed heaps are marked:
+    they do not keep the block reachable."""
     address = parse_address(args.address)
     found = referrers(session, address, args.exact, args.limit)
     return Plain(session, "refs", found, partial(_text, found))

@@ -1,4 +1,4 @@
-"""Results of commands: JSON and text of one finding, with its warnings."""
+"""Results of commands as JSON and text, with their warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.results.record import SCHEMA, Record
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
-Text = Callable[[int, Invocation], Iterable[str]]  # (columns, invocation) -> lines
+Text = Callable[[int, Invocation], Iterable[str]]  # A function: (columns, invocation) -> lines.
 Body = Union[Record, Callable[[], Record]]
 
 
@@ -29,7 +29,7 @@ def document(command: str, found: Record, warnings: Iterable[str], written: Opti
 
 
 def written_json(written: Optional[WrittenFile]) -> dict[str, Any]:
-    """The key `written` of the JSON of a command that wrote a file."""
+    """The key `written` in the JSON of a command that wrote a file."""
     return {} if written is None else {"written": written.to_json()}
 
 
@@ -41,25 +41,25 @@ def written_lines(written: Optional[WrittenFile], width: int) -> Iterator[str]:
 
 
 def blocks_status(session: Session) -> int:
-    """Exit status: 2 if no allocator's blocks were found, else 0."""
+    """The exit status: 2 if no allocator's blocks were found, else 0."""
     return 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
 
 
 def answer_status(session: Session) -> int:
-    """Exit status of commands that also answer for a process without an allocator's blocks, if the
-    heap of its runtime is known (Go's): 2 if neither was found, else 0."""
+    """The exit status of commands that also support processes whose only heap is a runtime's
+    (Go's): 2 if no heap was found, else 0."""
     known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
     return 0 if known else blocks_status(session)
 
 
 def fields(source: object, *names: str) -> dict[str, Any]:
-    """These attributes of `source` as fields of a JSON object."""
+    """Return these attributes of `source` as fields of a JSON object."""
     return {name: getattr(source, name) for name in names}
 
 
 class Plain:
-    """Result with one JSON object. `text` and a function `body` are called only if wanted.
-    `warnings` replace those of the session, which read the heaps; `further` ones follow them."""
+    """A result with one JSON object. `text` and a function `body` are called only if needed.
+    `warnings` replace those of the session; `further` warnings follow."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Plain:
         further: Iterable[str] = (),
     ) -> None:
         self.status = status
-        self.written: Optional[WrittenFile] = None  # the file that was asked for
+        self.written: Optional[WrittenFile] = None  # The file of -o.
         self.warnings = list(warnings_of(session) if warnings is None else warnings)
         self.warnings += [printable(warning, 600) for warning in further]
         self._session = session
@@ -84,7 +84,7 @@ class Plain:
         body = self._body
         if callable(body):
             body = body()
-            self._session.done()  # making it may have shown progress
+            self._session.done()  # Making it may have shown progress.
         return [document(self._command, body, self.warnings, self.written)]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:

@@ -1,4 +1,5 @@
-"""`roots`: which variables, stacks and mappings retain the memory, and through which fields."""
+"""The `roots` command: prints which variables, stacks and mappings retain memory, and through which
+fields."""
 
 from __future__ import annotations
 
@@ -16,34 +17,34 @@ from findleaks.commands.roots_text import text
 from findleaks.errors import UsageError
 from findleaks.session import Session
 
-LIMIT = 10  # roots printed as text without --limit
+LIMIT = 10  # Most roots printed as text without --limit.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "subject", nargs="?", metavar="NAME|ADDR", help="one root (its name; * and ? allowed), or the block that holds ADDR"
+        "subject", nargs="?", metavar="NAME|ADDR", help="one root (its name; * and ? allowed), or the block that contains ADDR"
     )
     parser.add_argument("--depth", type=parse_count, default=DEPTH, help=f"levels of fields below each root ({DEPTH}; 0: none)")
     what = f"roots, and fields of each, to print ({LIMIT}; JSON: all roots, fields of the first {LIMIT}); 0: all"
     parser.add_argument("--limit", type=parse_count, help=what)
-    add_output(parser, "the whole tree of what is shown", STACKS)
+    add_output(parser, "the whole tree of the printed roots", STACKS)
     lost = f"print leak heads instead, with the memory reachable only from each; fields of the largest {EXPANDED}"
     parser.add_argument("--lost", action="store_true", help=lost)
 
 
 @command(arguments=_arguments, subject="subject")
 def roots(session: Session, args: argparse.Namespace) -> Plain:
-    """Show what each root retains: the blocks that would become unreachable if it alone went. A
-    root is a global variable, a thread-local one, a mapping, or a frame of a stack. Below it are
-    its fields, with what is reached through each of them only; containers are identified by their
-    structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
+    """List what each root retains: the blocks that become unreachable without this root. A root is
+    a global variable, a thread-local variable, a mapping, or a stack frame. Below each root are its
+    fields, with the memory that is reachable through this field only. Containers are recognised by
+    their structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
 
-    What a variable leads to is the variable's, even where a stack or a register points to it too;
-    stacks and registers retain what no variable and no mapping leads to. What several variables
-    lead to is shared: no single one retains it.
+    Memory reachable from a variable is attributed to it, even if a stack or a register also refers
+    to it. Stacks and registers retain what is reachable from no variable and no mapping. Memory
+    reachable from several variables is shared: no single variable retains it.
 
-    With NAME, one root in more depth; with ADDR, a block: what it retains, and who holds it. With
-    --lost, leaks by what hangs from them."""
+    NAME shows one root in more depth. ADDR shows a block: what it retains, and what retains it.
+    --lost lists leak heads by the memory that is reachable only from each."""
     form = output_format(args, STACKS)
     result = _result(session, args)
     if form:
@@ -57,7 +58,7 @@ def _result(session: Session, args: argparse.Namespace) -> Plain:
     limit = in_text(args.limit, LIMIT)
     if args.lost:
         if args.subject is not None:
-            raise UsageError("--lost shows what nothing holds: it takes no NAME or ADDR")
+            raise UsageError("--lost lists all leak heads: it takes no NAME or ADDR")
         found, shown = leaked_roots(session, args.depth, limit)
         return Plain(session, "roots", found, partial(text, shown))
     if args.subject is not None:

@@ -1,4 +1,4 @@
-"""The file that `roots -o` writes: the retained trees of all roots, deeper than text has them."""
+"""The file that `roots -o` writes: the retained trees of all roots, deeper than in the text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from findleaks.engine.terms import Totals
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
-DEPTH = 12  # levels of fields below a root
-FIELDS = 50  # fields of a level; others are one step
-LEAST = 0.0005  # least share of its root, or of a quarter of all, that gives a field its step
-ROOTS = 500  # roots with their fields, the largest first
-LEADERS = 2000  # lost blocks with their fields
+DEPTH = 12  # Levels of fields below a root.
+FIELDS = 50  # Fields of a level; further fields are one step.
+# A field gets a step if it has at least this share of its root, or of a quarter of all memory.
+LEAST = 0.0005
+ROOTS = 500  # Roots with fields, the largest first.
+LEADERS = 2000  # Leaked blocks with fields.
 
 
 def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
-    """Write the trees of what `roots` shows, after it has found that there is such a thing."""
+    """Write the retained trees of what `roots` shows."""
     depth = max(args.depth, DEPTH)
     if args.lost:
         tree = build_leaked_tree(session)
@@ -36,19 +37,19 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
     else:
         reader, named, tree = build_owner_tree(session)
         builder, rest = TreeBuilder(session, reader, tree, depth, FIELDS, LEAST), Totals(0, 0)
-        title = "Who holds the memory"
+        title = "Memory retained by roots"
         if args.subject is None:
             rows = build_root_rows(builder, named.all, tree.by_root(), ROOTS)
             rows.append(build_shared_row(builder, named, FIELDS, tree.spread(SHARED, 1)))
         else:
-            title = f"What {args.subject} holds"
+            title = f"Memory retained by {args.subject}"
             rows = _one(builder, named, args.subject)
     profile = of_retained(f"{title}: {session.target.description}", rows, rest)
     return write_profile(session, of_target(profile, session.target), args.output, form)
 
 
 def _one(builder: TreeBuilder, named: Owners, word: str) -> list[RetainedNode]:
-    """Roots of that name, or the block or root at that address."""
+    """The roots of this name, or the block or root at this address."""
     numbers: Sequence[Optional[int]] = match_owners(named.all, word)
     if not numbers:
         address = parse_address(word)
@@ -60,7 +61,7 @@ def _one(builder: TreeBuilder, named: Owners, word: str) -> list[RetainedNode]:
 
 
 def _lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:
-    """The leaders by kind, and what the others retain."""
+    """The leak heads by kind, and what further leak heads retain."""
     rows = []
     for row, kind in list_leak_heads(builder, limit):
         row.name = f"{kind}: {row.name}"

@@ -1,4 +1,4 @@
-"""Text of `roots`: what is retained by which root, with fields indented below their owners."""
+"""Text of `roots`: what each root retains, with fields indented below their owners."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from findleaks.escaping import visible
 from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.quoting import shell_quoted
 
-_Line = tuple[str, str, str]  # cells of a row: what is retained, in how many blocks, by what
+_Line = tuple[str, str, str]  # The cells of a row: retained bytes, number of blocks, owner.
 
 
 def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines of the text; long ones are continued on indented lines."""
+    """All lines of the text. Long lines continue on indented lines."""
     what = "lost" if shown.lost else "reached from the roots"
     yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
     if shown.held:
@@ -31,7 +31,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
     if rest:
         lines.append(_line(Totals.sum_of(row.totals for row in rest), f"{counted(len(rest), 'more root')} (--limit 0: all)"))
     if shown.rest.blocks:
-        lines.append(_line(shown.rest, "other lost blocks (--limit 0: all)"))
+        lines.append(_line(shown.rest, "other leaked blocks (--limit 0: all)"))
     if not lines:
         yield "  nothing"
         return
@@ -66,7 +66,7 @@ def _line(totals: Totals, phrase: str) -> _Line:
 
 
 def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
-    """Wrap a row: what does not fit goes on lines below, indented like its text."""
+    """Wrap a row. Its continuation lines are indented like its text."""
     import textwrap
 
     inner = len(phrase) - len(phrase.lstrip(" └")) + 2
@@ -77,7 +77,7 @@ def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
 
 
 def _next(shown: Shown) -> list[str]:
-    """Suggestions: the path to a shared block; the largest root in more depth; what is lost."""
+    """Suggested commands: the path to a shared block; the largest root in more depth; the leaks."""
     made = []
     if shown.shared is not None and shown.shared.address:
         made.append(f"path {shown.shared.address:#x}")

@@ -1,5 +1,5 @@
-"""`runtime`: what a managed runtime (Ruby, CPython, V8, JVM) holds, which native memory its objects
-hold, and how much of that it knows of."""
+"""The `runtime` command: lists the objects of managed runtimes (Ruby, CPython, V8, JVM), the native
+memory that they retain, and the part of it that the runtime knows."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from findleaks.runtimes.base import Count, Part, Site
 from findleaks.runtimes.directory import known
 from findleaks.session import Session
 
-NONE = "–"  # cell without a value
-ROWS = 20  # types and sites printed as text without --limit
-PARTS = 20  # least bound on the parts printed below a part, for a smaller --limit
+NONE = "–"  # A cell without a value.
+ROWS = 20  # Most types and sites printed as text without --limit.
+PARTS = 20  # At least this many parts are printed below a part, even with a smaller --limit.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=known(), help="only this runtime")
     parser.add_argument(
-        "--no-native", action="store_true", help="do not look for leaked objects and the native memory that objects hold: faster"
+        "--no-native", action="store_true", help="do not search for leaked objects and for native memory of objects: faster"
     )
-    parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by what their types belong to")
+    parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by the package of their type")
     add_limit(parser, "types and sites", ROWS)
 
 
 @command(arguments=_arguments)
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
-    """Show each managed runtime's own page: its counters as it would print them, the memory that is
-    its own (V8's heap by isolate and space), live objects by type, and the native blocks that only
-    objects of that type hold, with how much of these was reported to the runtime: memory it does
-    not know of is no reason for it to collect. What objects of several types hold together is no
-    type's: --by package counts the types of a package as one. Where the runtime keeps where memory
-    was asked for (tracemalloc, NMT), these sites too. LEAKED counts the objects of OBJECTS that no
-    root reaches, where each object is an allocator's block (CPython)."""
+    """Show for each managed runtime its own counters, its own memory (V8's heap by isolate and
+    space), its live objects by type, and the native blocks that only objects of this type retain.
+    REPORTED is the native memory that the objects reported to the runtime: memory that a runtime
+    does not know of does not trigger a collection. Native memory that objects of several types
+    share is not attributed to a type; --by package counts the types of a package as one. Allocation
+    sites are listed if the runtime records them (tracemalloc, NMT). LEAKED is the number of objects
+    that no root reaches, if each object is an allocator's block (CPython)."""
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
     found, sites = answer.holdings, answer.sites
     text = partial(_text, found, sites, in_text(args.limit, ROWS))
@@ -51,7 +51,7 @@ def _text(
     found: Sequence[RuntimeHoldings], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation
 ) -> Iterator[str]:
     if not found:
-        yield f"no managed runtime found; these can be read: {', '.join(known())}"
+        yield f"no managed runtime found; supported are: {', '.join(known())}"
         return
     for at, (one, its) in enumerate(zip(found, sites)):
         if at:
@@ -77,7 +77,7 @@ def _page(one: RuntimeHoldings, sites: Sequence[Site], limit: int, width: int) -
         yield ""
         shown = sites[: limit or None]
         asked = [(number(site.blocks), size(site.bytes), printable(" < ".join(site.frames))) for site in shown]
-        yield from table(("BLOCKS", "BYTES", "ASKED FOR AT"), asked, (0, 1), width, cut=2)
+        yield from table(("BLOCKS", "BYTES", "ALLOCATED AT"), asked, (0, 1), width, cut=2)
         yield from _more(len(sites), limit, "site")
     counters = runtime.counters()
     if counters:
@@ -86,7 +86,7 @@ def _page(one: RuntimeHoldings, sites: Sequence[Site], limit: int, width: int) -
 
 
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """A row per part, then for its own parts that are not empty, at most `limit` (0: all)."""
+    """A row for each part, followed by its own non-empty parts, at most `limit` (0: all)."""
     for part in parts:
         yield size(part.bytes), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
         inner = [one for one in part.parts if one.ranges]

@@ -1,4 +1,5 @@
-"""`scopes`: V8's handle scopes, what they hold, and which frames opened them."""
+"""The `scopes` command: lists V8's handle scopes, what their handles refer to, and which frames
+opened them."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from findleaks.results.scopes import InnerFunction, Isolate, Scopes
 from findleaks.session import Session
 from findleaks.value_classes import replace
 
-KINDS = 10  # kinds of values printed as text without --limit
-MANY = 10_000  # handles from which a scope hoards; a callback seldom needs a block of 1,022
-SHOWN = 6  # frames inside a hoarding scope that the text names, at most
+KINDS = 10  # Most kinds of values printed as text without --limit.
+# A scope with at least this many handles hoards: a callback seldom needs a block of 1,022 handles.
+MANY = 10_000
+SHOWN = 6  # Most frames inside a hoarding scope that the text names.
 
 COUNT = "count MakeCallback --outside-scope v8 --for 10"
-"""Command that names the callers who leave their handles to the outermost scope."""
+"""The command that names the callers whose handles belong to the outermost scope."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +31,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def scopes(session: Session, args: argparse.Namespace) -> Plain:
-    """Audit V8's handle scopes: how many handles each isolate has, what they hold, and which frame
-    opened the scope that will free them. A leak of handles shows as a scope that hoards: calls into
-    JavaScript that open no HandleScope leave their handles to the outermost one, which may never
-    close. Offsets come from V8's own code; node binaries of 0.10 to 24 need no debug information.
-    """
+    """List V8's handle scopes: the number of handles of each isolate, what they refer to, and the
+    frame that opened each scope. A leak of handles appears as one scope with very many handles:
+    code that calls into JavaScript without a HandleScope leaves its handles to the outermost scope,
+    which may never close. Offsets are read from V8's own code; node binaries of 0.10 to 24 need no
+    debug information."""
     found, warnings = describe_scopes(session)
     shown = replace(found, isolates=[replace(one, values=first(one.values, args.limit)) for one in found.isolates])
     text = partial(_text, found, in_text(args.limit, KINDS), session.target.live)
@@ -83,14 +85,14 @@ def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -
     share = f"; {_share(top.handles, whole)} of all hold {top.value}" if top is not None and 2 * top.handles > whole else ""
     yield from wrapped(f"  One scope hoards: {number(most.handles)} handles belong to {where}{share}.", width)
     if most.inner_functions:
-        yield from wrapped(f"  Inside it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)
-    yield from wrapped("  Handles made where no nearer scope is open are freed only when that one closes.", width)
-    # Callers of the outermost scope can be counted: see runtimes/rules.py.
+        yield from wrapped(f"  Functions that run in it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)
+    yield from wrapped("  Handles made while no inner scope is open are freed only when this scope closes.", width)
+    # `count` can find the callers of the outermost scope only: see runtimes/rules.py.
     if most is isolate.scopes[-1]:
         if live:
             yield from invocation.next(width, COUNT)
         else:
-            yield from wrapped(f"  In a process that runs, `{invocation.prog} {COUNT}` names who makes them.", width)
+            yield from wrapped(f"  In a running process, `{invocation.prog} {COUNT}` lists the callers that make them.", width)
 
 
 def _inside(one: InnerFunction) -> str:
@@ -98,7 +100,7 @@ def _inside(one: InnerFunction) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Percentage; "100 %" only if it is exactly all."""
+    """A percentage; "100 %" only if the part is exactly the whole."""
     value = 100 * part / whole
     if value < 1:
         return "< 1 %" if part else ""

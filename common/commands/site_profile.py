@@ -16,16 +16,18 @@ from findleaks.report.profile import Frame, Profile, Sample, frame_name
 from findleaks.session import Session
 
 NOT_RECORDED = "stack not recorded"
-"""The step of blocks whose allocation was not recorded."""
+"""The step for blocks whose allocation was not recorded."""
 
 
 def of_sites(session: Session, title: str, word: str, batches: Iterable[Batch], whole: bool = False) -> Profile:
-    """Blocks in columns, by site. `word`: what they are, "lost". Of a recorder that samples,
-    each block counts for those that it represents, and others, which such blocks represent, not.
-    `whole`: with the recorder's own frames. UsageError if no stacks were recorded."""
+    """A profile of blocks in columns, by site.
+
+    `word`: what the blocks are, such as "leaked". If the recorder samples, each sampled block
+    counts for the blocks that it represents; these blocks are not counted themselves. `whole`:
+    include the recorder's own frames. UsageError: no stacks were recorded."""
     sites = session.sites
     if not len(sites):
-        raise UsageError("no stacks of allocations were recorded in this process: `find --by site` says how they would be")
+        raise UsageError("no allocation stacks were recorded in this process; `find --by site` prints how to record them")
     sums: dict[int, list[float]] = {}
     for batch in batches:
         for address, size, site in zip(batch.addresses, batch.sizes, batch.sites or repeat(0)):
@@ -44,7 +46,7 @@ def of_sites(session: Session, title: str, word: str, batches: Iterable[Batch], 
         Sample(_stack(names, number, known, whole), (round(blocks), round(held))) for number, (blocks, held) in sorted(sums.items())
     ]
     if rates:
-        profile.notes = [f"estimates of a recorder that takes a sample in {size_of(profile.rate)} on average"]
+        profile.notes = [f"estimates: the recorder takes one sample every {size_of(profile.rate)} on average"]
     elif unknown[0]:
         profile.notes = [f"{blocks_of(int(unknown[0]))}, {size_of(int(unknown[1]))}, without a recorded stack"]
     return profile

@@ -1,4 +1,4 @@
-"""Text on allocation sites: their call stacks, and how to have them recorded."""
+"""Text on allocation sites: their call stacks, and how to record them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from findleaks.formatting import number, printable, size, wrapped
 from findleaks.results.amounts import Counted
 from findleaks.session import Session
 
-FRAMES = 12  # frames of each stack printed as text without --frames
-DEEP = 40  # frames printed of a single stack
-TRACKS = "track"  # the command that records stacks of a running process
+FRAMES = 12  # Most frames of each stack printed as text without --frames.
+DEEP = 40  # Most frames printed of a single stack.
+TRACKS = "track"  # The command that records stacks of a running process.
 
 
 def stack_lines(names: SiteNames, which: int, width: int, most: int = FRAMES) -> Iterator[str]:
-    """The stack from the recorder's callers on, a line a frame. `most` frames; 0: all, also the
-    recorder's own."""
+    """The stack from the recorder's callers on, one line per frame. `most`: number of frames; 0:
+    all, with the recorder's own."""
     frames = names.callers(which) if most else names.frames(which)
     shown = frames[: most or None]
     for frame in shown:
@@ -42,7 +42,7 @@ def site_lines(session: Session, which: int, width: int) -> Iterator[str]:
 
 
 def amounts(recorded: Counted, estimated: Optional[Counted]) -> tuple[str, str]:
-    """Blocks and bytes as cells; what samples represent is marked as an estimate."""
+    """Blocks and bytes as cells. Values that samples represent are marked as estimates."""
     if estimated is None:
         return number(recorded.blocks), size(recorded.bytes)
     return f"≈ {number(estimated.blocks)}", f"≈ {size(estimated.bytes)}"
@@ -52,13 +52,13 @@ def sampling_lines(session: Session, width: int) -> Iterator[str]:
     """A line for each recorder that samples."""
     for one in session.sites.recordings:
         if one.sampled:
-            words = f"{one.recorder} samples: once in {size(one.interval)} on average; figures with ≈ are estimates by its samples"
+            words = f"{one.recorder} takes one sample every {size(one.interval)} on average; figures with ≈ are estimates"
             yield from ("  " + part for part in wrapped(words, width - 2))
 
 
 def unrecorded_lines(session: Session, width: int) -> Iterator[str]:
-    """How stacks would have been recorded, where none were."""
-    yield from wrapped("no allocation stacks were recorded in this process; what would have:", width)
+    """Lines on how to record allocation stacks, if none were recorded."""
+    yield from wrapped("no allocation stacks were recorded in this process; to record them:", width)
     for words in list_recording_hints(session):
         yield from ("  " + part for part in wrapped(words, width - 2))
     if TRACKS in CATALOGUE and session.target.live:

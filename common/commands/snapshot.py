@@ -1,4 +1,4 @@
-"""`snapshot`: the command that keeps what the others say of this moment, to compare it later."""
+"""The `snapshot` command: saves the figures of this moment for `diff`, or writes a core."""
 
 from __future__ import annotations
 
@@ -39,18 +39,20 @@ _UNUSUAL = re.compile(r"[^\w.+-]+", re.ASCII)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="its name, for `diff NAME`; outside of a debugger a file NAME.snapshot")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="the name of the snapshot, for `diff NAME`; outside a debugger, the file is NAME.snapshot"
+    )
     parser.add_argument("--weight", choices=("summary", "core"), default="summary", help="figures only (summary), or all memory (core)")
-    parser.add_argument("--zstd", action="store_true", help="pack a core with zstd")
-    parser.add_argument("--fork", action="store_true", help="stop the process for milliseconds only, for a clone of it (x86-64)")
+    parser.add_argument("--zstd", action="store_true", help="compress the core with zstd")
+    parser.add_argument("--fork", action="store_true", help="stop the process only for milliseconds, and copy a clone of it (x86-64)")
     add_destination(parser, "the snapshot or the core", "FILE|FOLDER")
     add_every(parser, "seconds between snapshots, until Ctrl-C (needs --pid)")
-    parser.add_argument("--count", metavar="N", type=parse_count, default=0, help="how many to take with --every")
+    parser.add_argument("--count", metavar="N", type=parse_count, default=0, help="number of snapshots with --every")
 
 
 class Taken:
-    """Result of `snapshot`: one that was taken. `single`: there will be no further ones.
-    `replaces`: a debugger's earlier one of this name."""
+    """The result of `snapshot`: one snapshot. `single`: it is not part of a series. `replaces`: a
+    debugger's earlier snapshot of this name."""
 
     status = 0
 
@@ -85,7 +87,7 @@ class Taken:
         where = f"{self.file} ({size(os.path.getsize(self.file))})" if self.file else one.name
         still = f"; the process was stopped for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
         what = f"{size(total.bytes or 0)} {total.name}, {counted(len(one.figures), 'figure')}"
-        replaced = "; it replaces the one of this name" if self.replaces else ""
+        replaced = "; it replaces the earlier snapshot of this name" if self.replaces else ""
         yield from wrapped(f"{where}: {what}{still}{replaced}", width)
         if self.file is None:
             yield from invocation.next(width, f"diff {shell_quoted(one.name)}")
@@ -95,7 +97,7 @@ class Taken:
 
 
 class WrittenCore:
-    """Result of `snapshot --weight core`."""
+    """The result of `snapshot --weight core`."""
 
     status = 0
 
@@ -119,7 +121,8 @@ class WrittenCore:
 
 
 class Series:
-    """Last result of `snapshot --every`: how many were taken, where, and why no further ones."""
+    """The last result of `snapshot --every`: how many snapshots were taken, where they are, and why
+    the series ended."""
 
     status = 0
 
@@ -142,24 +145,25 @@ def _milliseconds(seconds: float) -> str:
 
 @command(arguments=_arguments, subject="name", takes_snapshots=True)
 def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Taken, WrittenCore, Series], None, None]:
-    """Keep what the commands say of this moment: mappings, shares of memory, size classes, what is
-    lost, what each root and field holds, runtimes' types and counters, handles, threads by stack.
-    `diff` compares snapshots with one another, and with cores.
+    """Save the figures of this moment: mappings, shares of memory, size classes, leaks, memory
+    retained by roots and fields, runtimes' types and counters, handles, threads by stack. `diff`
+    compares snapshots with one another, and with cores.
 
-    Outside of a debugger it is a file of some 100 KB, an SQLite database (its tables are in the
-    documentation); in one, `leaks snapshot NAME` keeps it as long as the debugger runs.
+    On the command line, a snapshot is a file of about 100 KB, an SQLite database (the documentation
+    describes its tables). In a debugger, `leaks snapshot NAME` keeps it until the debugger ends.
 
-    With --weight core it is an ELF core of the process instead, which GDB, LLDB and findleaks read:
-    sparse, without memory that was never touched. With --fork the process is stopped only until a
-    clone of it is made; then the clone is copied, while the process runs on."""
+    --weight core writes an ELF core of the process instead, which GDB, LLDB and findleaks can read.
+    The file is sparse and omits memory that was never touched. With --fork the process is stopped
+    only until it has cloned itself. findleaks then copies the clone, while the process runs."""
     kept = debugger_snapshots(session.host)
     _check(session, args)
     if args.every and kept is not None:
-        raise UsageError("--every needs a process that runs: `findleaks snapshot --every … --pid PID` in a shell")
+        raise UsageError("--every needs a running process: run `findleaks snapshot --every … --pid PID` in a shell")
     if kept is not None and not args.output:
         name = args.name or _free_name(kept)
         one = take_snapshot(session, name)
-        replaces = kept.pop(name, None) is not None  # the new one is the last in the order of time
+        # The new snapshot is the last in the order of time.
+        replaces = kept.pop(name, None) is not None
         kept[name] = one
         yield Taken(one, None, replaces=replaces)
         return
@@ -170,7 +174,7 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
                 yield WrittenCore(_core(moment, args, taken + 1), moment.target, not args.every)
                 taken += 1
                 continue
-            # Only the name to be written to is known before; `take_snapshot` reads the process.
+            # Only the file name is known before `take_snapshot` reads the process.
             one = take_snapshot(moment, args.name or "")
             path = destination(args, one.identity.program, one.identity.pid, one.clock.time, taken + 1)
             one = replace(one, name=path.name)
@@ -194,25 +198,26 @@ def _free_name(kept: Mapping[str, object]) -> str:
 
 
 def _check(session: Session, args: argparse.Namespace) -> None:
-    """UsageError for words that contradict one another, or the target."""
+    """Check the arguments. UsageError: they contradict one another, or the target."""
     core, target = args.weight == "core", session.target
     if args.count and not args.every:
         raise UsageError("--count needs --every SECONDS")
     if args.zstd and not core:
-        raise UsageError("--zstd packs cores: it needs --weight core")
+        raise UsageError("--zstd compresses cores: it needs --weight core")
     if isinstance(session.host, DebuggerHost) and (core or args.fork):
         what = " ".join([*["--weight core"] * core, *["--zstd"] * args.zstd, *["--fork"] * args.fork])
         process = f"--pid {target.pid}" if target.live and target.pid else "--pid PID"
         here = "; in the debugger, gcore (GDB) or process save-core (LLDB) write a core" if core else ""
         raise UsageError(
-            f"{what} needs a process that no debugger holds: detach, and type in a shell: findleaks snapshot {what} {process}{here}"
+            f"{what} needs a process without a debugger: detach, and type in a shell: findleaks snapshot {what} {process}{here}"
         )
     if not target.live and (core or args.fork):
         raise UsageError(f"{'--fork' if args.fork else '--weight core'} needs a process: --pid PID")
 
 
 def _stopped(target: Target) -> Optional[float]:
-    """Seconds that a process was stopped to be copied; the longest time, if more than once."""
+    """The time that the process was stopped for copying, in seconds; the longest if there were
+    several stops."""
     stops = getattr(target, "stops", ())
     return max(stops) if stops else getattr(target, "stopped", None)
 
@@ -233,8 +238,8 @@ def _core(session: Session, args: argparse.Namespace, number: int) -> Written:
 def destination(
     args: argparse.Namespace, program: str, pid: Optional[int], taken_at: Optional[float], number: int, suffix: str = SUFFIX
 ) -> Path:
-    """The file for a snapshot, the `number`th of a series. TargetError where its folder cannot be
-    made."""
+    """The file for a snapshot, number `number` of a series. TargetError: its folder cannot be
+    created."""
     folder = bool(args.every) or os.path.isdir(args.output) or args.output.endswith("/")
     if args.output and not folder:
         return Path(args.output)
@@ -243,7 +248,7 @@ def destination(
     try:
         Path(args.output or ".").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TargetError(f"{args.output}: the folder cannot be made: {(error.strerror or '').lower()}") from None
+        raise TargetError(f"{args.output}: the folder cannot be created: {(error.strerror or '').lower()}") from None
     when = time.strftime("%Y%m%dT%H%M%S", time.localtime(taken_at))
     program = _UNUSUAL.sub("_", args.name or program or "process")
     return Path(args.output or ".") / f"{program}-{pid or 0}-{when}-{number:04}{suffix}"

@@ -1,4 +1,4 @@
-"""`stacks`: the command that groups threads by identical stacks."""
+"""The `stacks` command: lists the threads, grouped by identical call stacks."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from findleaks.unwind.stacks import NamedFrame, Stack
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-c", "--function", metavar="FUNCTION", default="", help="only stacks that this function is on; * and ? allowed")
+    parser.add_argument("-c", "--function", metavar="FUNCTION", default="", help="only stacks with this function; * and ? allowed")
     parser.add_argument("-m", "--module", metavar="MODULE", default="", help="only stacks with a frame in this file: libuv.so.1, node")
     parser.add_argument(
-        "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks that this one is not on; may be given again"
+        "--not-under", metavar="FUNCTION", action="append", default=[], help="only stacks without this function; may be given again"
     )
     add_stack_options(parser, 0)
-    add_output(parser, "all of these stacks", STACKS)
+    add_output(parser, "all selected stacks", STACKS)
 
 
 @command(arguments=_arguments, heapless=True)
 def stacks(session: Session, args: argparse.Namespace) -> Plain:
-    """Group the threads by identical stacks, those of most threads first. A function is named in
-    full, without its parameters, or by its last part: -c MakeCallback finds node::MakeCallback(…).
-    Stacks go through code made at run time (V8's, by its frame pointers) up to the function the
-    thread began in; needs no heap and no debug information."""
+    """List the threads, grouped by identical call stacks, most threads first. -c takes a function's
+    full name without parameters, or the last part of it: -c MakeCallback finds
+    node::MakeCallback(…). Stacks are unwound through code generated at run time (V8's, by its frame
+    pointers) up to the function in which the thread began. `stacks` needs no heap and no debug
+    information."""
     form = output_format(args, STACKS)
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
     every, found, body = answer.every, answer.found, answer.result
     names = session.target.thread_names()
     warnings = answer.warnings
     if args.folded:
-        # The program that draws folded stacks takes each line for one, also a warning.
+        # The program that draws folded stacks would read a warning as a stack.
         result = Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
     else:
         result = Plain(session, "stacks", body, partial(_text, every, found, names, args), warnings=warnings)
@@ -76,20 +77,22 @@ def _text(
 
 
 def _who(tid: int, names: Mapping[int, str]) -> str:
-    """For example "4711 (worker)"; "4711" if the name is not known, or the same for all threads."""
+    """A thread: "4711 (worker)"; only "4711" if the name is not known, or is the same for all
+    threads."""
     name = names.get(tid) if len(set(names.values())) > 1 else None
     return f"{tid} ({printable(name, 20)})" if name else str(tid)
 
 
 def folded(stacks: Sequence[Stack]) -> Iterator[str]:
-    """Brendan Gregg's folded stacks: functions, the outermost first, then the number of threads."""
+    """Folded stacks (Brendan Gregg): functions, outermost first, then the number of threads."""
     for stack in stacks:
         labels = [frame.function or frame.label() for frame in reversed(stack.frames)]
         yield f"{';'.join(printable(label).replace(';', ':') for label in labels)} {len(stack.threads)}"
 
 
 def line(frame: NamedFrame, width: int) -> str:
-    """One frame, with its file last if it has one; without parameters if the line is too long."""
+    """One frame. Its file is the last word, if it is known. A line that is too long has no
+    parameters."""
     module = printable(frame.module, 40)
     if not frame.function or not module:
         return frame_label(frame, width)

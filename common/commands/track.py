@@ -1,4 +1,5 @@
-"""`track`: the command that records where a running process allocates, and what becomes of it."""
+"""The `track` command: records where a running process allocates, and what becomes of the
+blocks."""
 
 from __future__ import annotations
 
@@ -33,14 +34,17 @@ from findleaks.tracking.tracked import FoundSites, tracked_blocks
 from findleaks.tracking.tracker import Recording, Tracker
 from findleaks.tracking.unseen import find_reasons
 
-SLACK = 16  # bytes by which a block may be larger than was asked for, at least; or a quarter of it
+# A block may be larger than requested by at least this many bytes, or by a quarter of its size.
+SLACK = 16
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--size", metavar="A-B", default="", help="only blocks of this size, requested or usable (as `find` shows it): 48, 16-64, 1k-"
+        "--size", metavar="A-B", default="", help="only blocks of this size, requested or usable (as in `find`): 48, 16-64, 1k-"
     )
-    parser.add_argument("--sample", metavar="BYTES", default="", help="record one in so many bytes, at random; figures are estimates (≈)")
+    parser.add_argument(
+        "--sample", metavar="BYTES", default="", help="record at random one in this number of bytes; figures are estimates (≈)"
+    )
     add_seconds(parser)
     parser.add_argument("--until-full", action="store_true", help="end when no more blocks can be recorded")
     add_stack_options(parser, STACKS)
@@ -49,13 +53,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, None]:
-    """Record the blocks that a running process allocates, each with its stack, until --for,
-    --until-full or Ctrl-C; then read the heap, and say what became of them: freed, held (and who
-    holds them), or lost. The process needs no preparation, and runs on afterwards.
+    """Record the blocks that a running process allocates, with their call stacks, until --for,
+    --until-full or Ctrl-C. Then read the heap, and report what became of the blocks: freed, held
+    (with the roots that retain them), or lost. The process needs no preparation, and keeps running
+    afterwards.
 
-    Code is put in front of malloc, free, operator new and the like of its allocators, and taken out
-    at the end; the process is stopped for a moment then, and another at the beginning. Needs a live
-    process on x86-64; in LLDB, `detach`, and use the command line."""
+    findleaks injects code in front of malloc, free, operator new and similar functions of the
+    process's allocators, and removes it at the end. The process is stopped for a moment at the
+    beginning and at the end. `track` needs a live process on x86-64. In LLDB, `detach`, and use the
+    command line."""
     sizes = parse_size_range(args.size) if args.size else None
     sampling = _sampling(sizes, args.sample)
     if args.json and args.folded:
@@ -67,10 +73,10 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
         tracker.start(args.until_full, args.seconds)
         span = tracker.wait(args.seconds)
         if span.outcome.why == "ended":
-            raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: what it held cannot be read any more")
+            raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: its heap cannot be read any more")
         with closing(_moment(session, host)) as moment:
             recorded = read_records(moment, tracker.running.layout)
-            if isinstance(session.host, LiveHost):  # what follows reads a copy
+            if isinstance(session.host, LiveHost):  # The following steps read a copy.
                 tracker.remove()
             with tracker.running.rules.lock:
                 assert tracker.names is not None
@@ -96,7 +102,8 @@ def _of(span: Recording) -> str:
 
 
 def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
-    """Which blocks to record. Sizes may be usable ones, which are at least those requested."""
+    """Which blocks to record. `sizes` may be usable sizes, which are at least the requested
+    ones."""
     mean = parse_size(sample) if sample else 0
     if sample and not 1 <= mean <= 1 << 30:
         raise UsageError(f"--sample {sample}: write 1 to 1G")
@@ -107,9 +114,10 @@ def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
 
 
 def _host(target: Target) -> InjectionHost:
-    """Who can change the process. TargetError for a core, and inside debuggers that cannot."""
+    """The interface that can modify the process. TargetError: the target is a core, or in a
+    debugger that cannot do this."""
     if not target.live:
-        raise TargetError("track needs a process that runs, which a core does not")
+        raise TargetError("track needs a running process, not a core")
     host = target.injection_host()
     if host is not None:
         return host
@@ -121,11 +129,11 @@ def _host(target: Target) -> InjectionHost:
 
 
 def _moment(session: Session, host: InjectionHost) -> Session:
-    """The process as it is now: a copy on the command line, where it runs on.
+    """The process at this moment; on the command line a copy, while the process keeps running.
 
-    That is a stop of its own, before the one in which the stubs are taken out: the copy has a
-    thread that traces the process, as only one thread can; and threads that are in a stub have to
-    run before it can be taken out."""
+    The copy needs a stop of its own, before the one that removes the stubs. Only one thread can
+    trace the process, and during the copy that is the copying thread. Also, threads inside a stub
+    must leave it before it can be removed."""
     if not isinstance(session.host, LiveHost):
         made = Session(host.opened())
         made.progress = session.progress

@@ -1,4 +1,4 @@
-"""The file that `track -o` writes: the recorded stacks, with what became of their blocks."""
+"""The file that `track -o` writes: the recorded stacks, and what became of their blocks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from findleaks.tracking.sites import Tally, TrackedSite
 from findleaks.unwind.stacks import NamedFrame
 
 FATES = ("lost", "held", "freed", "allocated")
-"""What the measures are of; those that no block has are left out."""
+"""Measures by fate; those without any blocks are omitted."""
 
 
 def write(session: Session, result: Plain, found: Sequence[TrackedSite], file: str, form: str, estimated: bool) -> None:
-    """Write the file. Where that fails, the result says so: what was recorded has to be printed."""
+    """Write the file. If this fails, the result contains the reason, as the recorded stacks must be
+    printed anyway."""
     try:
         profile = of_tracked(f"Tracked blocks: {session.target.description}", found, estimated)
         result.written = write_profile(session, of_target(profile, session.target), file, form)
@@ -29,7 +30,7 @@ def write(session: Session, result: Plain, found: Sequence[TrackedSite], file: s
 
 
 def of_tracked(title: str, found: Sequence[TrackedSite], estimated: bool) -> Profile:
-    """Blocks and bytes of each fate, by stack."""
+    """A profile of the blocks and bytes of each fate, by call stack."""
     fates = [fate for fate in FATES if any(_tally(site, fate).blocks for site in found)] or ["allocated"]
     measures: list[Measure] = []
     for fate in fates:

@@ -16,13 +16,13 @@ from findleaks.tracking.merging import MergedStack, Variant
 from findleaks.tracking.sites import Tally, TrackedSite, add_tallies
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-STACKS = 10  # entries printed as text without --limit
-VARIANTS = 5  # variants of an entry that are printed
+STACKS = 10  # Most entries printed as text without --limit.
+VARIANTS = 5  # Most variants of an entry that are printed.
 FATES = ("lost", "held", "freed")
 
 
 def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
-    """Entries, the one with the most lost bytes first; then the summary."""
+    """Entries, most lost bytes first; then the summary."""
     about = "≈ " if body.estimated and found else ""
     shown = first(found, in_text(args.limit, STACKS))
     for entry in shown:
@@ -47,7 +47,7 @@ def _summary(found: Sequence[MergedStack], body: Tracked, about: str) -> Iterato
     stacks = counted(sum(len(entry.sites) for entry in found), "stack")
     yield f"{_amount(totals.allocated, about)} allocated in {body.seconds:.1f} s by {stacks}: {parts}"
     if not totals.lost.blocks and not totals.held.blocks:
-        yield "  All of them have been freed again."
+        yield "  All of them were freed."
 
 
 def _nothing(body: Tracked, args: argparse.Namespace, width: int) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _entry(entry: MergedStack, about: str, most: int, width: int) -> Iterator[st
     if len(frames) < len(entry.frames):
         yield f"      … {number(len(entry.frames) - len(frames))} more (--frames 0)"
     if site.end:
-        yield f"      (not whole: {site.end})"
+        yield f"      (incomplete: {site.end})"
     yield from _variants(entry.variants, about, width)
 
 
@@ -104,7 +104,7 @@ def _amount(tally: Union[Tally, Amount], about: str) -> str:
 
 
 def folded(found: Sequence[TrackedSite], width: int, invocation: Invocation) -> Iterator[str]:
-    """Folded stacks, with the bytes that are lost, or, where none are, held."""
+    """Folded stacks with the lost bytes; with the held bytes if none are lost."""
     for site in found:
         value = round(site.lost.bytes or site.held.bytes)
         if value:

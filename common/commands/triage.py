@@ -1,4 +1,4 @@
-"""`triage`: many cores in one table."""
+"""The `triage` command: reads many cores, and groups equal leaks."""
 
 from __future__ import annotations
 
@@ -32,28 +32,40 @@ from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
 from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
 from findleaks.triage.sources import COREDUMPS, Sources, sources
 
-TOP = 20  # groups of text without --top
+TOP = 20  # Groups of text without --top.
 INTERRUPTED = 130
-FORMATS = ("database", "table", "fleet")  # formats of files
+FORMATS = ("database", "table", "fleet")  # Formats of files.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("cores", nargs="*", metavar="CORE|DIR|@LIST|-", help="cores, folders with all below them, lists of names; - reads names")
-    add("--coredumpctl", action="store_true", help=f"the cores that systemd keeps, in {COREDUMPS}")
+    add(
+        "cores",
+        nargs="*",
+        metavar="CORE|DIR|@LIST|-",
+        help="cores, folders (searched recursively), @LIST: a file with names; -: names on standard input",
+    )
+    add("--coredumpctl", action="store_true", help=f"also read the cores that systemd keeps in {COREDUMPS}")
     add_outputs(parser, "a database, a table or a page", FORMATS)
     add("--resume", action="store_true", help="resume from the database given by -o: its cores are not read again")
-    add("--baseline", metavar="DB", default="", help="an earlier database: leaks that are not in it are marked as new")
+    add("--baseline", metavar="DB", default="", help="an earlier database: leaks that it lacks are marked as new")
     add_fail_over(parser, "a core")
     add("--top", metavar="N", type=parse_count, help=f"groups to print (text: {TOP}; JSON: all); 0: all")
-    add("-j", "--jobs", metavar="N", type=parse_count, default=0, help="cores read at a time (as many as processors and memory allow)")
-    add("--memory", metavar="BYTES", help="memory for all of them, and the most for one (four fifths of what is free)")
-    add("--scheduler", metavar="ADDRESS", default="", help="have the workers of a dask scheduler read them: tcp://host:8786")
-    add("--timeout", metavar="SECONDS", type=parse_seconds, default=0.0, help="longest time for a core (no limit)")
+    add(
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=parse_count,
+        default=0,
+        help="number of cores read at a time (default: as many as processors and memory allow)",
+    )
+    add("--memory", metavar="BYTES", help="limit of memory for all of them together (default: four fifths of the free memory)")
+    add("--scheduler", metavar="ADDRESS", default="", help="let the workers of a dask scheduler read the cores: tcp://host:8786")
+    add("--timeout", metavar="SECONDS", type=parse_seconds, default=0.0, help="longest time for a core (default: no limit)")
 
 
 def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
-    """Read the cores, which needs no process."""
+    """Read the cores on the command line; this needs no process."""
     if args.sysroot and not os.path.isdir(args.sysroot):
         raise TargetError(f"--sysroot {args.sysroot}: no such folder")
     return run(args, shell.out, shell.invocation(None), shell.width)
@@ -61,20 +73,21 @@ def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
 
 @command(arguments=_arguments, in_shell=_in_shell)
 def triage(session: Session, args: argparse.Namespace) -> NoReturn:
-    """Read many cores: a row for each, whatever is wrong with it, and the same leak in many of them
-    as one group, by what was lost: its type, its size, what hangs from it and what it begins with,
-    which is the same at other addresses and in other builds of a program.
+    """Read many cores. `triage` prints a row for each core, even if it cannot be read, and one
+    group for the same leak in many cores. It compares leaks by what was leaked: type, size,
+    indirect blocks, and the first words of the blocks. These are the same at other addresses and in
+    other builds of a program.
 
-    Each core is read in a process of its own, several at a time. With --json one object a core
-    (JSON Lines), as they are done, then one with the groups. -o FILE.sqlite keeps the rows as they
-    are made: ended at any moment, --resume goes on, and has the same in the end. Exit status 1 if a
-    core has lost more than --fail-over; 2 if none has, but some could not be read in whole, or if
-    no core could be read."""
+    Each core is read in a process of its own, several at a time. --json prints one object a core
+    (JSON Lines) when it is done, then one with the groups. -o FILE.sqlite stores each row when it
+    is made: after an interruption, --resume continues, and gives the same result. Exit status 1 if
+    a core has leaked more than --fail-over; 2 if none has but some could not be read completely, or
+    if no core could be read."""
     raise UsageError("triage takes no process: name cores or folders")
 
 
 class RowResult:
-    """One core, as soon as it is done."""
+    """The result for one core, printed when it is done."""
 
     status = 0
 
@@ -89,13 +102,13 @@ class RowResult:
 
 
 class Names:
-    """Shows cores without the folder that all are in."""
+    """Shortens the names of cores: the folder that all cores share is omitted."""
 
     def __init__(self, cores: Sequence[str]) -> None:
         folders = {os.path.dirname(core) for core in cores}
         try:
             self.common = os.path.commonpath(folders) if folders else ""
-        except ValueError:  # absolute and relative ones
+        except ValueError:  # For absolute and relative names.
             self.common = ""
 
     def __call__(self, core: str) -> str:
@@ -103,9 +116,10 @@ class Names:
 
 
 class Groups:
-    """All cores: what they have in common. `left`: cores that were not read, after Ctrl-C;
-    `before`: rows of the baseline; `over`: cores that lost more than `limit`; `written`: files and
-    their bytes."""
+    """The result for all cores.
+
+    `left`: cores that were not read, after Ctrl-C. `before`: rows of the baseline. `over`: cores
+    that leaked more than `limit`. `written`: files and their sizes in bytes."""
 
     def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, before: Optional[Sequence[Row]] = None) -> None:
         self.left = left
@@ -121,8 +135,8 @@ class Groups:
         self.database = ""
 
     def _status(self) -> int:
-        """Exit status: 130 after Ctrl-C; 1 if a core has lost more than --fail-over allows; 2 if
-        none has but not all is known, or if no core could be read; else 0."""
+        """The exit status. 130: Ctrl-C. 1: a core has leaked more than --fail-over allows. 2: none
+        has, but some cores could not be read completely, or no core could be read. Else 0."""
         if self.left:
             return INTERRUPTED
         if self.counts[FAILED] == len(self.rows):
@@ -153,7 +167,8 @@ class Groups:
 
 
 class _Outputs:
-    """The files of -o: a database, which is written to as rows are made, and others at the end."""
+    """The files of -o: a database, which is written row by row, and others, which are written at
+    the end."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         kinds = [(file, format_by_name(file, FORMATS, remedy="")) for file in args.output]
@@ -168,15 +183,16 @@ class _Outputs:
         if self.tables:
             from findleaks.triage.parquet import require
 
-            require()  # before any core is read
+            require()  # Fail before any core is read.
 
 
 def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
-    """Read the cores that the arguments name, and print their rows and groups; the exit status."""
+    """Read the cores that the arguments name, print their rows and groups, and return the exit
+    status."""
     outputs = _Outputs(args)
     before = list(files.rows(args.baseline)) if args.baseline else None
     if args.fail_over:
-        parse_size(args.fail_over)  # before any core is read
+        parse_size(args.fail_over)  # Fail before any core is read.
     found = _sources(args, outputs.database)
     limits = default_limits(args.jobs or None, parse_size(args.memory) if args.memory else None, args.timeout, args.sysroot)
     began = time.monotonic()
@@ -187,7 +203,7 @@ def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: in
     try:
         for row in _rows(found.cores, limits, args, outputs, bar):
             bar.clear()
-            with ctrl_c_later():  # so that the rows that are printed are those that are counted
+            with ctrl_c_later():  # The rows that are printed must be those that are counted.
                 emit_result(RowResult(row, not rows, names), args.json, out, invocation, width)
                 rows.append(row)
             out.flush()
@@ -218,7 +234,8 @@ def _sources(args: argparse.Namespace, database: str) -> Sources:
 
 
 def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, outputs: _Outputs, bar: Bar) -> Iterator[Row]:
-    """The rows, those of an earlier run first; each is in the database before it is shown."""
+    """Yield the rows, those of an earlier run first. Each row is stored in the database before it
+    is printed."""
     with ExitStack() as stack:
         base: Optional[files.Store] = None
         left = list(cores)
@@ -232,7 +249,8 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
             yield from (row for row in files.rows(outputs.database) if row.core in kept)
         progress = _Progress(bar, left)
         if args.scheduler:
-            memory = limits.memory if args.memory else None  # else as each worker has
+            # Each worker has its own sysroot otherwise.
+            memory = limits.memory if args.memory else None
             found = examined_by(args.scheduler, left, memory, limits.timeout, limits.sysroot, progress.show)
         else:
             found = examined(left, limits, progress.show)
@@ -244,7 +262,7 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
 
 
 class _Progress:
-    """How much is left: by bytes, as cores differ in size."""
+    """Progress of the whole run, by bytes, as cores differ in size."""
 
     def __init__(self, bar: Bar, left: Sequence[Source]) -> None:
         self._bar, self._began = bar, time.monotonic()

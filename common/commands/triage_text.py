@@ -1,4 +1,4 @@
-"""Text of `triage`: a line a core as it is done, then the groups."""
+"""Text of `triage`: a line for each core when it is done, then the groups."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from findleaks.triage.row import FAILED, OK, PARTIAL, Row
 if TYPE_CHECKING:
     from findleaks.commands.triage import Groups
 
-CORE, PROGRAM, SIGNAL = 26, 14, 8  # columns
+CORE, PROGRAM, SIGNAL = 26, 14, 8  # Widths in columns.
 HEAD = ("CORES", "PROGRAM", "LOST", "A CORE", "LEAK", "SIGNATURE", "SINCE", "BUILDS")
 
 
 def row_lines(row: Row, name: str, head: bool, width: int) -> Iterator[str]:
-    """A core on one line; the columns are as wide for all, as the next are not known."""
+    """The line of a core. The widths are fixed, as later rows are not known yet."""
     if head:
         yield _line("CORE", "STATUS", "PROGRAM", "SIGNAL", "LOST", "FINDING", width)
     said = row.error or (row.findings[0].title if row.findings else "")
@@ -37,7 +37,7 @@ def _line(core: str, status: str, program: str, signal: str, lost: str, said: st
 
 
 def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -> Iterator[str]:
-    """What all cores have in common, and what was written."""
+    """The groups of all cores, and the files that were written."""
     yield ""
     groups = final.groups[:top] if top else final.groups
     if groups:
@@ -47,7 +47,7 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
         doubtful = sum(group.doubtful for group in final.groups)
         if doubtful:
             said = f"the last {counted(doubtful, 'group')} of all" if doubtful < len(final.groups) else "these"
-            yield from wrapped(f"  {said}: only in cores read in part, where what holds the blocks may be missing", width)
+            yield from wrapped(f"  {said}: only in cores read in part: references to the blocks may be in missing memory", width)
         yield ""
     yield from wrapped(f"  {headline(final)}", width)
     if final.left:
@@ -55,7 +55,7 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
         yield f"  interrupted: {counted(final.left, 'core')} left{on}"
     if final.limit is not None:
         over = final.over
-        yield f"  {counted(over, 'core')} {'has' if over == 1 else 'have'} lost more than {size(final.limit)} (--fail-over)"
+        yield f"  {counted(over, 'core')} {'has' if over == 1 else 'have'} leaked more than {size(final.limit)} (--fail-over)"
     for file in final.written:
         for line in file_lines(file):
             yield from wrapped(line, width)
@@ -66,13 +66,14 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
 
 
 def headline(final: Groups) -> str:
-    """ "1,204 cores, 31 GiB: 1,181 read, 14 in part, 9 not; 23 GiB lost; 10 s, 2 at a time" """
+    """The summary: "1,204 cores, 31 GiB: 1,181 read, 14 in part, 9 not; 23 GiB leaked; 10 s, 2 at a
+    time" """
     counts = final.counts
     held = sum(row.size for row in final.rows)
     parts = [f"{number(counts[status])} {word}" for status, word in ((OK, "read"), (PARTIAL, "in part"), (FAILED, "not")) if counts[status]]
     lost = sum(row.lost_bytes or 0 for row in final.rows)
     work = f"{lasting(final.seconds)}, {final.jobs} at a time"
-    return f"{counted(len(final.rows), 'core')}, {size(held)}: {', '.join(parts) or 'none read'}; {size(lost)} lost; {work}"
+    return f"{counted(len(final.rows), 'core')}, {size(held)}: {', '.join(parts) or 'none read'}; {size(lost)} leaked; {work}"
 
 
 def _row(group: LeakGroup) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ def _row(group: LeakGroup) -> tuple[str, ...]:
 
 
 def day(when: Optional[float]) -> str:
-    """A date; "–" where it is not known."""
+    """A date; "–" if it is not known."""
     if when is None:
         return "–"
     try:
@@ -94,7 +95,7 @@ def day(when: Optional[float]) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """ "12 s", "4 min 10 s", "2 h 5 min" """
+    """A time span: "12 s", "4 min 10 s", "2 h 5 min" """
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

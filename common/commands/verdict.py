@@ -1,4 +1,4 @@
-"""`verdict`: accounts for resident memory, reports what is wrong with it, suggests what to try."""
+"""The `verdict` command: accounts for resident memory, lists problems, and suggests remedies."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def verdict(session: Session, args: argparse.Namespace) -> Plain:
-    """Account for the whole resident memory, and say in plain words what is wrong, biggest first,
-    each with its evidence and what to try: lost blocks, memory held by one root, free memory that
-    an allocator keeps (and how much of it a call gives back), thread caches, V8 scopes that hoard,
-    threads never joined. Lists all causes; also reports when there are no leaks.
+    """Account for all resident memory, and list the problems, largest first, each with its evidence
+    and what to try: leaked blocks, memory retained by one root, free memory that an allocator has
+    not returned (and how much of it a call returns), thread caches, V8 scopes that hoard handles,
+    threads that were never joined. `verdict` also reports when there are no leaks.
 
-    Shares are resident bytes and sum up to all that is resident. Which pages were resident is known
-    of a core if the kernel wrote it and nothing copied it, or with a file that `map
-    --save-residency` wrote before gcore; otherwise mapped bytes are shown, and said to be."""
+    Shares are resident bytes, and their sum is all resident memory. For a core, the residency of
+    pages is known if the kernel wrote the file and it was not copied, or from a file that `map
+    --save-residency` wrote before gcore. Otherwise `verdict` prints mapped bytes, and states
+    this."""
     found = account_for_memory(session, args.residency)
     lines = partial(text, session, found)
     warnings = warnings_of(session, find_unread_memory(session).is_most)

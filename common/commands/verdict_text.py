@@ -1,4 +1,4 @@
-"""Text of `verdict`: how much is resident, who owns it, then what is wrong and what to try."""
+"""Text of `verdict`: how much is resident, who owns it, the problems, and what to try."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
-BAR = 20  # columns of the bar for a share of 100 %
-_UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")  # no line break here
+BAR = 20  # Columns of the bar for a share of 100 %.
+# A space without a line break.
+_UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
 SMALL = 1000
-"""Several shares below 1/SMALL make one row; so small owners of reserved addresses are unnamed."""
+"""Shares below 1/SMALL are merged into one row if there are several. Owners of less reserved
+address space are not named."""
 
 
 def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocation) -> Iterator[str]:
@@ -42,12 +44,13 @@ def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocat
 
 
 def _reserved(accounting: Accounting) -> str:
-    """Words on reserved addresses that hold nothing; "" if at most a twentieth of the total."""
+    """A clause on reserved address space without memory; "" if it is at most a twentieth of the
+    total."""
     total = sum(one.bytes for one in accounting.reserved)
     if total <= accounting.total // 20:
         return ""
     owners = [f"{printable(one.owner)}: {size(one.bytes)}" for one in accounting.reserved if one.owner and one.bytes * SMALL >= total]
-    return f"  {size(total)} more of addresses are reserved and hold nothing" + (f" ({', '.join(owners)})" if owners else "")
+    return f"  {size(total)} more address space is reserved without memory" + (f" ({', '.join(owners)})" if owners else "")
 
 
 def _headline(session: Session, accounting: Accounting) -> str:
@@ -71,7 +74,7 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
         shown, rest = [*shown, *rest], []
     rows = [(share.bytes, label(share)) for share in shown]
     if rest:
-        rows.append((sum(share.bytes for share in rest), f"{len(rest)} smaller ones: {some([label(share) for share in rest], 2)}"))
+        rows.append((sum(share.bytes for share in rest), f"{len(rest)} smaller shares: {some([label(share) for share in rest], 2)}"))
     longest = round(BAR * max((held for held, _ in rows), default=0) / total)
     for held, name in rows:
         percent = 100 * held / total
@@ -83,19 +86,19 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
 
 
 def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
-    """`words` after `lead`, on as many lines as needed. A number stays on a line with its unit."""
+    """`words` after `lead`, on as many lines as needed. A number and its unit stay on one line."""
     whole = _UNIT.sub(NO_BREAK + r"\1", words)
     return (line.replace(NO_BREAK, " ") for line in hanging(lead, whole, width))
 
 
 def _names(share: Share) -> str:
-    """Names of the largest parts, as ": /memfd:frame, /dev/zero"."""
+    """The names of the largest parts, as ": /memfd:frame, /dev/zero"."""
     names = [printable(part.name.removesuffix(" (deleted)"), 60) for part in share.parts[:2] if part.name]
     return ": " + ", ".join(names) if names else ""
 
 
 def label(share: Share) -> str:
-    """For example "glibc 2.36: free and not returned, in 16 arenas"."""
+    """The name of a share: "glibc 2.36: free and not returned, in 16 arenas"."""
     count, threads = number(share.count), counted(share.count, "thread")
     stacks = "stack" if share.count == 1 else "stacks"
     if share.sort == ShareSort.FILES:
@@ -109,9 +112,9 @@ def label(share: Share) -> str:
         "runtime": f"{share.of}{f': {share.detail}' if share.detail else ''}",
         "stacks": f"{stacks} of {threads}",
         "unjoined": f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
-        "cached-stacks": "stacks of ended threads, kept for new ones",
+        "cached-stacks": "stacks of ended threads, cached for new ones",
         "shared": f"shared memory ({counted(share.count, 'mapping')}{_names(share)})",
-        "kernel": "the kernel's own (vdso)",
+        "kernel": "kernel mappings (vdso)",
         "unknown": f"unattributed ({counted(share.count, 'mapping')})",
     }
     return words[share.sort]

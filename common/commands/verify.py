@@ -1,4 +1,4 @@
-"""`verify`: the command that checks heaps for corruption, and shows what was written where."""
+"""The `verify` command: checks heaps for corruption, and prints what was written where."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from findleaks.results.verify import Damage, HeapCheck, Neighbour, Verification
 from findleaks.session import Session
 from findleaks.value_classes import replace
 
-LIMIT = 10  # problems printed as text without --limit
-INDENT = 14  # columns before the further lines of a problem, at most
-MAX_PARTS = 5  # further places printed for one run of damage, at most
+LIMIT = 10  # Most problems printed as text without --limit.
+INDENT = 14  # Most columns before the continuation lines of a problem.
+MAX_PARTS = 5  # Most further places printed for one run of damage.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,17 +31,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments)
 def verify(session: Session, args: argparse.Namespace) -> Plain:
-    """Look for heap corruption: sizes and flags of all blocks, links of all free lists in both
-    directions, counters, canaries, whatever the allocator keeps twice. Of each problem: the first
-    wrong byte, the blocks around it (the one in front probably overran), and what was written
-    there: a text, a pointer to what, a number, a pattern.
+    """Check the heaps for corruption: sizes and flags of all blocks, links of all free lists in
+    both directions, counters, canaries, and all redundant data of the allocator. For each problem,
+    `verify` prints the first wrong byte, the blocks around it (usually the block before it
+    overran), and what was written there: a text, a pointer and its target, a number, a pattern.
 
-    Exit status: 0 sound, 1 corrupt, 2 nothing can be said, or nothing wrong in what could be read
-    of a target that is not whole."""
+    Exit status: 0 sound, 1 corrupt, 2 unknown: nothing could be checked, or the target is
+    incomplete and the part that could be read is sound."""
     found = verify_heaps(session, args.allocator)
     shown = first_places(found.problems, in_text(args.limit, LIMIT))
     reported = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
-    # Warnings about corruption are listed as problems already.
+    # Warnings on corruption are omitted, as they are listed as problems.
     warnings = [warning for warning in warnings_of(session) if warning not in reported]
     body = replace(found, problems=first_places(found.problems, args.limit))
     return Plain(session, "verify", body, partial(_text, found, shown), _status(found), warnings)
@@ -55,7 +55,7 @@ def _status(found: Verification) -> int:
 
 def _text(found: Verification, problems: Sequence[Damage], width: int, invocation: Invocation) -> Iterator[str]:
     if not found.allocators:
-        yield "nothing can be said: no allocator was found"
+        yield "the heap cannot be checked: no allocator was found"
     damage = [one for one in problems if one.corrupt and one.part_of is None]
     parts: dict[int, list[Damage]] = {}
     for one in problems:
@@ -79,11 +79,11 @@ def _text(found: Verification, problems: Sequence[Damage], width: int, invocatio
 
 
 def _threads_inside(found: Verification, width: int) -> Iterator[str]:
-    """What may look wrong because a thread was changing it."""
+    """Lines on places that may look wrong because a thread was changing them."""
     for one in found.inside:
         yield ""
-        line = f"thread {one.thread} was stopped inside {one.where}: what it was changing may look wrong for that moment. Ask again"
-        yield from wrapped(f"  {line}, or let it run on and stop it elsewhere.", width)
+        line = f"thread {one.thread} was stopped inside {one.where}: data that it was changing may look wrong. Check again"
+        yield from wrapped(f"  {line}, or resume it and stop it elsewhere.", width)
     if found.in_flight.half_changed:
         yield ""
         yield from wrapped(f"  {format_in_flight(found.in_flight)}", width)
@@ -124,8 +124,8 @@ def _place(one: Damage) -> str:
         least = f"{counted(one.overrun, 'byte')} past its end"
         return f"; {inside} to " + (least if most == one.overrun else f"at least {least}, {number(most)} at most")
     if one.past_end == 0:
-        return "; right behind the end of the block before"
-    return f"; {number(one.past_end)} bytes behind the end of the block before"
+        return "; directly after the end of the block before"
+    return f"; {number(one.past_end)} bytes after the end of the block before"
 
 
 def _block(one: Neighbour) -> str:
@@ -135,7 +135,7 @@ def _block(one: Neighbour) -> str:
 
 
 def _next(one: Damage) -> list[str]:
-    """Suggested commands: the block that overran or was written to, and its references."""
+    """Suggested commands: the block that overran or was overwritten, and its references."""
     block = one.neighbours.at or one.neighbours.before or one.neighbours.after
     if block is None:
         return [f"whatis {one.address:#x}"]

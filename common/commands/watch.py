@@ -1,4 +1,4 @@
-"""`watch`: the command that follows what grows in a running process."""
+"""The `watch` command: shows what grows in a running process."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from findleaks.session.host import DebuggerHost, LiveHost
 from findleaks.session.moments import Ended, read_repeatedly
 
 EVERY = 5.0
-"""Seconds between two moments by default."""
+"""Default interval between two moments, in seconds."""
 COMPARED = RANKED | {"total"}
-"""Sections of figures that are kept of a moment."""
+"""Sections of figures that `watch` keeps of each moment."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_every(parser, "seconds between two moments", EVERY)
     add_seconds(parser)
-    add_destination(parser, "each moment, as `snapshot --every` does,", "FOLDER")
+    add_destination(parser, "each moment, as with `snapshot --every`,", "FOLDER")
     add_limit(parser, "rows", ROWS)
-    parser.set_defaults(name=None)  # of the files: the program's
+    parser.set_defaults(name=None)  # The program's name begins the names of the files.
 
 
 class Watched(Comparison):
-    """Result of `watch`: what grew up to now. `ended`: why there will be no further one; None while
-    it goes on."""
+    """The result of `watch`: what grew up to now. `ended`: why there will be no further result;
+    None if there will be one."""
 
     command, least = "watch", 1
 
@@ -75,17 +75,17 @@ class Watched(Comparison):
 
 @command(arguments=_arguments)
 def watch(session: Session, args: argparse.Namespace) -> Generator[Watched, None, None]:
-    """Follow what grows in a running process: a moment is taken at an interval, as `snapshot` takes
-    it, and compared with all before, as `diff` does. On a terminal the table is redrawn in place;
-    `q` or Ctrl-C ends it. Elsewhere a table follows each interval, and with --json an object.
+    """Show what grows in a running process. `watch` takes a snapshot at each interval, and compares
+    it with all earlier ones, as `diff` does. On a terminal the table is redrawn in place, until `q`
+    or Ctrl-C. Otherwise `watch` prints a table after each interval; with --json, an object.
 
-    The process is stopped only while each moment is copied, and runs on. Moments are kept in
-    memory, thinned out when they are many; -o keeps all of them as files."""
+    The process is stopped only while it is copied. Snapshots are kept in memory, and thinned out if
+    there are many; -o saves all of them as files."""
     if isinstance(session.host, DebuggerHost):
         process = f"--pid {session.target.pid}" if session.target.live else "--pid PID"
-        raise UsageError(f"watch needs a process that runs: detach the debugger, and type in a shell: findleaks watch {process}")
+        raise UsageError(f"watch needs a running process without a debugger: detach, and type in a shell: findleaks watch {process}")
     if not isinstance(session.host, LiveHost):
-        raise UsageError("watch needs a process that runs, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores")
+        raise UsageError("watch needs a running process, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores")
     kept, taken = Thinned(), 0
     try:
         for moment in read_repeatedly(session, args.every, lasting=args.seconds or float("inf")):

@@ -1,4 +1,4 @@
-"""`whatis ADDR…`: the command that identifies addresses."""
+"""The `whatis ADDR…` command: describes what is at an address."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(arguments=_arguments, positional="addresses", heapless=True)
 def whatis(session: Session, args: argparse.Namespace) -> Plain:
-    """Say what each address is: a block (state, kind, type, who owns it), a place on a thread's
-    stack, a module's symbol, the allocator's own memory, or a mapping. An address inside a block is
-    as good as its start. Where a heap profiler or the like recorded the stack that allocated the
-    block, it is printed."""
+    """Describe what is at each address: a block (with state, kind, type and owner), a place on a
+    thread's stack, a module's symbol, allocator metadata, or a mapping. An address inside a block
+    identifies the block like its start. The call stack that allocated the block is printed if a
+    heap profiler recorded it."""
     answers = identify(session, [parse_address(word) for word in args.addresses])
     return Plain(session, "whatis", Addresses([one.result for one in answers]), partial(_text, session, answers))
 

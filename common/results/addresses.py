@@ -1,4 +1,4 @@
-"""The results of `blocks` and `whatis`: a block, and what is known of an address."""
+"""The results of `blocks` and `whatis`: blocks, and descriptions of addresses."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Block(Record):
     allocator: str
     """The allocator's name."""
     arena: str
-    """The allocator's arena; "" where arenas do not divide it."""
+    """The allocator's arena; "" if its heap has no arenas."""
     site: Optional[int]
     """The number of the allocation site, if it was recorded."""
     type: Optional[str]
-    """The type of what it holds, if it is known."""
+    """The type of its content, if it is known."""
     hint: Optional[str]
-    """Readable content of a block in use without a type."""
+    """Readable content, if the block is in use and has no type."""
     phrase: str = field(default="", metadata=INTERNAL)
     """The block in words: "definite 48-byte block, osgeo::Ellipsoid"."""
 
@@ -51,7 +51,7 @@ class SourceFunction(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SourceLine(Record):
-    """Where code comes from."""
+    """The source of an instruction."""
 
     file: Optional[str]
     """The source file."""
@@ -68,7 +68,7 @@ class MappedRegion(Record):
     start: int = field(metadata=ADDRESS)
     """Its first address."""
     end: int = field(metadata=ADDRESS)
-    """The address behind it."""
+    """The first address after it."""
     permissions: str
     """As in /proc/PID/maps: "rw-"."""
     name: Optional[str]
@@ -80,25 +80,25 @@ class AddressInfo(Record):
     """A description of one address."""
 
     address: int = field(metadata=ADDRESS)
-    """The address that was asked for."""
+    """The address that the user passed."""
     sort: Literal["block", "stack", "module", "allocator", "mapping", "unmapped"] = field(metadata=named("is"))
     """The kind of memory that contains the address."""
     text: str
     """A description in words."""
     root: bool
-    """Whether it is in memory that counts as a root."""
+    """Whether the memory is a root."""
     block: Optional[Block] = field(default=None, metadata=OPTIONAL)
-    """The block that it is in."""
+    """The block that contains the address."""
     offset: Optional[int] = field(default=None, metadata=OPTIONAL)
     """Bytes from the block's start."""
     thread: Optional[int] = field(default=None, metadata=OPTIONAL)
-    """The kernel's number of the thread whose stack it is on."""
+    """The kernel's number of the thread whose stack contains the address."""
     symbol: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The symbol that it is in, with the offset: "g_agent+0x38"."""
+    """The symbol that contains the address, with the offset: "g_agent+0x38"."""
     source: Optional[SourceLine] = field(default=None, metadata=OPTIONAL)
-    """The source of code."""
+    """The source of an instruction."""
     region: Optional[MappedRegion] = field(default=None, metadata=OPTIONAL)
-    """The mapping that it is in."""
+    """The mapping that contains the address."""
     sites: Optional[Sequence[Site]] = field(default=None, metadata=OPTIONAL)
     """The recorded call stacks that allocated or freed the block; None: not asked for."""
 
@@ -108,4 +108,4 @@ class Addresses(Record):
     """The result of `whatis`."""
 
     answers: Sequence[AddressInfo]
-    """One for each address, in the order asked."""
+    """One for each address, in the order of the arguments."""

@@ -11,11 +11,11 @@ Kind = Literal["reachable", "possible", "definite", "indirect"]
 """How a block in use is referenced, with memcheck's meanings."""
 
 State = Literal["in-use", "cached", "free", "metadata"]
-"""What an allocator does with a block. cached: freed, and in a thread cache."""
+"""The state of a block. cached: freed by the program, and in a thread cache."""
 
 
 class Counted(Protocol):
-    """Anything with a number of blocks and of bytes."""
+    """An object with a number of blocks and of bytes."""
 
     @property
     def blocks(self) -> int: ...
@@ -35,7 +35,7 @@ class Amount(Record):
 
     @classmethod
     def of(cls, counted: Counted) -> Amount:
-        """The figures of anything that has them."""
+        """The figures of an object that has them."""
         return cls(counted.blocks, counted.bytes)
 
     @classmethod

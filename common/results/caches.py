@@ -37,12 +37,12 @@ class Instance(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AllocatorTotals(Instance):
-    """The memory of one allocator, in bytes but for `blocks`."""
+    """The memory of one allocator; all fields but `blocks` are bytes."""
 
     version: str
     """Its version; "" if it is not known."""
     where: str
-    """The file that it is part of."""
+    """The file that contains the allocator."""
     in_use: int
     """Bytes of blocks in use."""
     cached: int
@@ -52,7 +52,7 @@ class AllocatorTotals(Instance):
     spare: int
     """Bytes that are not cut into blocks."""
     lent: int
-    """Bytes of blocks in use that are another allocator's heap."""
+    """Bytes of blocks in use that contain another allocator's heap."""
     memory: int
     """Bytes of slabs, spans or chunks, with headers."""
     mapped: int
@@ -168,4 +168,4 @@ class Caches(Record):
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
     """The recorders of call stacks, if sites were requested."""
     sites: Optional[Sequence[SizeClassSite]] = field(default=None, metadata=OPTIONAL)
-    """The call stacks of each size class, if sites were asked for."""
+    """The call stacks of each size class, if sites were requested."""

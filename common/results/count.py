@@ -39,24 +39,24 @@ class Calls(Record):
     """The result of `count`: the calls up to now."""
 
     functions: Sequence[CountedFunction]
-    """The functions that have the name."""
+    """The functions with this name."""
     engine: Literal["inject", "breakpoints"]
-    """How calls are counted: by code in the process, or by breakpoints."""
+    """The method of counting: code in the process, or breakpoints."""
     events: int
     """Number of calls."""
     matched: int
-    """Number of calls that the rule and the expression select."""
+    """Number of calls that pass the rule and the expression."""
     stack_table_full: int
-    """Number of selected calls in no stack here, as the table of stacks was full."""
+    """Number of selected calls without a stack here, because the table of stacks was full."""
     undecided: int
-    """Number of calls of which it is not known whether they were made outside a scope."""
+    """Number of calls for which it is not known whether they were made outside a scope."""
     seconds: float
     """Seconds since counting began."""
     last: bool
     """Whether counting has ended."""
     end: Optional[str]
-    """Why it has ended, as a word: "interrupt", "time", "asked", "ended", "stop"."""
+    """The reason for the end, as a word: "interrupt", "time", "asked", "ended", "stop"."""
     why: Optional[str]
-    """More on that in words."""
+    """The reason for the end, in words."""
     stacks: Sequence[CountedStack]
     """The selected calls by call stack, most calls first."""

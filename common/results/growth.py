@@ -38,11 +38,11 @@ class Series(Record):
     what: str
     """The kind of figure: "lost", "root", "share" …"""
     within: Optional[str]
-    """The root, allocator or runtime that it is a part of."""
+    """The root, allocator or runtime that contains it."""
     name: str
     """The name of what was counted or measured: a type, a root, an allocator."""
     note: Optional[str]
-    """More in words."""
+    """More details in words."""
     unit: Literal["bytes", "count"]
     """Whether `before`, `after` and `delta` are bytes or numbers."""
     before: Optional[int]
@@ -50,7 +50,7 @@ class Series(Record):
     after: Optional[int]
     """The figure at the last moment; None: not known."""
     delta: Optional[int]
-    """`after` less `before`."""
+    """`after` minus `before`."""
     counts: Optional[Sequence[Optional[int]]]
     """The number of objects or blocks at every moment."""
     bytes: Optional[Sequence[Optional[int]]]
@@ -83,12 +83,12 @@ class Grown(Series):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EstimatedAmount(Record):
-    """A number of blocks and their bytes; with 95 % intervals if only a sample was kept."""
+    """A number of blocks and their bytes, with 95 % intervals if only a sample was stored."""
 
     blocks: int
     """Number of blocks."""
     bytes: int
-    """Usable bytes of these."""
+    """Usable bytes of these blocks."""
     blocks_95: Optional[Sequence[int]] = field(default=None, metadata=OPTIONAL)
     """Lower and upper end of the interval of `blocks`."""
     bytes_95: Optional[Sequence[int]] = field(default=None, metadata=OPTIONAL)
@@ -109,54 +109,54 @@ class Interval(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cohort(Record):
-    """Blocks that were there at one moment."""
+    """Blocks that existed at one moment."""
 
     made: EstimatedAmount
-    """All of them."""
+    """All blocks of the cohort."""
     stayed: EstimatedAmount
-    """The blocks that are in every later moment."""
+    """The blocks that exist at every later moment."""
     part: Optional[Interval]
-    """The part that stayed, from 0 to 1."""
+    """The fraction that was not freed, from 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stayed(Record):
-    """The blocks that are in the first and in the last moment."""
+    """Blocks by the moment at which they were first seen."""
 
     first: Cohort
     """Blocks of the first moment."""
     since: Optional[Cohort]
-    """Blocks made after the first moment, of all but the last."""
+    """Blocks first seen after the first and before the last moment."""
     newest: EstimatedAmount
-    """Blocks that only the last moment has."""
+    """Blocks first seen at the last moment."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StayedOfSize(Record):
-    """The blocks of one size that are in the first and in the last moment."""
+    """Blocks of one size, by the moment at which they were first seen."""
 
     size: int
     """Usable bytes of each block."""
     first: Cohort
     """Blocks of the first moment."""
     since: Optional[Cohort]
-    """Blocks made after the first moment, of all but the last."""
+    """Blocks first seen after the first and before the last moment."""
     newest: EstimatedAmount
-    """Blocks that only the last moment has."""
+    """Blocks first seen at the last moment."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Survivors(Record):
-    """Blocks that are in every later moment of one process."""
+    """Blocks of one process that exist at every later moment."""
 
     sampled: bool
     """Whether the figures are estimates from samples."""
     first: Cohort
     """Blocks of the first moment."""
     since: Optional[Cohort]
-    """Blocks made after the first moment, of all but the last."""
+    """Blocks first seen after the first and before the last moment."""
     newest: EstimatedAmount
-    """Blocks that only the last moment has."""
+    """Blocks first seen at the last moment."""
     sizes: Sequence[StayedOfSize]
     """The same by size."""
 
@@ -180,15 +180,15 @@ class Growth(Record):
     seconds: Optional[float]
     """Time from the first to the last moment; None: not known."""
     several_processes: Optional[str]
-    """Why the moments are not of one process; None: they may be."""
+    """Why the moments are surely of several processes; None: they may be of one."""
     differences: Sequence[str]
-    """Why they cannot be compared in every respect."""
+    """Why the moments are not fully comparable."""
     total: Grown
-    """Resident bytes; mapped bytes where residency is not known."""
+    """Resident bytes; mapped bytes if residency is not known."""
     grown: Sequence[Grown]
     """The figures that explain the growth, what grew most first."""
     survivors: Optional[Survivors]
-    """The blocks that are in the first and in the last moment."""
+    """The blocks that were not freed between moments."""
     survivors_unknown: Optional[str]
     """Why `survivors` is not known."""
     objects: Sequence[GrownObjects]
@@ -205,4 +205,4 @@ class Watched(Growth):
     """The result of `watch`: what grew up to now."""
 
     ended: Optional[str] = None
-    """Why there are no further moments, in words; None: it goes on."""
+    """Why no further result follows, in words; None: further results follow."""

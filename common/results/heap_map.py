@@ -9,14 +9,14 @@ from findleaks.results.record import ADDRESS, Record
 from findleaks.value_classes import dataclass, field
 
 PageWord = Literal["in_use", "untouched", "cached", "metadata", "kept", "returned", "free", "unknown"]
-"""What a page holds: blocks in use; blocks in use that were never written to; blocks in thread
-caches; allocator metadata; free memory that is resident (kept), that is not (returned), or of which
-that is not known (free)."""
+"""The state of a page: blocks in use; blocks in use that were never written to; blocks in thread
+caches; allocator metadata; free and resident (kept); free and returned to the kernel (returned);
+free, residency not known (free)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Residency(Record):
-    """How it is known which pages were resident."""
+    """The source of the information which pages were resident."""
 
     source: str
     """The source; "" if it is not known which were."""
@@ -42,7 +42,7 @@ class MapTotals(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trimmable(Record):
-    """What a call of the allocator would return to the kernel."""
+    """Memory that a call of the allocator would return to the kernel."""
 
     allocator: str
     """The allocator's name."""
@@ -59,7 +59,7 @@ class HeapRange(Record):
     start: int = field(metadata=ADDRESS)
     """Its first address."""
     end: int = field(metadata=ADDRESS)
-    """The address behind it."""
+    """The first address after it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,7 +87,7 @@ class MappedHeap(Record):
     version: str
     """Its version; "" if it is not known."""
     arena: Optional[str]
-    """The arena's name; None where arenas do not divide the heap."""
+    """The arena's name; None if the allocator's heap has no arenas."""
     mapped: int
     """Mapped bytes."""
     resident: Optional[int]
@@ -105,7 +105,7 @@ class MappedHeap(Record):
     parts: Sequence[HeapRange]
     """Its contiguous parts."""
     pages: Sequence[PageRun]
-    """Its pages, ascending."""
+    """Its pages, by address."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,7 +119,7 @@ class ManagedMemoryMap(Record):
     resident: Optional[int]
     """Resident bytes; None: not known."""
     ranges: Sequence[Sequence[int]] = field(metadata=ADDRESS)
-    """First address, and the address behind it, of each range."""
+    """The first address of each range, and the first address after it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,17 +129,17 @@ class HeapMap(Record):
     page: int
     """Bytes of a page."""
     residency: Residency
-    """How it is known which pages were resident."""
+    """The source of the information which pages were resident."""
     totals: MapTotals
     """Sums of all heaps."""
     trim: Sequence[Trimmable]
-    """What calls would return to the kernel, for allocators of which that is known."""
+    """What release calls would return to the kernel, for allocators for which this is known."""
     heaps: Sequence[MappedHeap]
     """The heaps, most resident first."""
     managed: Sequence[ManagedMemoryMap]
     """Memory of managed runtimes."""
     notes: Sequence[str]
-    """Sentences on what is known, or not known, of runtimes."""
+    """Sentences on what findleaks knows, or does not know, of runtimes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeakGroup(Record):
-    """Leaked blocks that are alike. The figures are those of the leak heads; blocks that are only
-    reachable from these are `indirect`."""
+    """Leaked blocks that are alike. The figures are those of the leak heads; `indirect` figures are
+    of blocks reachable only from them."""
 
     kind: Kind
     """"definite" or "possible"."""
     type: Optional[str]
-    """The type that all blocks of the group have; None: unknown, or of several types."""
+    """The type of all blocks of the group; None: unknown, or several types."""
     runtime: Optional[str]
     """The managed runtime whose objects the blocks are: "CPython"."""
     hint: Optional[str]
@@ -35,7 +35,7 @@ class LeakGroup(Record):
     sizes: Sequence[int]
     """The smallest and the largest usable size, in bytes."""
     cycle: int
-    """Blocks in the cycle that each leak head belongs to; 1: no cycle; 0: it differs."""
+    """Number of blocks in the cycle of each leak head; 1: no cycle; 0: the numbers differ."""
     blocks: int
     """Number of leak heads."""
     bytes: int
@@ -63,7 +63,7 @@ class AllocatorInUse(Record):
     version: str
     """Its version; "" if it is not known."""
     where: str
-    """The file that it is part of."""
+    """The file that contains the allocator."""
     blocks: int
     """Number of blocks in use."""
     bytes: int
@@ -74,23 +74,23 @@ class AllocatorInUse(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Totals(Record):
-    """All blocks in use, and by kind."""
+    """All blocks in use, in total and by kind."""
 
     in_use: Amount
     """All blocks in use."""
     reachable: Amount
     """Blocks that a root reaches."""
     possible: Amount
-    """Blocks that only pointers to the inside of a block reach."""
+    """Blocks reachable only through pointers to the inside of a block."""
     definite: Amount
-    """Leak heads: blocks that no other block but their own cycle refers to."""
+    """Leak heads: blocks that no block refers to, except the blocks of their own cycle."""
     indirect: Amount
-    """Blocks that are reachable from definitely lost ones only."""
+    """Blocks reachable only from definitely lost ones."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Suppressed(Record):
-    """The groups that one line of the suppressions left out."""
+    """The groups that one line of the suppressions removed."""
 
     rule: str
     """The line."""
@@ -116,13 +116,13 @@ class Leaks(Record):
     heuristics: Heuristics
     """Interior and disguised pointers that count as references."""
     reference_counts: Optional[ReferenceCounts]
-    """Reference counts of leaked objects beside the references that exist (CPython)."""
+    """Reference counts of leaked objects, and the references that exist (CPython)."""
     in_flight: InFlight
-    """Blocks that threads inside an allocator work on."""
+    """Blocks that threads inside an allocator were working on."""
     unread: UnreadMemory
-    """Memory that is not read."""
+    """Memory whose content findleaks does not read."""
     notes: Sequence[str]
-    """Sentences on what is known, or not known, of runtimes and of the kernel."""
+    """Sentences on what findleaks knows, or does not know, of runtimes and of the kernel."""
     kernel: KernelReferences
     """Pointers that the kernel keeps."""
     groups: Sequence[LeakGroup]
@@ -130,17 +130,17 @@ class Leaks(Record):
     next: Sequence[str]
     """Commands that show more."""
     suppressed: Sequence[Suppressed]
-    """The groups that the suppressions left out, by line."""
+    """The groups that the suppressions removed, by line."""
     unused_suppressions: Sequence[str]
     """Lines of the suppressions that matched nothing."""
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
     """The recorders of allocation stacks, if the groups are by site."""
     garbage: Amount = field(default=Amount(0, 0), metadata=INTERNAL)
-    """Blocks among the leaked ones that a garbage collector will free."""
+    """Leaked blocks that a garbage collector will free."""
     garbage_heads: int = field(default=0, metadata=INTERNAL)
     """Number of leak heads in `garbage`."""
     definite: int = field(default=0, metadata=INTERNAL)
-    """Bytes of the definitely lost groups that no line suppressed, with what they refer to."""
+    """Bytes of the definitely lost groups that no line suppressed, with their indirect blocks."""
 
     @property
     def leaked(self) -> Amount:

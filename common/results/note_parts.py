@@ -1,5 +1,5 @@
-"""Parts of what makes an answer uncertain, and what only some runtimes show: results that few
-processes have, apart from notes.py, as each class takes 0.4 ms of every start."""
+"""Parts of the notes on uncertainty, and results of few runtimes. They are not in notes.py, because
+few processes have them, and each class adds 0.4 ms to every start."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Convention(Record):
     sizes: Optional[Sequence[int]]
     """The usable sizes of blocks to which the convention is restricted; None: any size."""
     heuristic: Optional[str]
-    """The heuristic by the content of blocks that found them, by memcheck's name."""
+    """The name of the memcheck heuristic that found them by the content of blocks."""
     blocks: int
-    """Blocks that only such pointers make reachable."""
+    """Blocks reachable only through such pointers."""
     bytes: int
     """Usable bytes of these blocks."""
 
@@ -56,14 +56,15 @@ class DisguisedConvention(Record):
     sizes: Optional[Sequence[int]]
     """The usable sizes of blocks to which the form is restricted; None: any size."""
     blocks: int
-    """Blocks that only such pointers make reachable."""
+    """Blocks reachable only through such pointers."""
     bytes: int
     """Usable bytes of these blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DisguisedPart(Record):
-    """A group of blocks of which too few have a disguised pointer of this form for it to count."""
+    """A group of blocks in which too few have a disguised pointer of this form for the form to
+    count."""
 
     disguise: str
     """The form: "tagged", "shifted" …"""
@@ -74,7 +75,7 @@ class DisguisedPart(Record):
     size: int
     """Usable bytes of each block."""
     blocks: int
-    """Blocks with such a pointer."""
+    """Blocks that are referenced by such a pointer."""
     of: int
     """All blocks of the group."""
 
@@ -86,7 +87,7 @@ class StoppedThread(Record):
     thread: int
     """The kernel's number of the thread."""
     where: str
-    """The function or library it was stopped in."""
+    """The function or library in which it was stopped."""
     unwound: bool
     """Whether its whole call stack is known."""
 
@@ -103,7 +104,7 @@ class HalfChanged(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unreadable(Record):
-    """Kernel objects whose pointers cannot be read."""
+    """Kernel objects whose pointers findleaks cannot read."""
 
     what: str
     """Their kind: "io_uring"."""
@@ -113,31 +114,31 @@ class Unreadable(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MiscountedType(Record):
-    """Leaked objects of one type with wrong reference counts, or uncollected."""
+    """Leaked objects of one type that have wrong reference counts or were not collected."""
 
     name: str
     """The type."""
     objects: int
-    """Objects that count more references than exist."""
+    """Objects whose count is larger than the number of existing references."""
     excess: int
-    """References that these count beyond those that exist."""
+    """The sum of their counts minus the existing references."""
     uncollected: int
     """Objects that a garbage collector has not freed yet."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReferenceCounts(Record):
-    """Reference counts of leaked managed objects, beside the references that exist."""
+    """Reference counts of leaked managed objects, compared with the existing references."""
 
     runtime: str
     """The runtime: "CPython"."""
     automatic_collection: Optional[bool]
-    """Whether its garbage collector runs by itself; None: not known."""
+    """Whether its garbage collector runs automatically; None: not known."""
     missing_decrement: Amount
     """Blocks that are leaked because an object counts a reference that does not exist."""
     uncollected: Amount
     """Blocks of garbage that the collector has not freed yet."""
     untracked_cycles: Amount
-    """Blocks in cycles with objects that the collector does not know."""
+    """Blocks in cycles with objects that the collector does not track."""
     types: Sequence[MiscountedType]
-    """By type, most objects with an excess first."""
+    """The types, most objects with an excess first."""

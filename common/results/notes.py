@@ -1,5 +1,5 @@
-"""What makes an answer uncertain: conventions, unread memory, pointers of the kernel, threads that
-were stopped inside an allocator. The parts of these results are in note_parts.py."""
+"""Notes on the uncertainty of a result: conventions, unread memory, pointers in the kernel, threads
+that were stopped inside an allocator. Parts of these results are in note_parts.py."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Disguised(Record):
     conventions: Sequence[DisguisedConvention]
     """The forms that count as references."""
     held: Amount
-    """Blocks that only these make reachable."""
+    """Blocks reachable only through these pointers."""
     partly: Sequence[DisguisedPart]
-    """Groups of which too few blocks have such a pointer."""
+    """Groups in which too few blocks have such a pointer."""
     left_out: int
     """Bytes that were not searched for disguised pointers."""
 
@@ -49,14 +49,14 @@ class Heuristics(Record):
     structures: Sequence[Structure]
     """Recognised structures that interior pointers refer to."""
     held: Amount
-    """Blocks that only conventions and structures make reachable."""
+    """Blocks reachable only through conventions and structures."""
     disguised: Disguised
-    """Pointers that are no plain addresses."""
+    """Pointers that are not plain addresses."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InFlight(Record):
-    """Blocks that threads inside an allocator work on. They count as reachable."""
+    """Blocks that threads inside an allocator were working on. They count as reachable."""
 
     blocks: int
     """Number of these blocks."""
@@ -67,12 +67,12 @@ class InFlight(Record):
     half_changed: Sequence[HalfChanged]
     """The blocks that these threads were changing."""
     reads: int
-    """How often a live process was read: more than once if a reading was inconsistent."""
+    """Number of times that a live process was read; more than 1 if data was inconsistent."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnreadPart(Record):
-    """Memory of one owner, whose contents findleaks does not read."""
+    """Memory of one owner whose content findleaks does not read."""
 
     of: Optional[str]
     """The owner; None: unknown."""
@@ -82,7 +82,7 @@ class UnreadPart(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnreadMemory(Record):
-    """Writable memory that findleaks does not read: leaks in it are not reported."""
+    """Writable memory whose content findleaks does not read. Leaks in it are not reported."""
 
     bytes: int
     """Bytes that are not read."""
@@ -91,11 +91,12 @@ class UnreadMemory(Record):
     percent: int
     """`bytes` of `of`, in percent."""
     resident: bool
-    """Whether the figures are resident bytes; else the bytes of pages without zeros."""
+    """Whether the figures are resident bytes. If not, they are bytes of pages that are not all
+    zero."""
     parts: Sequence[UnreadPart]
     """By owner, the largest first."""
     in_malloc_blocks: Optional[UnreadPart]
-    """Blocks in use where a runtime keeps objects that are not read."""
+    """Blocks in use that contain a runtime's objects, which findleaks does not read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,6 +108,6 @@ class KernelReferences(Record):
     unreadable: Sequence[Unreadable]
     """Kernel objects with pointers that cannot be read."""
     epoll_waiters: int
-    """Threads that wait in epoll_wait, where the registered data is not known."""
+    """Threads that wait in epoll_wait, if the registered data is not known."""
     signal_stacks: Amount
-    """Blocks that look like alternate signal stacks, whose addresses only the kernel has."""
+    """Blocks that look like alternate signal stacks, whose addresses only the kernel stores."""

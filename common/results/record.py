@@ -12,17 +12,19 @@ SCHEMA = "findleaks/1"
 """Name and version of the JSON format."""
 
 ADDRESS: Mapping[str, Any] = {"address": True}
-"""Metadata of a field with an address, or with several: hexadecimal strings in JSON, "0x55d0…"."""
+"""Metadata of a field that contains one or several addresses: hexadecimal strings in JSON,
+"0x55d0…"."""
 
 OPTIONAL: Mapping[str, Any] = {"optional": True}
-"""Metadata of a field whose key is left out of the JSON object if it has its default value."""
+"""Metadata of a field whose key is omitted from the JSON object if the field has its default
+value."""
 
 MERGED: Mapping[str, Any] = {"merged": True}
-"""Metadata of a mapping whose keys become keys of the object that has the field."""
+"""Metadata of a mapping whose keys become keys of the enclosing JSON object."""
 
 
 def beside(field: str) -> Mapping[str, Any]:
-    """Metadata of a field whose key is left out where the value of `field` is empty."""
+    """Metadata of a field whose key is omitted if the value of `field` is empty."""
     return {"beside": field}
 
 
@@ -39,7 +41,7 @@ def named(key: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Field(NamedTuple):
-    """How one field is written. `default`: MISSING without one."""
+    """How one field is written. `default`: MISSING if there is none."""
 
     name: str
     key: str
@@ -51,8 +53,10 @@ class Field(NamedTuple):
 
 
 class Record:
-    """A result, or a part of one. Subclasses are frozen dataclasses, with `eq` and `repr` False:
-    the methods here serve all of them, as generating more takes 0.4 ms a class in each process."""
+    """A result, or a part of one.
+
+    Subclasses are frozen dataclasses with `eq` and `repr` False. The methods here serve all of
+    them: generating these methods takes 0.4 ms a class at every start."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
@@ -64,8 +68,8 @@ class Record:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object: keys in the order of the fields. Text of the target is unchanged in it:
-        escaping.json_line escapes what it writes."""
+        """The JSON object, with keys in the order of the fields. Text of the target is unchanged in
+        it; escaping.json_line escapes the output."""
         made: dict[str, Any] = {}
         for one in json_fields(cast(Hashable, type(self))):
             value = getattr(self, one.name)
@@ -80,7 +84,7 @@ class Record:
 
 @cache
 def json_fields(record: Hashable) -> tuple[Field, ...]:
-    """The fields of a class of results that are written to JSON, in order."""
+    """The fields of a class of results that appear in JSON, in order."""
     found = []
     for one in fields(cast(Any, record)):
         known = one.metadata
@@ -92,7 +96,7 @@ def json_fields(record: Hashable) -> tuple[Field, ...]:
 
 
 def plain(value: Any, address: bool = False) -> Any:
-    """A value as JSON has it. `address`: whether integers are addresses."""
+    """A value as it appears in JSON. `address`: whether integers are addresses."""
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, Mapping):

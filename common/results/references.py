@@ -17,19 +17,19 @@ class Reference(Record):
     kernel: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The kernel object that keeps the word: "epoll descriptor 5, target 7"."""
     register: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The register that has it; "vector": a register of which no more is known."""
+    """The register that contains it; "vector": a vector register whose name is not known."""
     thread: Optional[int] = field(default=None, metadata=OPTIONAL)
-    """The kernel's number of the thread whose register has it."""
+    """The kernel's number of the thread of this register."""
     address: Optional[int] = field(default=None, metadata={**ADDRESS, **OPTIONAL})
     """Where the word is in memory."""
     value: int = field(default=0, metadata=ADDRESS)
     """The value of the word."""
     offset: int = 0
-    """Bytes from the block's start to where it refers."""
+    """Bytes from the block's start to the address that it refers to."""
     interior: bool = False
     """Whether it refers to the inside of the block."""
     live: bool = True
-    """Whether it keeps the block reachable: words in free memory and dead registers do not."""
+    """Whether it keeps the block reachable. Words in free memory and dead registers do not."""
     why: Optional[str] = field(default=None, metadata=OPTIONAL)
     """Why it is not live."""
     disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
@@ -43,7 +43,7 @@ class References(Record):
     """The result of `refs`."""
 
     target: AddressInfo
-    """The address asked about."""
+    """The address that the user passed."""
     count: int
     """Number of references."""
     live: int
@@ -63,7 +63,7 @@ class Step(Record):
     value: int = field(metadata=ADDRESS)
     """The value of the word."""
     offset: int
-    """Bytes from the next block's start to where it refers."""
+    """Bytes from the next block's start to the address that it refers to."""
     interior: bool
     """Whether it refers to the inside of the block."""
     disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
@@ -74,7 +74,7 @@ class Step(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Skipped(Record):
-    """Steps of a chain that are left out."""
+    """Steps of a chain that are omitted."""
 
     steps: int
     """Number of these steps."""
@@ -87,13 +87,13 @@ class Path(Record):
     """The result of `path`: a shortest chain of references to a block."""
 
     target: AddressInfo
-    """The address asked about."""
+    """The address that the user passed."""
     steps: Sequence[Step] = field(metadata=named("path"))
-    """The references, from a root or from a leak head on. Empty: no root reaches the block, and it
-    is a leak head itself."""
+    """The references, starting at a root or at a leak head. Empty: no root reaches the block, and
+    it is itself a leak head."""
     blocks: int
     """Number of blocks in the whole chain."""
     skipped: Optional[Skipped]
-    """The steps that are left out in the middle of a long chain."""
+    """The omitted steps in the middle of a long chain."""
     leader: Optional[int] = field(metadata=ADDRESS)
-    """The leak head that the chain begins at; None: a root."""
+    """The leak head at which the chain begins; None: it begins at a root."""

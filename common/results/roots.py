@@ -49,14 +49,14 @@ class BlocksOfSize(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ContainerBlocks(Record):
-    """Blocks of one size that a container holds beside its nodes and tables."""
+    """Blocks of one size that a container retains in addition to its nodes and tables."""
 
     size: int
     """Usable bytes of each."""
     blocks: int
     """Number of blocks."""
     strings: bool
-    """Whether those examined are text."""
+    """Whether the examined ones contain text."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,11 +66,11 @@ class Container(Record):
     what: str
     """Its kind: "std::map or set"."""
     length: Optional[int]
-    """Elements, counted by walking through it."""
+    """Number of elements, counted by walking through the container."""
     unit: str
     """The name of an element, in the plural: "nodes"."""
     recorded_length: Optional[int]
-    """Elements by its own header."""
+    """Number of elements in the container's own header."""
     nodes: int
     """Blocks of nodes that the owner retains."""
     node_sizes: Optional[Sequence[int]]
@@ -78,27 +78,27 @@ class Container(Record):
     tables: Sequence[int] = field(metadata=ADDRESS)
     """Addresses of its other blocks: buckets, an array."""
     others: Sequence[ContainerBlocks]
-    """Blocks that it holds beside nodes and tables, by size."""
+    """Blocks that it retains in addition to nodes and tables, by size."""
     problem: Optional[str]
     """The damage that was found, with its address."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alike(Record):
-    """Several fields in one row."""
+    """Several similar fields in one row."""
 
     fields: int
     """Number of fields."""
     least_blocks: Optional[int]
-    """The fewest blocks that one of them retains."""
+    """The smallest number of blocks that one of them retains."""
     most_blocks: Optional[int]
-    """The most blocks that one of them retains."""
+    """The largest number of blocks that one of them retains."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Retained(Record):
-    """A root, a field, or a block, with what it retains: the blocks that would become unreachable
-    if it alone went."""
+    """A root, a field or a block, and what it retains: the blocks that become unreachable without
+    it."""
 
     name: str
     """Its name: "g_sessions", "Session.buffer"."""
@@ -111,21 +111,21 @@ class Retained(Record):
     offset: Optional[int] = field(default=None, metadata=OPTIONAL)
     """Bytes from the start of the owner to the field."""
     address: Optional[int] = field(default=None, metadata=ADDRESS)
-    """The block that it is about, or the memory of a root."""
+    """The address of the block, or of the root's memory."""
     sizes: Optional[Sequence[BlocksOfSize]] = field(default=None, metadata=OPTIONAL)
     """The blocks that a field retains, by size."""
     alike: Optional[Alike] = field(default=None, metadata=OPTIONAL)
     """Set if the row represents several fields."""
     container: Optional[Container] = None
-    """The container that it is, or refers to."""
+    """The container that it is or refers to."""
     children: Sequence[Retained] = ()
     """Its fields, largest first."""
     more: RetainedFields = RetainedFields(0, 0, 0)
-    """Fields that are not among `children`."""
+    """Fields that are not in `children`."""
     shared: RetainedAmount = RetainedAmount(0, 0)
-    """Blocks that are reached through several fields."""
+    """Blocks reachable through several fields."""
     holders: Sequence[str] = field(default=(), metadata=OPTIONAL)
-    """Roots that reach a shared block."""
+    """Roots from which a shared block is reachable."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,7 +184,7 @@ class SharedSize(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shared(Record):
-    """Blocks that several roots reach: no single one retains them."""
+    """Blocks reachable from several roots. No single root retains them."""
 
     retained_blocks: int
     """Number of blocks."""
@@ -193,7 +193,7 @@ class Shared(Record):
     sizes: Sequence[SharedSize]
     """By size, largest first."""
     children: Sequence[Retained]
-    """The largest of them."""
+    """The largest shared blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,7 +201,7 @@ class Roots(Record):
     """The result of `roots`."""
 
     total: Amount
-    """All blocks that roots reach."""
+    """All blocks reachable from roots."""
     definite: Optional[Amount] = field(default=None, metadata=OPTIONAL)
     """With `roots --lost`: memory that definitely lost leak heads retain."""
     possible: Optional[Amount] = field(default=None, metadata=OPTIONAL)
@@ -211,4 +211,4 @@ class Roots(Record):
     more: Optional[RetainedAmount] = field(default=None, metadata=OPTIONAL)
     """Memory of the roots that are not in `roots`."""
     shared: Optional[Shared] = field(default=None, metadata=OPTIONAL)
-    """Memory that several roots reach."""
+    """Memory reachable from several roots."""

@@ -1,4 +1,4 @@
-"""The result of `runtime`: what managed runtimes hold."""
+"""The result of `runtime`: objects and memory of managed runtimes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class RuntimePart(Record):
     used: Optional[int]
     """Bytes of live objects; None: not known."""
     inside: bool
-    """Whether it is inside an allocator's blocks, whose figures include it."""
+    """Whether it is inside an allocator's blocks, and included in the allocator's figures."""
     freed: bool
     """Whether the runtime has freed it and not returned it to the kernel."""
     detail: Optional[str]
-    """More in words."""
+    """More details in words."""
     ranges: Sequence[Sequence[int]] = field(metadata=ADDRESS)
     """Start and end addresses."""
     parts: Sequence[RuntimePart]
@@ -43,7 +43,7 @@ class ObjectType(Record):
     bytes: int
     """Bytes of these in the managed heap."""
     native_blocks: Optional[int]
-    """Blocks in use that only these objects hold; None: not known."""
+    """Blocks in use reachable only from these objects; None: not known."""
     native_bytes: Optional[int]
     """Their usable bytes."""
     reported_bytes: Optional[int]
@@ -51,12 +51,12 @@ class ObjectType(Record):
     leaked: Optional[Amount]
     """Objects that no root reaches; None: not known."""
     own: Mapping[str, int]
-    """Counts that only this runtime has, by its names."""
+    """Further counts of this runtime, by its names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RuntimeSite(Record):
-    """A place in the program that memory was asked for at, as the runtime records it."""
+    """A place in the program that requested memory, as the runtime recorded it."""
 
     frames: Sequence[str]
     """The call stack, innermost frame first: functions or "file:line"."""
@@ -75,17 +75,17 @@ class Runtime(Record):
     version: Optional[str]
     """Its version; None: not known."""
     where: Optional[str]
-    """The file that it is part of."""
+    """The file that contains the runtime."""
     counters: Mapping[str, int]
     """Its own counters, by its names."""
     parts: Sequence[RuntimePart]
     """The memory that it owns."""
     native: Optional[Amount]
-    """Blocks in use that only objects hold; None: not known."""
+    """Blocks in use reachable only from objects; None: not known."""
     types: Sequence[ObjectType]
-    """Live objects by type, largest first by bytes of objects and of what they hold."""
+    """Live objects by type, in order of bytes of the objects and of what they retain."""
     sites: Sequence[RuntimeSite]
-    """Places that memory was asked for at, most bytes first."""
+    """Places that requested memory, most bytes first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

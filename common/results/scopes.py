@@ -21,23 +21,23 @@ class HandleScope(Record):
     """An open handle scope."""
 
     address: Optional[int] = field(metadata=ADDRESS)
-    """Where the scope is; None: it is older than those that were found."""
+    """The address of the scope; None: it is older than all scopes found."""
     frame: Optional[str]
     """The frame that opened it, in words."""
     function: Optional[str]
-    """The function that opened it, if it has a name."""
+    """The name of the function that opened it, if known."""
     module: Optional[str]
     """The name of the file with that function."""
     heap: bool
-    """Whether the scope is on the heap, as those of Node-API are."""
+    """Whether the scope is on the heap, like those of Node-API."""
     thread: Optional[int]
     """The kernel's number of the thread that opened it; None: not known."""
     handles: int
-    """Number of handles that belong to it and to no inner scope."""
+    """Number of handles in this scope and in no inner scope."""
     inside: Sequence[str]
-    """Functions that run in it and in no inner scope, outermost first."""
+    """Functions that run in this scope and in no inner scope, outermost first."""
     inner_functions: Sequence[InnerFunction] = field(default=(), metadata=INTERNAL)
-    """Those of them that have a name."""
+    """Those of these functions that have a name."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +49,7 @@ class HandleValue(Record):
     handles: int
     """Number of handles."""
     objects: int
-    """Number of different objects; for small integers, of different values."""
+    """Number of distinct objects; for small integers, of distinct values."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +61,7 @@ class GlobalHandles(Record):
     weak: int
     """Number of weak ones among them."""
     blocks: int
-    """Number of blocks in use that have them."""
+    """Number of blocks in use that contain the handles."""
     bytes: int
     """Bytes of these blocks."""
     problem: Optional[str]
@@ -73,11 +73,11 @@ class Isolate(Record):
     """An isolate of V8 with its handles."""
 
     address: int = field(metadata=ADDRESS)
-    """Where it is."""
+    """The address of the isolate."""
     threads: Sequence[int]
-    """The kernel's numbers of the threads that are in it."""
+    """The kernel's numbers of the threads in the isolate."""
     level: int
-    """The number of open scopes, as the isolate counts them."""
+    """Number of open scopes according to the isolate."""
     handles: int
     """Number of local handles."""
     blocks: int
@@ -99,6 +99,6 @@ class Scopes(Record):
     """The result of `scopes`."""
 
     isolates: Sequence[Isolate]
-    """The isolates that threads are in, by address."""
+    """The isolates of threads, by address."""
     problem: Optional[str]
     """Why there are no scopes, in words."""

@@ -17,7 +17,7 @@ class StackFrame(Record):
     address: Optional[int] = field(metadata=ADDRESS)
     """The program counter or return address; None for a frame of interpreted code."""
     function: Optional[str]
-    """The function's name as the program has it, demangled."""
+    """The demangled name of the function."""
     offset: Optional[int]
     """Bytes from the function's start."""
     module: Optional[str]
@@ -41,7 +41,7 @@ class Site(Record):
     live: Amount
     """The blocks in use that were recorded with it."""
     allocated: Optional[Amount]
-    """All blocks that it ever allocated, if the recorder counts them."""
+    """All blocks that it allocated, if the recorder counts them."""
     estimated: Optional[Amount]
     """Estimate for all blocks, if the recorder samples."""
     frames: Sequence[StackFrame]
@@ -50,7 +50,7 @@ class Site(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recorder(Record):
-    """A heap profiler in the process, or the like."""
+    """A heap profiler or similar tool in the process."""
 
     recorder: str
     """Its name."""

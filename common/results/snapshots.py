@@ -16,13 +16,13 @@ class SnapshotFigure(Record):
     what: str
     """The kind of figure: "lost", "root", "share" …"""
     within: Optional[str]
-    """The root, allocator or runtime that it is a part of."""
+    """The root, allocator or runtime that contains it."""
     name: str
     """The name of what was counted or measured: a type, a root, an allocator."""
     count: Optional[int]
     """The number of objects or blocks, if they are counted."""
     bytes: Optional[int]
-    """Their bytes, if these are measured."""
+    """Their bytes, if they are measured."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +42,7 @@ class TakenSnapshot(Record):
     pid: Optional[int]
     """The process id; None: not known."""
     stopped_seconds: Optional[float]
-    """Seconds for which the process was stopped; None: it was no running process."""
+    """Time in seconds for which the process was stopped; None: it was not running."""
     figures: Sequence[SnapshotFigure]
     """Its figures."""
 
@@ -58,11 +58,11 @@ class WrittenCore(Record):
     size: int
     """Bytes of the core, uncompressed and with its holes."""
     on_disk: int
-    """Bytes that the file takes on the disk."""
+    """Bytes that the file occupies on disk."""
     threads: int
     """Number of threads in it."""
     stopped_seconds: Optional[float]
-    """Seconds for which the process was stopped."""
+    """Time in seconds for which the process was stopped."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,5 +74,5 @@ class SnapshotSeries(Record):
     folder: str
     """The folder with their files."""
     ended: Optional[str]
-    """Why there are no further ones, in words; None: the number asked for was taken, or the user
-    stopped it."""
+    """Why the series ended, in words; None: the requested number was taken, or the user stopped
+    it."""

@@ -13,19 +13,19 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fates(Record):
-    """What became of blocks. Bytes are those requested; figures are estimates if only some blocks
+    """What became of blocks. Bytes are requested bytes. Figures are estimates if only some blocks
     were recorded."""
 
     allocated: Amount
-    """All of them."""
+    """All recorded blocks."""
     freed: Amount
-    """Those that were freed again."""
+    """Blocks that were freed."""
     held: Amount
-    """Those that are still referenced."""
+    """Blocks that are still referenced."""
     possible: Amount
-    """Those of `held` that only pointers to their inside reach."""
+    """Blocks of `held` that are reachable only through pointers to their inside."""
     lost: Amount
-    """Those that are leaked."""
+    """Blocks that are leaked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +39,7 @@ class TrackedEntry(Fates):
     stacks: int
     """Number of call stacks."""
     frames: Sequence[StackFrame]
-    """The frames that all of them have, innermost first."""
+    """The frames that these stacks have in common, innermost first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,7 +65,7 @@ class TrackedStack(Fates):
     holders: Sequence[TrackedHolder]
     """The roots that retain blocks, most blocks first."""
     examples: Sequence[int] = field(metadata=ADDRESS)
-    """Addresses of some leaked blocks; of some held ones if none is leaked."""
+    """Addresses of some leaked blocks, or of some held ones if none is leaked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,9 +103,9 @@ class Tracked(Record):
     recorded: int
     """Number of blocks that were recorded."""
     not_recorded: int
-    """Number of blocks that were not recorded, as the table was full."""
+    """Number of blocks that were not recorded, because the table was full."""
     estimated: bool
-    """Whether the figures are estimates, as only some blocks were recorded."""
+    """Whether the figures are estimates, because only some blocks were recorded."""
     totals: Fates
     """Sums of all call stacks."""
     entries: Sequence[TrackedEntry]

@@ -27,7 +27,7 @@ class CoreLeak(Record):
     """The leaks of one signature in one core."""
 
     signature: str
-    """What identifies the leak in other cores and builds."""
+    """An identifier that is the same for this leak in other cores and builds."""
     what: str
     """The leak in words."""
     hint: Optional[str]
@@ -35,11 +35,11 @@ class CoreLeak(Record):
     leaks: int
     """Number of leak heads."""
     blocks: int
-    """Number of leaked blocks, with those that only the leak heads reach."""
+    """Number of leaked blocks: leak heads, and blocks reachable only from them."""
     bytes: int
     """Usable bytes of these blocks."""
     example: int = field(metadata=ADDRESS)
-    """The address of one of them."""
+    """The address of one of these blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,8 +49,8 @@ class TriagedCore(Record):
     core: str
     """The name of the core."""
     status: Literal["ok", "partial", "failed"]
-    """partial: memory is missing or damaged, so that leaked blocks may be referenced from there;
-    failed: the core cannot be read."""
+    """partial: memory is missing or damaged, and blocks reported as leaked may be referenced from
+    it; failed: the core cannot be read."""
     program: Optional[str]
     """The name of the program; None: not known."""
     build_id: Optional[str]
@@ -60,11 +60,11 @@ class TriagedCore(Record):
     frame: Optional[str]
     """The function of the program in which the process ended; None: not known."""
     time: Optional[float]
-    """When it ended, in seconds since 1970; None: not known."""
+    """The time of its end, in seconds since 1970; None: not known."""
     size: int
     """Bytes of the file."""
     lost_blocks: Optional[int]
-    """Number of definitely and indirectly lost blocks; None: no block was found."""
+    """Number of definitely and indirectly lost blocks; None: no blocks were found."""
     lost_bytes: Optional[int]
     """Usable bytes of these blocks."""
     findings: Sequence[CoreFinding]
@@ -74,17 +74,17 @@ class TriagedCore(Record):
     warnings: Sequence[str]
     """What limits the result, each with its consequence."""
     seconds: float
-    """Seconds that it took to read the core."""
+    """Seconds that the analysis of the core took."""
     error: Optional[str]
-    """Why the core cannot be read, or why nothing is known of its heap."""
+    """Why the core cannot be read, or why its heap is not known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeakInCores(Record):
-    """A leak and the cores that have it."""
+    """A leak, and the cores that have it."""
 
     signature: str
-    """What identifies the leak in other cores and builds."""
+    """An identifier that is the same for this leak in other cores and builds."""
     program: Optional[str]
     """The name of the program; None: not known."""
     what: str
@@ -104,15 +104,15 @@ class LeakInCores(Record):
     first: Optional[float]
     """The time of the earliest core that has it, in seconds since 1970; None: not known."""
     last: Optional[float]
-    """The time of the latest one."""
+    """The time of the latest core that has it."""
     builds: Sequence[str]
     """The build ids of the programs that have it."""
     new: Optional[bool]
     """Whether it is not in the database of --baseline; None: no such database was given."""
     example: str
-    """The core with most bytes of it."""
+    """The core with the most bytes of this leak."""
     signatures: Sequence[str]
-    """The signatures that it has in single cores."""
+    """The signatures of the leak in single cores."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,7 +122,7 @@ class Triage(Record):
     cores: int
     """Number of cores."""
     left: int
-    """Number of cores that were not read, because the user stopped it."""
+    """Number of cores that were not read, because the user stopped the run."""
     ok: int
     """Number of cores that were read."""
     partial: int
@@ -132,8 +132,8 @@ class Triage(Record):
     lost_bytes: int
     """Bytes of definitely and indirectly lost blocks in all cores."""
     seconds: float
-    """Seconds that it took."""
+    """Seconds that the run took."""
     groups: Sequence[LeakInCores]
-    """The leaks, those of most cores first."""
+    """The leaks, those in most cores first."""
     written: Sequence[WrittenFile]
     """The files that were written."""

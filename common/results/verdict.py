@@ -12,9 +12,10 @@ from findleaks.value_classes import dataclass, field
 ShareWord = Literal[
     "in-use", "cached", "kept", "metadata", "runtime", "stacks", "unjoined", "cached-stacks", "shared", "kernel", "unknown", "files"
 ]
-"""What memory is: blocks in use; blocks in thread caches; free memory that an allocator keeps; its
-metadata; a managed runtime's memory; stacks of threads, of ended unjoined ones, and those kept for
-new threads; shared memory; the kernel's; unattributed memory; mapped files."""
+"""Kinds of memory: blocks in use; blocks in thread caches; free memory that an allocator has not
+returned; allocator metadata; a managed runtime's memory; stacks of threads, of ended threads that
+were not joined, and stacks cached for new threads; shared memory; kernel mappings; unattributed
+memory; mapped files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,22 +37,22 @@ class Share(Record):
     share: ShareWord
     """The kind of memory."""
     of: Optional[str]
-    """Whose it is: "glibc 2.36"."""
+    """The owner: "glibc 2.36"."""
     bytes: int
     """Resident bytes; mapped bytes if residency is not known."""
     percent: float
     """Percentage of all memory that is accounted for."""
     count: int = field(default=0, metadata=OPTIONAL)
-    """Blocks, threads, mappings or files in it."""
+    """Number of blocks, threads, mappings or files in it."""
     detail: str = field(default="", metadata=OPTIONAL)
-    """More in words."""
+    """More details in words."""
     largest: Sequence[SharePart] = field(default=(), metadata=OPTIONAL)
     """Its largest mappings or files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReservedMemory(Record):
-    """Addresses that are reserved and hold nothing."""
+    """Reserved address space without memory."""
 
     of: Optional[str]
     """The allocator or runtime that reserved them; None: unknown."""
@@ -61,7 +62,7 @@ class ReservedMemory(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArenaMemory(Record):
-    """The memory of an arena, in resident bytes, or in mapped bytes if residency is not known."""
+    """The memory of an arena: resident bytes; mapped bytes if residency is not known."""
 
     name: str
     """Its name."""
@@ -72,7 +73,7 @@ class ArenaMemory(Record):
     free: int
     """Bytes of free blocks."""
     spare: Mapping[str, int]
-    """Bytes that are not cut into blocks, by the allocator's word for them."""
+    """Bytes that are not cut into blocks."""
     metadata: int
     """Bytes of headers and descriptors."""
     mapped: int
@@ -88,43 +89,43 @@ class AllocatorMemory(Record):
     version: str
     """Its version; "" if it is not known."""
     where: str
-    """The file that it is part of."""
+    """The file that contains the allocator."""
     in_use: int
     """Bytes of blocks in use."""
     cached: int
     """Bytes of blocks in thread caches."""
     kept: int
-    """Bytes that are free and were not returned to the kernel."""
+    """Bytes that are free and not returned to the kernel."""
     metadata: int
     """Bytes of headers and descriptors."""
     not_resident: int
     """Bytes of its heaps that are mapped but not resident."""
     arenas: Sequence[ArenaMemory]
-    """The same by arena."""
+    """The same figures by arena."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HoldingType(Record):
-    """Managed objects of one type and the native memory that only they hold."""
+    """Managed objects of one type, and the native memory reachable only from them."""
 
     name: str
     """The type."""
     objects: int
     """Number of live objects."""
     native_blocks: int
-    """Blocks in use that only these objects hold."""
+    """Blocks in use reachable only from these objects."""
     native_bytes: int
     """Their usable bytes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ManagedMemory(Record):
-    """A managed runtime's objects and the native memory that they hold."""
+    """A managed runtime's objects, and the native memory reachable only from them."""
 
     runtime: str
     """The runtime's name."""
     native_blocks: int
-    """Blocks in use that only objects hold."""
+    """Blocks in use reachable only from objects."""
     native_bytes: int
     """Their usable bytes."""
     objects: int
@@ -136,12 +137,12 @@ class ManagedMemory(Record):
     unreported_bytes: Optional[int]
     """Native bytes that the runtime does not know of; None: not known."""
     types: Sequence[HoldingType]
-    """The types that hold most."""
+    """The types with most native memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Finding(Record):
-    """Something that is wrong with the process's memory, or worth knowing."""
+    """A problem of the process's memory, or useful information about it."""
 
     kind: str = field(metadata=named("finding"))
     """The kind of finding, as a word for scripts: "lost"."""
@@ -152,13 +153,13 @@ class Finding(Record):
     text: str
     """The finding in a sentence."""
     cause: Optional[str]
-    """The cause in a sentence."""
+    """The cause, in a sentence."""
     remedies: Sequence[str] = field(metadata=named("try"))
     """Changes of settings or code that may help."""
     commands: Sequence[str] = field(metadata=named("next"))
     """Commands that show more."""
     evidence: Mapping[str, Any]
-    """The numbers behind it; the keys depend on `kind`."""
+    """The numbers behind the finding; the keys depend on `kind`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,7 +177,7 @@ class Verdict(Record):
     swapped: int
     """Bytes in swap."""
     reserved: Sequence[ReservedMemory]
-    """Addresses that are reserved and hold nothing."""
+    """Reserved address space without memory."""
     heuristics: Heuristics
     """Interior and disguised pointers that count as references."""
     shares: Sequence[Share]
@@ -184,9 +185,9 @@ class Verdict(Record):
     allocators: Sequence[AllocatorMemory]
     """By allocator."""
     unread: UnreadMemory
-    """Memory that is not read."""
+    """Memory whose content findleaks does not read."""
     notes: Sequence[str]
-    """Sentences on what is known, or not known, of runtimes and of the kernel."""
+    """Sentences on what findleaks knows, or does not know, of runtimes and of the kernel."""
     kernel: KernelReferences
     """Pointers that the kernel keeps."""
     managed: Sequence[ManagedMemory]

@@ -11,7 +11,7 @@ from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
 from findleaks.value_classes import dataclass, field
 
 Content = Literal["text", "pattern", "zeros", "pointer", "link", "number", "bytes"]
-"""What bytes look like. link: a pointer as glibc mangles it; bytes: none of the others."""
+"""Forms of bytes. link: a pointer mangled by glibc; bytes: none of the other forms."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,20 +26,20 @@ class DamagedBytes(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WrittenBytes(Record):
-    """What a damaged place holds: a run of bytes, which may reach beyond the place."""
+    """The content of a damaged place: a run of bytes, which may extend beyond the place."""
 
     bytes: int
     """Length of the run."""
     address: int = field(metadata=ADDRESS)
     """Where the run begins."""
     sort: Content = field(metadata=named("is"))
-    """What the bytes look like; the field of this name has their value."""
+    """The form of the bytes. The field of this name contains their value."""
     description: str
     """The same in words."""
     text: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The text."""
     pattern: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The byte or the word that is repeated or known as a mark, as a hexadecimal number."""
+    """The repeated byte or word, or a known marker, as a hexadecimal number."""
     pointer: Optional[AddressInfo] = field(default=None, metadata=OPTIONAL)
     """What the pointer refers to."""
     link: Optional[AddressInfo] = field(default=None, metadata=OPTIONAL)
@@ -47,7 +47,7 @@ class WrittenBytes(Record):
     number: Optional[float] = field(default=None, metadata=OPTIONAL)
     """The number."""
     content: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The bytes as hexadecimal digits, if they look like nothing else."""
+    """The bytes as hexadecimal digits, if they have none of the other forms."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,7 +57,7 @@ class Neighbour(Block):
     content: Optional[str] = None
     """A summary of what it holds."""
     end: int = field(default=0, metadata=INTERNAL)
-    """The end of its memory, with what the allocator took of it when it was freed."""
+    """The end of its memory, with the part that the allocator added when it was freed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,17 +77,17 @@ class Damage(Record):
     """A problem of a heap: damage, or a limit of what could be read."""
 
     allocator: str
-    """The allocator's name; "" if the problem is not known to be of one."""
+    """The allocator's name; "" if it is not known."""
     address: int = field(metadata=ADDRESS)
-    """The first wrong byte; the place of the problem if that byte is not known."""
+    """The first wrong byte, or the place of the problem if that byte is not known."""
     what: str
     """What is wrong, in words."""
     corrupt: bool
-    """Whether the heap is damaged; else something could not be read."""
+    """Whether the heap is damaged. If not, something could not be read."""
     damaged: Optional[DamagedBytes]
     """The wrong bytes, if they are known."""
     expected: Optional[int] = field(metadata=ADDRESS)
-    """The word that should be there, if it is known, as a hexadecimal number."""
+    """The expected word, if it is known, as a hexadecimal number."""
     neighbours: Neighbours
     """The blocks around the place."""
     written: Optional[WrittenBytes]
@@ -95,7 +95,8 @@ class Damage(Record):
     past_end: Optional[int]
     """Bytes from the end of the block before to the first wrong byte."""
     overrun: int
-    """The least number of bytes written past that end; 0: the run does not begin in that block."""
+    """The smallest number of bytes written past that end; 0: the run does not begin in that
+    block."""
     cause: Optional[str]
     """The most likely cause, in words."""
     part_of: Optional[int] = field(metadata=ADDRESS)
@@ -104,16 +105,16 @@ class Damage(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeapCheck(Record):
-    """What was checked of one allocator."""
+    """The checks of one allocator."""
 
     name: str
     """Its name."""
     version: str
     """Its version; "" if it is not known."""
     where: str
-    """The file that it is part of."""
+    """The file that contains the allocator."""
     ordinal: int
-    """Its number among allocators of this name, from 1."""
+    """Its number among allocators with the same name, from 1."""
     sound: bool
     """Whether no problem was found."""
     blocks: int
@@ -125,7 +126,7 @@ class HeapCheck(Record):
     limits: int
     """Number of places that could not be read."""
     not_listed: int
-    """Number of problems beyond those that are explained."""
+    """Number of problems that are counted but not explained."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,9 +150,9 @@ class Verification(Record):
     allocators: Sequence[HeapCheck]
     """The allocators that were checked."""
     problems: Sequence[Damage]
-    """The problems, those of each allocator by address; limits of what could be read last."""
+    """The problems of each allocator by address, then what could not be read."""
     inside: Sequence[ThreadInside]
-    """Threads that were stopped inside a damaged allocator. What they were changing may look
+    """Threads that were stopped inside a damaged allocator. Data that they were changing may look
     wrong."""
     in_flight: InFlight
-    """Blocks that threads inside an allocator work on."""
+    """Blocks that threads inside an allocator were working on."""

@@ -1,4 +1,4 @@
-"""A file that a command wrote beside its text or JSON (`-o FILE`)."""
+"""A file that a command wrote in addition to its text or JSON (`-o FILE`)."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ class WrittenFile(Record):
     format: str
     """Its format, as a word of --format."""
     notes: Sequence[str] = ()
-    """What the file has, in sentences."""
+    """The content of the file, in sentences."""

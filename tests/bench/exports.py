@@ -55,7 +55,7 @@ def made(count: int) -> Profile:
             blocks = int(chance.paretovariate(1.1))
             samples.append(Sample(stack, (blocks, blocks * chance.choice([16, 48, 64, 200, 4096]))))
     measures = (Measure("lost_blocks", "count", "Lost blocks"), Measure("lost_bytes", "bytes", "Lost bytes"))
-    return Profile(f"Lost blocks: {count:,} stacks", measures, samples)
+    return Profile(f"Leaked blocks: {count:,} stacks", measures, samples)
 
 
 def painted(page: str, folder: Path) -> tuple[float, float]:

@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first mutation's number")
     parser.add_argument("--only", default=",".join(fuzz_corpus.MAKERS))
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "fuzz")
-    parser.add_argument("--minutes", type=float, default=0.0, help="end after that time")
+    parser.add_argument("--minutes", type=float, default=0.0, help="end after this time")
     parser.add_argument("--again", type=Path, metavar="FILE", help="only this one, as kept")
     parser.add_argument("--sanitized", action="store_true", help="with the C engine under AddressSanitizer and UndefinedBehaviorSanitizer")
     words = parser.parse_args()

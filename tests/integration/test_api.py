@@ -216,7 +216,7 @@ def test_errors_are_of_one_family(process: findleaks.Process, tmp_path: Path) ->
         (lambda: process.blocks(kind="lots"), "no kind 'lots'"),
         (lambda: process.blocks(allocator="none"), "no allocator 'none'"),
         (lambda: process.leaks(kind="reachable"), "no kind 'reachable'"),
-        (lambda: process.roots("no_such_root"), "no root has the name"),
+        (lambda: process.roots("no_such_root"), "is neither the name of a root nor an address"),
         (lambda: process.path(16), "0x10 is in no block"),
         (lambda: process.block_at(16), "0x10 is in no block: not mapped"),
     ):

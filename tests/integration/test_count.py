@@ -321,7 +321,7 @@ def test_errors(running: Running, at: Places) -> None:
 
 def test_cores_do_not_run(running: Running) -> None:
     core = str(running.gcore())
-    line = "count needs a process that runs, which a core does not: `stacks` and `scopes` work on cores"
+    line = "count needs a running process, not a core; `stacks` and `scopes` work on cores"
     done = ran("count", "event", core)
     assert (done.returncode, done.stderr) == (2, f"findleaks: {line}\n")
     assert f"leaks: {line}" in gdb(["leaks count event"], "-c", core)

@@ -97,7 +97,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
     ]
     output = ask(commands, *loaded(ask, program, cores[1]))
     assert "no snapshot was taken: `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop" in output
-    assert "; it replaces the one of this name" in output
+    assert "; it replaces the earlier snapshot of this name" in output
     assert 'next: leaks diff "a name"' in output
     names = [[one["name"] for one in json.loads(line)["moments"]] for line in objects(output)]
     assert names == [["a name", "one", "now"], [file.name, "now"], ["core.0", "now"]]
@@ -106,7 +106,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
     grown = {row["name"]: row["counts"] for row in json.loads(objects(output)[2])["grown"]}
     assert grown["g_sessions (grows, data)"] == [4000, 8000]
     assert "next: findleaks diff two" in output
-    assert "--every needs a process that runs" in output and "--count needs --every" in output
+    assert "--every needs a running process" in output and "--count needs --every" in output
     assert "/nowhere/at/all/x: the snapshot cannot be written: no such file or directory" in output
     assert len(re.findall(r"names of\s+snapshots\s+taken\s+there\s+before", output)) == 1
     assert "Growth between snapshots" in output and "Save the results of the commands" in output

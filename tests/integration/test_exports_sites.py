@@ -128,7 +128,7 @@ def test_samples_are_scaled_once(program: Path, tmp_path: Path) -> None:
     picture = take(program, tmp_path / "run", 12)
     ours = tmp_path / "ours.heap"
     answer = ran("blocks", "-o", str(ours), "--json", str(picture.core), check=True).stdout
-    assert "estimates of a recorder that takes a sample in 4.0 KiB on average" in answer
+    assert "estimates: the recorder takes one sample every 4.0 KiB on average" in answer
     own, found = listed(top(program, picture.folder / "account")), listed(top(program, ours))
     large = {name for name, (_, size) in own.items() if size > 20_000}
     assert len(large) > 3

@@ -38,5 +38,5 @@ def test_core_is_refused_before_a_file_is_made(tmp_path: Path) -> None:
     core = tmp_path / "sample.core.gz"
     subprocess.run(["cp", Path(__file__).parents[2] / "cores" / "sample.core.gz", core], check=True)
     done = ran("track", "-o", str(tmp_path / "a.pb.gz"), str(core))
-    assert done.returncode == 2 and "needs a process that runs" in done.stderr
+    assert done.returncode == 2 and "needs a running process" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == [core.name]

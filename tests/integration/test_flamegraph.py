@@ -64,7 +64,7 @@ const table = async () => {
 def page(folder: Path, compared: bool = False, samples: list[Sample] = SAMPLES) -> Path:
     rows = [one._replace(before=before) for one, before in zip(samples, BEFORE)] if compared else samples
     file = folder / "flames.html"
-    file.write_bytes(render(Profile(f"Lost blocks: {HOSTILE}", BOTH, rows, compared)))
+    file.write_bytes(render(Profile(f"Leaked blocks: {HOSTILE}", BOTH, rows, compared)))
     return file
 
 
@@ -98,12 +98,12 @@ def test_pointer_and_search(tmp_path: Path) -> None:
     return told;
     """
     told = driven(page(tmp_path), script, tmp_path)
-    assert told["title"] == told["heading"] == f"Lost blocks: {HOSTILE}"
+    assert told["title"] == told["heading"] == f"Leaked blocks: {HOSTILE}"
     assert told["sum"] == "98 KiB; 4 stacks"
     root, parse, deep, none = (text.split("\n") for text in told["tips"])
     assert root[1] == "98 KiB" and none == [""]
     assert (
-        parse[0] == "parse_header [shop]" and parse[1] == "59 KiB, 60 % of all" and parse[-1] == "Lost blocks: 300 lost blocks, 95 % of all"
+        parse[0] == "parse_header [shop]" and parse[1] == "59 KiB, 60 % of all" and parse[-1] == "Leaked blocks: 300 lost blocks, 95 % of all"
     )
     assert deep[0] == "parse_header [shop]" and deep[1] == "20 KiB, 20 % of all"
     assert told["found"] == "78 KiB (80 %) in 2 places"

@@ -69,7 +69,7 @@ def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
     answer, text = compared(*teeth)
     (row,) = [row for row in answer["grown"] if row["name"] == "g_registry (growth, data)"]
     assert row["trend"] == "saw-tooth"
-    assert "; nothing grows; what comes and goes most (a saw-tooth): between " in " ".join(text.split())
+    assert "; nothing grows; largest saw-tooth: between " in " ".join(text.split())
     answer, text = compared(*leaks)
     row = answer["grown"][0]
     assert (row["name"], row["trend"]) == ("g_registry (growth, data)", "growing")
@@ -87,7 +87,7 @@ def test_a_map_that_is_filled_at_first(map_program: Path, tmp_path: Path) -> Non
     answer, text = compared(*moments)
     (row,) = [row for row in answer["grown"] if row["name"] == "g_registry (growth, data)"]
     assert row["trend"] == "plateau"
-    assert "; nothing grows any more; what grew at first: + " in " ".join(text.split())
+    assert "; nothing grows any more; grew at first: + " in " ".join(text.split())
     assert "g_registry (growth, data) → Registry.sessions: std::map, 2,000 → 17,000 nodes" in " ".join(text.split())
     assert "  1. " not in text
 

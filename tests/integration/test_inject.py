@@ -241,7 +241,7 @@ def test_refused(injected: Path, tmp_path: Path) -> None:
             assert re.search(f"leaks: .*{line}", output)
         done = by_line(running.pid, "too_short")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"findleaks: {REFUSED['too_short']}\n")
-        line = "leaks: count --inject needs GDB: run it there, or `findleaks count --inject … --pid PID`; or leave it out"
+        line = "leaks: count --inject needs GDB; run it there, run `findleaks count --inject … --pid PID`, or omit --inject"
         assert line in lldb(["leaks count event --inject", "detach"], "-p", str(running.pid))
         unharmed(running, at, before)
 

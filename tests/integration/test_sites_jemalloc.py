@@ -204,7 +204,7 @@ def test_sampled(build, tmp_path: Path, version: str) -> None:
     sampled = [group for group in groups if group["site"]]
     assert sampled and all(group["estimated"]["blocks"] >= group["blocks"] for group in sampled)
     text = picture.text("find", "--by", "site")
-    assert "≈ " in text and "samples: once in 4.0 KiB on average" in text
+    assert "≈ " in text and "takes one sample every 4.0 KiB on average" in text
 
 
 def test_sampled_and_estimated(build, tmp_path: Path) -> None:

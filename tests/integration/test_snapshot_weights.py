@@ -80,7 +80,7 @@ def test_a_series_of_cores(running: Running, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--zstd"], "--zstd packs cores: it needs --weight core"),
+        (["--zstd"], "--zstd compresses cores: it needs --weight core"),
         (["--count", "2"], "--count needs --every SECONDS"),
         (["--weight", "core", "-o", "/nowhere/x.core"], "/nowhere"),
         (["--weight", "core", "-o", "/dev/null"], "/dev/null"),
@@ -100,4 +100,4 @@ def test_a_core_cannot_be_cloned(running: Running, words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (2, f"findleaks: {' '.join(words)} needs a process: --pid PID\n")
     text = gdb([f"leaks snapshot {' '.join(words)}"], str(running.folder / "grows"), str(file))
     shell = f"detach, and type in a shell: findleaks snapshot {' '.join(words)} --pid PID"
-    assert f"leaks: {' '.join(words)} needs a process that no debugger holds: {shell}" in " ".join(text.split())
+    assert f"leaks: {' '.join(words)} needs a process without a debugger: {shell}" in " ".join(text.split())

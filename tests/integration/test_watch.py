@@ -205,11 +205,11 @@ def test_refused_where_it_cannot_work(running: Running, program: Path) -> None:
     assert done.returncode == 2
     assert (
         done.stderr
-        == "findleaks: watch needs a process that runs, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores\n"
+        == "findleaks: watch needs a running process, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores\n"
     )
     for ask, where in ((gdb, [str(program), str(core)]), (lldb, [str(program), "-c", str(core)])):
         output = ask(["leaks watch"], *where)
-        assert "detach the debugger, and type in a shell: findleaks watch --pid PID" in output
+        assert "detach, and type in a shell: findleaks watch --pid PID" in output
         output = ask(["leaks watch", "detach"], "-p", str(running.pid))
         assert f"type in a shell: findleaks watch --pid {running.pid}" in output
         assert "Traceback" not in output

@@ -162,7 +162,7 @@ def test_text_says_what_the_json_says() -> None:
         assert line.split("←")[0].split() == [*name.split(), *wanted, *size(row["memory"]).split(), f"{used}", "%", *counts]
     assert "33 %" in lines[3] and "← " in lines[3] and sum("←" in line for line in lines) == 1
     assert lines[-2].split()[:5] == ["all", "32", "6", "33", "71"]
-    assert lines[-1] == "  1 size class with nothing in it left out"
+    assert lines[-1] == "  1 size class without blocks not shown"
 
 
 def test_the_column_of_allocations_is_there_only_where_they_are_counted() -> None:

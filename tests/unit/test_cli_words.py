@@ -39,7 +39,7 @@ def test_without_a_command_it_is_the_verdict(
     assert opened == [(None, "a core")] * 2 + [(4711, "")] * 2
     capsys.readouterr()
     assert cli.main(["--help"]) == 0
-    assert "Without COMMAND it is `verdict`" in capsys.readouterr().out
+    assert "Without COMMAND, findleaks runs `verdict`" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_nothing_grows() -> None:
 
 def test_a_warm_up() -> None:
     found = kept([1, 4, 6, 7, 7, 7, 7, 7, 7, 7])
-    assert headline(found).endswith("; nothing grows any more; what grew at first: + 6.0 MiB, glibc 2.36: free and not returned, 3 arenas")
+    assert headline(found).endswith("; nothing grows any more; grew at first: + 6.0 MiB, glibc 2.36: free and not returned, 3 arenas")
     assert lines(found)[3].endswith("glibc 2.36: free and not returned, 3 arenas (has ended)")
     assert not any(line.startswith("  1. ") for line in lines(found))
 
@@ -167,7 +167,7 @@ def test_a_warm_up() -> None:
 def test_a_saw_tooth() -> None:
     found = kept([1, 4, 7, 1, 4, 7, 1, 4, 7, 1])
     assert headline(found).endswith(
-        "nothing grows; what comes and goes most (a saw-tooth): between 1.0 MiB and 7.0 MiB, glibc 2.36: free and not returned, 3 arenas"
+        "nothing grows; largest saw-tooth: between 1.0 MiB and 7.0 MiB, glibc 2.36: free and not returned, 3 arenas"
     )
 
 

@@ -165,7 +165,7 @@ def test_damaged_files(tmp_path: Path, name: str) -> None:
     assert str(raised.value).isprintable()
     snapshots, warnings = gather([str(tmp_path)], opened)
     assert [one.name for one in snapshots] == ["a.snapshot", "c.snapshot"]
-    assert len(warnings) == 1 and warnings[0].startswith("left out: ")
+    assert len(warnings) == 1 and warnings[0].startswith("skipped: ")
 
 
 def test_triggers_and_further_tables_are_not_used(tmp_path: Path) -> None:

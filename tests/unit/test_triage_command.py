@@ -31,7 +31,7 @@ def test_debuggers_say_what_to_type_in_a_shell() -> None:
     """Also once the command `map` is loaded, a submodule of `commands`."""
     assert commands.named("map") is not None
     out = io.StringIO()
-    with pytest.raises(UsageError, match=r"in a shell, type: findleaks triage '/a core' -o x\.db$"):
+    with pytest.raises(UsageError, match=r"type in a shell: findleaks triage '/a core' -o x\.db$"):
         commands.execute(no_session, ["triage", "/a core", "-o", "x.db"], out)
     assert commands.execute(no_session, ["triage", "--help"], out) == 0
     assert "\n  findleaks triage /var/crash -o crashes.sqlite\n" in out.getvalue()
