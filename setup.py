@@ -1,7 +1,8 @@
-"""Packaging: where each package's folder lies, and how the C engine is built; see pyproject.toml.
+"""Packaging: the folder of each package, and the build of the C engine. See pyproject.toml for the
+rest.
 
-gdb/ and lldb/ bear the names of the debuggers' own modules. They are installed as findleaks.gdb and
-findleaks.lldb only, and no install puts the checkout's root on sys.path."""
+The folders gdb/ and lldb/ have the names of the debuggers' own modules. So they are installed only
+as findleaks.gdb and findleaks.lldb, and no installation puts the checkout's root on sys.path."""
 
 from __future__ import annotations
 
@@ -25,9 +26,10 @@ SOURCES: dict[str, Any] = runpy.run_path(str(ROOT / "common/engine/native/source
 
 
 class BuildKernel(build_ext):
-    """Builds the C engine as plain shared libraries: ctypes loads them into every Python, so their
-    names have no ABI tag. Where they are built apart from their sources, the checksum of these is
-    packaged with them."""
+    """Build the C engine as plain shared libraries.
+
+    ctypes loads them into every Python version, so their names have no ABI tag. If they are built
+    in another folder than their sources, the checksum of the sources is packaged with them."""
 
     def initialize_options(self) -> None:
         super().initialize_options()
@@ -39,7 +41,8 @@ class BuildKernel(build_ext):
             Path(self.build_lib, *NATIVE.split("."), "sources.crc").write_text(f"{SOURCES['checksum']():#010x}\n", encoding="utf-8")
 
     def build_extension(self, ext: Extension) -> None:
-        """As usual, but with objects of its own: all are made of the same sources."""
+        """Build with a folder of objects for each library, as all are made from the same
+        sources."""
         folder = str(Path(self.build_temp, ext.name))
         objects = self.compiler.compile(ext.sources, output_dir=folder, extra_postargs=ext.extra_compile_args, depends=ext.depends)
         self.compiler.link_shared_object(objects, self.get_ext_fullpath(ext.name), extra_postargs=ext.extra_link_args)
@@ -48,23 +51,23 @@ class BuildKernel(build_ext):
         return str(Path(*fullname.split("."))) + ".so"
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
-        return []  # it is no Python module: there is no PyInit_ function to export
+        return []  # The library is not a Python module, so it has no PyInit_ function to export.
 
 
 class Wheel(bdist_wheel):
-    """One wheel serves every Python 3 of a platform."""
+    """A wheel that serves every Python 3 of a platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return ("py3", "none", super().get_tag()[2])
 
 
 def native_libraries() -> list[Extension]:
-    """The C kernel for each word size and byte order of targets; `optional`: without a compiler the
-    install goes on with the Python twin."""
+    """The libraries of the C engine, one for each word size and byte order of targets. They are
+    `optional`: without a compiler, the installation continues with the Python engine."""
     sources, headers = (sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"common/native/*.{kind}")) for kind in "ch")
     if not sources:
         return []
-    flags = text("common/native/flags").split()  # the Makefile's too
+    flags = text("common/native/flags").split()  # The Makefile uses these flags, too.
     return [
         Extension(
             f"{NATIVE}.{Path(name).stem}",
@@ -85,7 +88,7 @@ def text(name: str) -> str:
 setup(
     name="findleaks",
     version=re.findall(r'^__version__ = "([^"]+)"', text("common/__init__.py"), re.M)[0],
-    description="Native memory leaks found post-mortem, from GDB, LLDB and the command line",
+    description="Find native memory leaks post-mortem, in GDB, LLDB and on the command line",
     long_description=text("README.md") if (ROOT / "README.md").exists() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -104,15 +107,19 @@ setup(
     ext_modules=native_libraries(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[
-        # Only to decode code, in debuggers too. Before 5.0.2 it needs setuptools; 6 renames.
+        # Needed to decode code, also in debuggers. Versions before 5.0.2 need setuptools; 6 renames
+        # functions.
         "capstone>=5.0.2,<6",
-        # Only to read debug information, in debuggers too. 0.33 raises on DW_CFA_GNU_args_size, and
+        # Needed to read debug information, also in debuggers. 0.33 raises on DW_CFA_GNU_args_size,
+        # and
         # needs Python 3.10.
         "pyelftools>=0.30,<0.33",
-        # Only for cores packed with zstd, on the command line; Python 3.14 brings its own.
+        # Needed for cores packed with zstd, on the command line. Python 3.14 includes a zstd
+        # module.
         "zstandard>=0.19; python_version < '3.14'",
     ],
-    # ruff's format and mypy's errors change with releases: upper bounds keep a checkout passing.
+    # The formatting of ruff and the errors of mypy change with releases. Upper bounds keep old
+    # checkouts passing.
     extras_require={
         "png": ["pillow>=9"],  # findleaks map -o FILE.png
         # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.

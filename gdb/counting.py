@@ -1,4 +1,5 @@
-"""GDB breakpoints that count calls. `continue` runs the process until a breakpoint asks to stop."""
+"""GDB breakpoints that count calls: `continue` runs the process until a breakpoint requests a
+stop."""
 
 from __future__ import annotations
 
@@ -17,17 +18,19 @@ from findleaks.target.control import Outcome
 from findleaks.target.ptrace import status, tasks
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGSTOP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
-"""End counting and leave the process stopped; others are delivered, as GDB's `handle` says."""
-_INTERRUPTS = ("SIGINT", "0", "SIG0")  # signals by which GDB reports its own interrupts
-_MOST_SIGNALS = 8  # attempts to collect a pending signal, at most
-_ARRIVAL_SECONDS = 0.5  # seconds for a signal to stop the process, before another is sent
+"""These signals end counting and leave the process stopped; others are delivered as GDB's `handle`
+sets."""
+_INTERRUPTS = ("SIGINT", "0", "SIG0")  # Signals with which GDB reports its own interrupts.
+_MOST_SIGNALS = 8  # Most attempts to collect a pending signal.
+_ARRIVAL_SECONDS = 0.5  # Seconds to wait until a signal stops the process, before another is sent.
 _MASK = (1 << 64) - 1
 
 
 class GdbBreakpoints:
-    """Process of this machine under GDB's control: a findleaks.target.control.BreakpointHost."""
+    """A process of this machine under GDB's control: a findleaks.target.control.BreakpointHost."""
 
-    late = 0.2  # seconds beyond its time until a process at no breakpoint is interrupted
+    # A process that reaches no breakpoint is interrupted this many seconds after its time.
+    late = 0.2
 
     def __init__(self, pid: int, inferior: Any) -> None:
         self.pid = pid
@@ -36,18 +39,19 @@ class GdbBreakpoints:
         self._hit: Callable[[int], bool] = lambda address: True
         self._asked = self._interrupting = self._expired = self._pressed = self._runs = False
         self._keys = Keys(self._press)
-        self._posted = False  # an event was posted to GDB and has not run yet
-        self._noted = 0  # presses of Ctrl-C so far
+        self._posted = False  # An event was posted to GDB and has not run yet.
+        self._noted = 0  # Number of Ctrl-C presses so far.
         self._last: Optional[Any] = None
         self._memory = ProcMemory(pid)
         self._paged = False
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
-        """Set breakpoints. From now on Ctrl-C, received while the process runs, ends counting."""
+        """Set breakpoints. From now on, a Ctrl-C that arrives while the process runs ends
+        counting."""
         self._keys.take()
         self._hit = hit
         self._memory.open()
-        # Tables are printed without a pager: the user may not be there to press a key.
+        # Print tables without a pager, as the user may not be present to press a key.
         self._paged = switched("pagination", False)
         gdb.events.stop.connect(self._stopped)
         gdb.events.exited.connect(self._stopped)
@@ -78,7 +82,7 @@ class GdbBreakpoints:
         """Let the process run for `seconds` at most (None: no limit)."""
         self._asked = self._expired = self._interrupting = False
         self._keys.deliver(True)
-        if self._pressed:  # pressed while it was stopped
+        if self._pressed:  # The key was pressed while the process was stopped.
             self._keys.deliver(False)
             return Outcome("interrupt")
         timers = []
@@ -93,9 +97,10 @@ class GdbBreakpoints:
         finally:
             for timer in timers:
                 timer.cancel()
-            self._runs = False  # an event that is posted already does nothing
+            self._runs = False  # An event that is already posted does nothing then.
             self._expired = True
-            # Ctrl-C would cut off the table printed next: it waits until the process runs again.
+            # Ctrl-C would interrupt the printing of the next table. It is delivered when the
+            # process runs again.
             self._keys.deliver(False)
 
     def opened(self) -> Target:
@@ -119,7 +124,7 @@ class GdbBreakpoints:
 
     def reached(self, address: int) -> bool:
         """Handle a breakpoint that was hit; returns whether to stop there."""
-        # The counter has asked to stop already, but a signal is still pending.
+        # The counter has already requested a stop, but a signal is still pending.
         if self._asked:
             return False
         self._asked = self._hit(address)
@@ -127,7 +132,7 @@ class GdbBreakpoints:
         return (self._asked or self._expired or self._pressed) and not self._interrupting
 
     def _continue(self) -> Optional[Outcome]:
-        """Run `continue`; returns why the process stopped, or None if it should go on."""
+        """Run `continue`. Return why the process stopped, or None if it should continue."""
         self._last = None
         try:
             gdb.execute("continue", to_string=True)
@@ -144,23 +149,23 @@ class GdbBreakpoints:
             return Outcome("interrupt")
         if isinstance(last, gdb.BreakpointEvent):
             if any(one not in self._breakpoints for one in last.breakpoints):
-                return Outcome("stop", "a breakpoint of yours was reached")
+                return Outcome("stop", "one of your breakpoints was reached")
             return Outcome("asked" if self._asked else "time")
         if isinstance(last, gdb.SignalEvent):
             return self._signalled(last.stop_signal)
         return Outcome("stop", "GDB stopped it")
 
     def _collected(self, outcome: Outcome) -> Outcome:
-        """The outcome, after any pending interrupt signal has stopped the process. Left pending, it
-        would be shown by GDB later, or end the process."""
+        """The outcome, after any pending interrupt signal has stopped the process. A signal left
+        pending would be reported by GDB later, or end the process."""
         self._noted += self._keys.count_new()
         self._pressed |= bool(self._noted)
-        # GDB took the key, and sent the process a signal.
+        # GDB received the key, and sent a signal to the process.
         missing = self._noted > self._keys.python_count and not _interrupted(self._last)
         for _ in range(_MOST_SIGNALS):
             if outcome.why not in ("asked", "time", "interrupt") or not (missing or self._posted or waiting(self.pid, signal.SIGINT)):
                 break
-            # A posted event has to run as well: GDB crashes at its end if one is left.
+            # A posted event must run as well: GDB crashes at its end if one is left.
             missing, self._asked, self._interrupting = False, True, not self._posted
             timer = _timer(_ARRIVAL_SECONDS, gdb.post_event, self._send_again)
             again = self._continue()
@@ -175,7 +180,8 @@ class GdbBreakpoints:
         self._interrupt()
 
     def _press(self) -> None:
-        """Note Ctrl-C, or SIGINT to GDB. Called between two instructions of the main thread."""
+        """Record a Ctrl-C, or a SIGINT to GDB. Called between two instructions of the main
+        thread."""
         self._pressed = True
         if not self._posted:
             self._posted = True
@@ -204,7 +210,7 @@ class GdbBreakpoints:
 
 
 def _timer(seconds: float, function: Callable[..., object], *arguments: object) -> threading.Timer:
-    """Timer, started, that does not keep GDB from ending."""
+    """Start a timer that does not keep GDB from ending."""
     made = threading.Timer(seconds, function, arguments)
     made.daemon = True
     made.start()
@@ -217,7 +223,7 @@ def _interrupted(event: Any) -> bool:
 
 
 def waiting(pid: int, number: int) -> bool:
-    """Whether a signal is pending for a process: sent, not blocked, and not yet taken."""
+    """Whether a signal is pending for a process: sent and not blocked, but not yet received."""
     bit = 1 << (number - 1)
     for task in tasks(pid):
         lines = status(task)
@@ -228,7 +234,7 @@ def waiting(pid: int, number: int) -> bool:
 
 
 class Breakpoint(gdb.Breakpoint):
-    """Breakpoint whose `stop` GDB calls when a thread reaches it."""
+    """A breakpoint; GDB calls `stop` when a thread reaches it."""
 
     def __init__(self, owner: GdbBreakpoints, address: int) -> None:
         super().__init__(f"*{address:#x}", internal=True)

@@ -12,10 +12,10 @@ from findleaks.session import Session
 
 
 def open_current(debugger: object = None) -> tuple[Session, Callable[[], bool]]:
-    """The session, and whether the inferior is still at the moment of it. TargetError: there is
-    nothing, or it runs."""
+    """Return the session, and a function that returns whether the inferior has not run since.
+    TargetError: there is no inferior, or it is running."""
     if debugger is not None:
-        raise UsageError("current() takes no debugger in GDB: select the inferior")
+        raise UsageError("current() takes no argument `debugger` in GDB; select the inferior instead")
     found = subject()
     session, has_run = Session(found.open()), False
     events = [getattr(gdb.events, name) for name in STALE if hasattr(gdb.events, name)] if found.live else []

@@ -1,4 +1,4 @@
-"""GDB's part in `count --inject`: lets the process run, and makes its threads map memory."""
+"""The GDB part of `count --inject`: runs the process, and lets its threads map memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from findleaks.gdb.target import switched
 from findleaks.injection.remote_syscall import Remote
 from findleaks.target.control import ThreadPosition
 
-_ENDS = (signal.SIGTERM, signal.SIGHUP)  # signals that end GDB
+_ENDS = (signal.SIGTERM, signal.SIGHUP)  # Signals that end GDB.
 
 
 class GdbInjection(GdbBreakpoints):
-    """Process of this machine under GDB's control: a findleaks.target.control.InjectionHost."""
+    """A process of this machine under GDB's control: a findleaks.target.control.InjectionHost."""
 
-    late = 0.0  # a process without breakpoints stops for nothing else
+    late = 0.0  # Without breakpoints, the process has no other reason to stop.
 
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, inferior)
@@ -30,10 +30,10 @@ class GdbInjection(GdbBreakpoints):
     def begin(self) -> None:
         """Prepare to run. Signals that would end GDB are blocked until the stub is removed."""
         if gdb.parameter("non-stop"):
-            raise TargetError("--inject needs all threads to stop together: `set non-stop off` before attaching, or leave it out")
+            raise TargetError("--inject needs all threads to stop together; run `set non-stop off` before attaching, or omit --inject")
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         self.arm((), lambda address: True)
-        # Since GDB 12; the user need not see findleaks' own stops.
+        # Exists since GDB 12. Users need not see findleaks' own stops.
         self._noisy = switched("suppress-cli-notifications", True)
 
     def hold(self) -> None:
@@ -52,7 +52,7 @@ class GdbInjection(GdbBreakpoints):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
     def write(self, address: int, data: bytes) -> None:
-        """Write through GDB, which may have breakpoints there."""
+        """Write memory through GDB, which may have breakpoints there."""
         try:
             self._inferior.write_memory(address, data)
         except gdb.error as error:
@@ -62,15 +62,15 @@ class GdbInjection(GdbBreakpoints):
         return self._remote.places()
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """Result of a system call that a thread of the process makes."""
+        """Let a thread of the process make a system call, and return its result."""
         return self._remote.call(instruction, number, *arguments)
 
     def stop(self) -> None:
-        """Stop the process, if it runs."""
+        """Stop the process if it is running."""
         gdb.post_event(self._interrupt)
 
     def terminated(self) -> bool:
-        """Whether a signal asked GDB to end."""
+        """Whether a signal requested that GDB ends."""
         if not self._ending:
             waiting = signal.sigtimedwait(_ENDS, 0)
             self._ending = waiting.si_signo if waiting is not None else 0

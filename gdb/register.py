@@ -13,13 +13,13 @@ from findleaks.errors import FindleaksError
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import substitute_text
 
-LEAKS = """Hunt memory leaks in this process or core.
+LEAKS = """Find memory leaks in this process or core.
 
 Example:
   leaks find
 
-Each command answers `--help` with all its options."""
-FINDLEAKS = """Another name of `leaks`; alone, and with options only, it is `leaks find`.
+`leaks COMMAND --help` lists the options of a command."""
+FINDLEAKS = """Another name of `leaks`. Without a command, it runs `leaks find`.
 
 Example:
   findleaks --kind definite"""
@@ -29,7 +29,7 @@ STALE = ("cont", "stop", "exited", "new_thread", "inferior_call", "memory_change
 
 
 def encodable(text: str) -> str:
-    """Text in the characters that GDB can print in its locale, which may be ASCII only."""
+    """Text in characters that GDB can print in its locale, which may be ASCII only."""
     return substitute_text(text, gdb.host_charset() if hasattr(gdb, "host_charset") else "ascii")
 
 
@@ -49,7 +49,7 @@ class Output(io.TextIOBase):
 
 
 class Gdb:
-    """GDB as the commands see it. The target's module is imported when first needed."""
+    """The interface of GDB that commands use. The target's module is imported on first use."""
 
     def subject(self) -> Subject:
         from findleaks.gdb.target import subject
@@ -63,7 +63,7 @@ class Gdb:
 
 
 class GdbFrontEnd:
-    """findleaks in one GDB; owns all its state. Creating it adds the commands."""
+    """findleaks in one GDB. It owns all state; creating it adds the commands."""
 
     def __init__(self) -> None:
         self._front = DebuggerSession(Gdb())
@@ -78,7 +78,7 @@ class GdbFrontEnd:
                 Word(self, prefix, entry.word, entry.help(prefix))
 
     def run(self, words: Sequence[str], prog: str) -> None:
-        """Run a command line; any error becomes a GDB error of one line."""
+        """Run a command line. Any error becomes a GDB error of one line."""
         try:
             status = self._front.run(words, cast(TextIO, Output()), width(), prog)
         except Quit:
@@ -92,7 +92,7 @@ class GdbFrontEnd:
             raise gdb.GdbError(describe_failure(prog, words[0], status))
 
     def kept_names(self) -> list[str]:
-        """The names of snapshots that were taken in this GDB."""
+        """The names of snapshots taken in this GDB."""
         return self._front.kept_names()
 
     def _stale(self, event: Any) -> None:
@@ -100,10 +100,10 @@ class GdbFrontEnd:
 
 
 class Word(gdb.Command):
-    """Command `leaks WORD` or `findleaks WORD`."""
+    """The command `leaks WORD` or `findleaks WORD`."""
 
     def __init__(self, front_end: GdbFrontEnd, prefix: str, word: str, text: str) -> None:
-        # GDB takes the help from here while the command is created.
+        # GDB reads the help from here while the command is created.
         self.__doc__ = encodable(text)
         super().__init__(f"{prefix} {word}", gdb.COMMAND_DATA)
         self._front_end, self._prefix, self._word = front_end, prefix, word
@@ -113,13 +113,14 @@ class Word(gdb.Command):
         self._front_end.run([self._word, *split(argument)], self._prefix)
 
     def complete(self, text: str, word: Optional[str]) -> Any:
-        """Complete the last word of `text`; called by GDB, which replaces the end `word` of it."""
+        """Complete the last word of `text`. GDB calls this, and replaces `word`, the end of
+        `text`."""
         return completions(self._word, text, word, self._front_end.kept_names())
 
 
 class Prefix(gdb.Command):
-    """Commands `leaks` and `findleaks` themselves. As the class has `invoke`, GDB calls it for
-    words that are not subcommands."""
+    """The commands `leaks` and `findleaks` themselves. GDB calls `invoke` for words that are not
+    subcommands."""
 
     def __init__(self, front_end: GdbFrontEnd, name: str, text: str) -> None:
         self.__doc__ = encodable(text)
@@ -127,7 +128,7 @@ class Prefix(gdb.Command):
         self._front_end, self._name = front_end, name
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Run the command; called by GDB if no subcommand follows."""
+        """Run the command. GDB calls this if no subcommand follows."""
         self.dont_repeat()
         words = split(argument)
         self._front_end.run(add_find_word(words) if self._name == "findleaks" else words, self._name)
@@ -142,9 +143,10 @@ def split(argument: str) -> list[str]:
 
 
 def completions(command: str, text: str, word: Optional[str], names: Sequence[str]) -> Any:
-    """Completions of the last word, from its last punctuation on: GDB splits words there too.
-    `names`: those of snapshots."""
-    # GDB asks where the last word begins; the next call is made for GDB's default.
+    """Completions of the last word, from its last punctuation on, as GDB also splits words there.
+    `names`: names of snapshots."""
+    # GDB first asks where the last word begins. A second call, made for GDB's default, returns the
+    # completions.
     if word is None:
         return None
     from findleaks import commands
@@ -164,7 +166,7 @@ def completions(command: str, text: str, word: Optional[str], names: Sequence[st
 
 
 def width() -> int:
-    """Columns of text: GDB's setting; if unlimited (`set width 0`, and always with -batch), the
-    default as everywhere. COLUMNS is ignored, as GDB itself sets it."""
+    """Columns of text: GDB's setting. If it is unlimited (`set width 0`, and always with -batch),
+    the same default as everywhere. COLUMNS is ignored, as GDB itself sets it."""
     wanted = gdb.parameter("width")
     return terminal_columns(str(wanted) if isinstance(wanted, int) else "")

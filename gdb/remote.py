@@ -1,4 +1,4 @@
-"""Process that GDB reaches through a remote stub (gdbserver): its memory is read with GDB's API."""
+"""A process behind a remote stub (gdbserver), whose memory is read with GDB's API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINE = re.compile(
 
 
 def open_remote(pid: int, inferior: Any) -> RemoteTarget:
-    """The process of this inferior as a target."""
+    """Open the process of this inferior as a target."""
 
     def read(address: int, size: int) -> bytes:
         try:
@@ -37,12 +37,13 @@ def open_remote(pid: int, inferior: Any) -> RemoteTarget:
 
 
 def regions(pid: int) -> list[Region]:
-    """Mapped regions: the kernel's, by the stub; else GDB's (permissions: since GDB 12); or []."""
+    """Mapped regions: the kernel's list, through the stub; else GDB's list (with permissions since
+    GDB 12); or []."""
     return regions_of(_fetched(f"/proc/{pid}/maps")) or _shown()
 
 
 def _fetched(path: str) -> bytes:
-    """A file of the other machine; b"" if it cannot be fetched."""
+    """The content of a file on the other machine; b"" if it cannot be fetched."""
     descriptor, local = tempfile.mkstemp(prefix="findleaks-")
     os.close(descriptor)
     try:
@@ -55,7 +56,7 @@ def _fetched(path: str) -> bytes:
 
 
 def _shown() -> list[Region]:
-    """The regions that GDB prints, rewritten as lines of /proc/PID/maps."""
+    """The regions that GDB prints, in the form of /proc/PID/maps."""
     try:
         text = printed("info proc mappings")
     except gdb.error:

@@ -1,4 +1,4 @@
-"""Source places by GDB's symbol tables: files, lines, inlined functions."""
+"""Source locations from GDB's symbol tables: files, lines, inlined functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.demangle import demangle
 from findleaks.target.base import SourcePlace
 from findleaks.target.image_target import ImageTarget
 
-MAX_INLINED = 256  # functions inlined in each other at one address
+MAX_INLINED = 256  # Most functions that are inlined in each other at one address.
 
 Opened = TypeVar("Opened", bound=ImageTarget)
 
@@ -29,7 +29,7 @@ class GdbSources:
             made = []
             for symbol in _inlined(address):
                 made.append(SourcePlace(_name(symbol), *place))
-                # Of an inlined function, GDB's symbol has the place of the call.
+                # For an inlined function, GDB's symbol has the location of the call.
                 place = _path(symbol.symtab) if symbol.symtab is not None else "", int(symbol.line)
             return (*made, SourcePlace("", *place))
         except (gdb.error, RuntimeError, UnicodeDecodeError):
@@ -58,7 +58,8 @@ def _path(symtab: Any) -> str:
 
 
 def with_sources(target: Opened) -> Opened:
-    """The target, which asks GDB about sources, and looks for debug files where GDB does."""
+    """The target, which uses GDB's debug information, and searches for debug files in GDB's
+    folders."""
     folders = [folder for folder in str(gdb.parameter("debug-file-directory") or "").split(os.pathsep) if folder.startswith("/")]
     target.debugger = GdbSources()
     if folders:

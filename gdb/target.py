@@ -1,8 +1,9 @@
-"""What GDB has selected, as a target.
+"""GDB's selected inferior as a target.
 
-A core is read from its own file, a live process of this machine through /proc: many times faster
-than GDB's read_memory, with the command line's results. Threads and registers of a live process
-come from GDB, which controls it. Processes elsewhere (gdbserver) are read with GDB's API."""
+A core is read from its file, and a live process of this machine through /proc. This is many times
+faster than GDB's read_memory, and gives the same results as the command line. Threads and registers
+of a live process come from GDB, which controls it. Processes on other machines (gdbserver) are read
+with GDB's API."""
 
 from __future__ import annotations
 
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from findleaks.gdb.counting import GdbBreakpoints
     from findleaks.gdb.inject import GdbInjection
 
-SET_SYSROOT = "Type `set sysroot DIR`, and ask again."
+SET_SYSROOT = "Run `set sysroot DIR`, and repeat the command."
 _LOCAL_CORE = re.compile(r"core dump file:\s*[`'‘](?P<path>.*?)['’], file type", re.DOTALL)
 _STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
 
 
 def subject() -> Subject:
-    """The inferior the user has selected. TargetError if it has no process or core, or runs."""
+    """The inferior that the user has selected. TargetError: it has no process or core, or is
+    running."""
     inferior = gdb.selected_inferior()
     if not inferior.is_valid() or not inferior.pid:
         raise TargetError(_without_process("/proc/self/cmdline"))
@@ -54,8 +56,8 @@ def subject() -> Subject:
 
 
 def _without_process(words: str) -> str:
-    """What to do where there is no process or core. A minidump among GDB's own words (in the file
-    `words`) is one that GDB has refused, which is soon forgotten among its other messages."""
+    """What to do if there is no process or core. GDB refuses minidumps with a message that users
+    easily miss. So this function searches GDB's arguments (in the file `words`) for a minidump."""
     for word in read_file(words).split(b"\0"):
         dump = os.fsdecode(word.rpartition(b"=")[2])
         try:
@@ -75,18 +77,20 @@ def _strata() -> set[str]:
 
 
 def core_path(inferior: Any) -> str:
-    corefile = getattr(inferior, "corefile", None)  # since GDB 17
+    corefile = getattr(inferior, "corefile", None)  # Exists since GDB 17.
     if corefile is not None:
         return _named(lambda: corefile.filename)
     match = _LOCAL_CORE.search(printed("info files"))
     if match is None:
-        raise TargetError("GDB does not report which core file it has loaded: load it again with `core-file FILE`")
+        raise TargetError("GDB does not report which core file it has loaded; load it again with `core-file FILE`")
     return match["path"]
 
 
 def printed(command: str) -> str:
-    """Output of a GDB command. GDB decodes it strictly, which fails on file names that are not
-    valid text: then the command prints to a file, which GDB 9 cannot do."""
+    """The output of a GDB command.
+
+    GDB decodes it strictly, and fails on file names that are not valid text. In this case the
+    command prints to a file, which needs a newer GDB than 9."""
     try:
         return str(gdb.execute(command, to_string=True))
     except UnicodeDecodeError:
@@ -97,7 +101,8 @@ def printed(command: str) -> str:
 
 
 def _named(ask: Callable[[], object]) -> str:
-    """A name from GDB, "" for None; byte by byte if GDB's strict decoding (host-charset) fails."""
+    """A name from GDB, "" for None. If GDB's strict decoding (host-charset) fails, it is decoded
+    byte by byte."""
     try:
         return str(ask() or "")
     except UnicodeDecodeError:
@@ -110,17 +115,18 @@ def _named(ask: Callable[[], object]) -> str:
 
 
 def _exe() -> str:
-    """The program the user gave to GDB; "" if none: then the core's own notes name it."""
+    """The program that the user gave to GDB; "" if there is none: the core's notes then name it."""
     return _named(lambda: gdb.current_progspace().filename)
 
 
 def sysroot() -> str:
-    """Sysroot: folder, set by the user, with the files of another machine; "" if it is this one."""
+    """The sysroot that the user has set: a folder with the files of another machine; "" if it is
+    this machine."""
     return re.sub(r"^(target|remote):", "", _named(lambda: gdb.parameter("sysroot"))).rstrip("/")
 
 
 class GdbProcess(LiveTarget):
-    """Process of this machine that GDB has stopped."""
+    """A process of this machine that GDB has stopped."""
 
     def __init__(self, pid: int, inferior: Any) -> None:
         super().__init__(pid, stopped=True)
@@ -129,8 +135,9 @@ class GdbProcess(LiveTarget):
         with_sources(self)
 
     def read_code(self, address: int, size: int) -> bytes:
-        """See Target. GDB returns the original bytes under its breakpoints."""
-        # This reports what cannot be read; GDB's own calls differ in that.
+        """See Target. GDB returns the original bytes, not its breakpoints."""
+        # Used for unreadable memory, as it reports what cannot be read. GDB's own calls differ in
+        # that.
         code = self.read(address, size)
         try:
             return bytes(self._inferior.read_memory(address, size)) if code else code
@@ -138,7 +145,7 @@ class GdbProcess(LiveTarget):
             return code
 
     def threads(self) -> Sequence[Thread]:
-        """All threads by id, which is the order of /proc."""
+        """All threads, ordered by id, as in /proc."""
         if self._threads is None:
             found = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
             self._threads = add_thread_pointers(self, found) if self.arch.thread_pointer_note else found
@@ -157,7 +164,7 @@ class GdbProcess(LiveTarget):
 
 @contextmanager
 def selection_kept() -> Iterator[None]:
-    """Restores the user's selected thread and frame at the end."""
+    """Restore the user's selected thread and frame at the end of the `with` block."""
     thread = gdb.selected_thread()
     try:
         frame: Optional[Any] = gdb.selected_frame()
@@ -186,7 +193,7 @@ def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
     for name in arch.all_registers:
         try:
             registers[name] = int(frame.read_register(arch.debugger_name(name))) & arch.mask
-        # GDB has another name for it, or the remote side does not have it.
+        # GDB uses another name for it, or the remote side lacks it.
         except (ValueError, gdb.error):
             continue
     tid = thread.ptid[1] or thread.ptid[2] or thread.ptid[0]
@@ -196,19 +203,20 @@ def _thread(thread: Any, frame: Any, arch: Arch) -> Thread:
 def _wide_registers(frame: Any) -> list[str]:
     """Names of the widest vector registers of this machine."""
     architecture = frame.architecture()
-    if hasattr(architecture, "registers"):  # since GDB 11
+    if hasattr(architecture, "registers"):  # Exists since GDB 11.
         names = {descriptor.name for descriptor in architecture.registers("vector")}
     else:
         names = {f"{width}mm{i}" for width in "xyz" for i in range(32)} | {f"v{i}" for i in range(32)}
     best: dict[str, str] = {}
-    for name in sorted(names):  # xmm, ymm, zmm: each contains the one before
+    for name in sorted(names):  # xmm, ymm, zmm: each contains the previous one.
         best[re.sub(r"^[xyz]mm", "", name)] = name
     return sorted(best.values())
 
 
 def _words(frame: Any, name: str, arch: Arch) -> list[int]:
-    """Words of a vector register: of its division into integers of word size, in GDB's union. That
-    is a member of its own on x86 (v2_int64); on Arm one of a division of that size (d.u)."""
+    """The words of a vector register, from GDB's union of its divisions: the one into integers of
+    word size. On x86 it is a direct member (v2_int64), on Arm a member of a division of this size
+    (d.u)."""
     try:
         value = frame.read_register(name)
         fields = [field.name for field in value.type.fields()]
@@ -226,8 +234,9 @@ def _words(frame: Any, name: str, arch: Arch) -> list[int]:
 
 
 def evaluate(expression: str) -> int:
-    """An expression as an address: the value of a pointer or number, the location of an array,
-    structure or function. It may not call functions of the process, which must stay stopped."""
+    """The address that an expression denotes: the value of a pointer or number, the location of an
+    array, structure or function. The expression must not call functions of the process, which must
+    stay stopped."""
     try:
         with _no_calls():
             value = gdb.parse_and_eval(expression)
@@ -248,7 +257,8 @@ def evaluate(expression: str) -> int:
 
 @contextmanager
 def _no_calls() -> Iterator[None]:
-    """Forbids calls of the inferior's functions inside; older GDBs have no such setting."""
+    """Forbid calls of the inferior's functions in the `with` block. Older GDBs lack this
+    setting."""
     forbidden = switched("may-call-functions", False)
     try:
         yield
@@ -258,7 +268,7 @@ def _no_calls() -> Iterator[None]:
 
 
 def switched(setting: str, on: bool) -> bool:
-    """Switch a setting of GDB; returns whether that changed it. False if this GDB lacks it."""
+    """Change a setting of GDB; return whether its value changed. False if this GDB lacks it."""
     try:
         changed = bool(gdb.parameter(setting)) != on
     except RuntimeError:

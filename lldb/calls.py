@@ -1,16 +1,19 @@
-"""Which of a thread's stops at a breakpoint are calls, each once.
+"""Decides which stops of a thread at a breakpoint are new calls.
 
-LLDB reports one call again in two cases (seen in 14 to 19). All threads that stopped at breakpoints
-are stepped over them one by one; where an interrupt or a signal ends that, those whose turn did not
-come are reported anew. And a signal that a thread takes on the first instruction has its handler
-run before that, which then is at the breakpoint again. A thread that is interrupted right before
-the breakpoint traps is stepped over it with no report up to LLDB 19, and reported once more later.
+LLDB may report one call twice (seen in 14 to 19), in these cases:
 
-A second call through the same stack has the same registers. What differs is how often the kernel
-took the thread off the processor: each stop is such a switch. A thread with no more switches did
-not run, one with a single one was stopped before an instruction; a new call takes two, that of the
-step over the breakpoint and that at it. One more has a thread with a SIGSTOP pending, by which
-lldb-server wanted to stop it as it stopped by itself."""
+- Threads that stopped at breakpoints are stepped over them one by one. If an interrupt or a
+  signal ends this, the remaining threads are reported again.
+- A thread receives a signal at the first instruction. Its handler runs before this instruction,
+  which then reaches the breakpoint again.
+- A thread is interrupted right before the breakpoint traps. Up to LLDB 19 it is stepped over the
+  breakpoint without a report, and is reported once more later.
+
+A second call through the same stack has the same registers. But the number of context switches of
+the thread differs, as each stop is a switch. A thread with no more switches did not run. A thread
+with one more was stopped before an instruction. A new call takes at least two: the step over the
+breakpoint, and the stop at it. There is one more if a SIGSTOP is pending, with which lldb-server
+wanted to stop a thread that had already stopped."""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from typing import NamedTuple
 
 from findleaks.target.files import read_file
 
-_STEP = 2  # switches that a new call takes, at least
+_STEP = 2  # Fewest context switches of a new call.
 _SWITCHES = re.compile(rb"^voluntary_ctxt_switches:\s*(\d+)", re.M)
 _PENDING, _CAUGHT = (re.compile(rb"^%b:\s*([0-9a-f]+)" % name, re.M) for name in (b"SigPnd", b"SigCgt"))
 
 
 class Place(NamedTuple):
-    """Where a thread is: an address with a breakpoint, and the stack pointer."""
+    """The position of a thread: an address with a breakpoint, and the stack pointer."""
 
     thread: int
     address: int
@@ -34,19 +37,22 @@ class Place(NamedTuple):
 
 
 class Calls:
-    """The calls of one local process's threads that were counted last."""
+    """The last counted call of each thread of one local process."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._last: dict[int, tuple[Place, int]] = {}  # by thread; the least switches of a new call
-        self._to_return: set[Place] = set()  # where signal handlers return to, for calls counted
+        # By thread: the place, and the fewest switches of a new call.
+        self._last: dict[int, tuple[Place, int]] = {}
+        self._to_return: set[Place] = set()  # Where signal handlers return to counted calls.
 
     def is_new(self, at: Place, number: int = 0) -> bool:
-        """Whether a thread that stopped, for a signal of this number or (0) the breakpoint, is at a
-        call that was not counted yet. To be asked at each stop, of each thread at a breakpoint."""
+        """Whether a stopped thread is at a call that was not counted yet.
+
+        `number`: the signal that stopped it; 0: the breakpoint. It must be called at each stop, for
+        each thread at a breakpoint."""
         try:
             status = read_file(f"/proc/{self._pid}/task/{at.thread}/status")
-        except OSError:  # the thread was killed
+        except OSError:  # The thread was killed.
             return False
         found = _SWITCHES.search(status)
         switches = int(found[1]) if found else 0
@@ -62,6 +68,6 @@ class Calls:
 
 
 def _contains(signals: re.Pattern[bytes], status: bytes, number: int) -> bool:
-    """Whether a signal is in one of the sets of /proc/PID/status."""
+    """Whether a signal is in one of the signal sets of /proc/PID/status."""
     found = signals.search(status)
     return bool(found and int(found[1], 16) >> (number - 1) & 1)

@@ -1,5 +1,5 @@
-"""LLDB breakpoints that count calls. The process is continued here after each stop: as fast as
-LLDB's callbacks, and everything happens in the thread that runs the command."""
+"""LLDB breakpoints that count calls. The process is continued here after each stop: this is as fast
+as LLDB's callbacks, and everything runs in the thread of the command."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
 
 FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP", "SIGTSTP", "SIGXCPU", "SIGXFSZ")
-"""End counting and leave the process stopped; others are delivered: LLDB's `process handle`."""
-IDLE = 1.0  # seconds until a process at no breakpoint is interrupted: only then Ctrl-C is noticed
-_LATE = 0.2  # seconds beyond its time until a process at no breakpoint is interrupted
+"""These signals end counting and leave the process stopped; others are delivered as LLDB's `process
+handle` sets."""
+# A process that reaches no breakpoint is interrupted at this interval in seconds, as Ctrl-C is
+# noticed only then.
+IDLE = 1.0
+_LATE = 0.2  # A process that reaches no breakpoint is interrupted this many seconds after its time.
 _RUNNING = (lldb.eStateRunning, lldb.eStateStepping)
 _GONE = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateInvalid, lldb.eStateUnloaded)
 
 
 class LldbBreakpoints:
-    """Process of this machine under LLDB's control: a findleaks.target.control.BreakpointHost."""
+    """A process of this machine under LLDB's control: a findleaks.target.control.BreakpointHost."""
 
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         self.pid = pid
@@ -36,13 +39,13 @@ class LldbBreakpoints:
         self._process = process
         self._target = process.GetTarget()
         self._debugger = self._target.GetDebugger()
-        self._breakpoints: dict[int, Any] = {}  # by address
+        self._breakpoints: dict[int, Any] = {}  # By address.
         self._hit: Callable[[int], bool] = lambda address: True
         self._frame: Any = None
         self._thread = 0
         self._memory = ProcMemory(pid)
         self._calls = Calls(pid)
-        self._quiet: list[int] = []  # signals that LLDB does not stop for, by its settings
+        self._quiet: list[int] = []  # Signals for which LLDB does not stop, by its settings.
 
     def arm(self, addresses: Sequence[int], hit: Callable[[int], bool]) -> None:
         self._hit = hit
@@ -70,8 +73,8 @@ class LldbBreakpoints:
             self._interrupts.heed()
 
     def run(self, seconds: Optional[float]) -> Outcome:
-        """Let the process run for `seconds` at most (None: no limit). Ctrl-C is received until it
-        is stopped: after that it would cut off the table that is printed."""
+        """Let the process run for at most `seconds` (None: no limit). Ctrl-C is accepted until the
+        process is stopped; later it would interrupt the printing of the table."""
         try:
             if self._interrupts is not None and self._interrupts.heed():
                 self._interrupts.hold()
@@ -122,7 +125,7 @@ class LldbBreakpoints:
             return int(self._frame.GetSP() if name == "rsp" else self._frame.GetFP())
         found = self._frame.FindRegister(name)
         if not found.IsValid():
-            raise TargetError(f"this LLDB does not report the register {name}: use findleaks count {self.pid}, or GDB")
+            raise TargetError(f"this LLDB does not report the register {name}; use findleaks count --pid {self.pid}, or GDB")
         return int(found.GetValueAsUnsigned())
 
     def read(self, address: int, size: int) -> bytes:
@@ -146,7 +149,7 @@ class LldbBreakpoints:
         return Outcome("ended", f"exit code {self._process.GetExitStatus()}" if exited else "")
 
     def _stopped(self, interrupted: bool) -> Optional[Outcome]:
-        """Count each thread that reached a breakpoint; returns why to end the run, or None."""
+        """Count each thread that reached a breakpoint. Return why the run ends, or None."""
         gone = self._gone()
         if gone is not None:
             return gone
@@ -165,7 +168,7 @@ class LldbBreakpoints:
                 if self._calls.is_new(Place(self._thread, address, self._frame.GetSP()), signal) and self._hit(address):
                     return Outcome("asked")
             elif not signal and not _internal(thread):
-                outcome = Outcome("stop", "a breakpoint of yours was reached")
+                outcome = Outcome("stop", "one of your breakpoints was reached")
             outcome = (self._signalled(signal, interrupted) if signal else None) or outcome
         return outcome
 
@@ -177,7 +180,8 @@ class LldbBreakpoints:
         return Outcome("stop", f"it received {name}") if name in FATAL and number not in self._quiet else None
 
     def _stop_for_all_signals(self) -> None:
-        """Have LLDB stop for each: a handler may run between a call and its first instruction."""
+        """Let LLDB stop for each signal: a handler may run between a call and its first
+        instruction."""
         signals = self._process.GetUnixSignals()
         for place in range(signals.GetNumSignals()):
             number = signals.GetSignalAtIndex(place)
@@ -187,15 +191,16 @@ class LldbBreakpoints:
 
 
 def _internal(thread: Any) -> bool:
-    """Whether only LLDB's own breakpoints (numbers below 0) stopped the thread: its loader's, where
-    a library is loaded. LLDB reports these only if another thread stopped at one of findleaks'."""
-    # Each number is followed by that of a location.
+    """Whether only LLDB's own breakpoints (numbers below 0) stopped the thread: those of its loader
+    support, when a library is loaded. LLDB reports them only if another thread stopped at a
+    breakpoint of findleaks."""
+    # Each breakpoint's number is followed by that of a location.
     numbers = [thread.GetStopReasonDataAtIndex(place) for place in range(0, thread.GetStopReasonDataCount(), 2)]
     return all(number & 0x80000000 for number in numbers)
 
 
 class _InterruptTimer(threading.Thread):
-    """Timer thread: interrupts the process after it has run for some time without a stop."""
+    """A timer thread that interrupts the process after it has run for some time without a stop."""
 
     def __init__(self, process: Any) -> None:
         super().__init__(name="findleaks-waking", daemon=True)
@@ -212,7 +217,8 @@ class _InterruptTimer(threading.Thread):
                 self._change.notify()
 
     def stop_timer(self) -> bool:
-        """Stop the timer, as the process stopped; whether the timer may have interrupted it."""
+        """Stop the timer, as the process has stopped. Return whether the timer may have interrupted
+        it."""
         with self._change:
             self._at = None
             return self._sent
@@ -225,7 +231,8 @@ class _InterruptTimer(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Wait until it is time, checking a few times a second, as there are thousands of stops."""
+        """Wait until the time is up. The time is checked a few times a second, as there are
+        thousands of stops."""
         with self._change:
             while not self._ended:
                 if self._at is None or self._sent:

@@ -12,11 +12,11 @@ from findleaks.session import Session
 
 
 def open_current(debugger: Any = None) -> tuple[Session, Callable[[], bool]]:
-    """The session, and whether the process is still at the moment of it. TargetError: there is no
-    process, or it runs."""
+    """Return the session, and a function that returns whether the process has not run since.
+    TargetError: there is no process, or it is running."""
     debugger = debugger if debugger is not None else lldb.debugger
     if debugger is None:
-        raise TargetError("no debugger: pass the SBDebugger to findleaks.current()")
+        raise TargetError("no debugger; pass the SBDebugger to findleaks.current()")
     found = subject(debugger, None, None)
     session = Session(found.open())
 

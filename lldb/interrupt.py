@@ -1,4 +1,5 @@
-"""Ctrl-C in LLDB, which only notes it: Python code that does not check would run to its end."""
+"""Ctrl-C in LLDB: LLDB only records it, so Python code that does not check for it runs to its
+end."""
 
 from __future__ import annotations
 
@@ -8,21 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Optional
 
-EVERY = 0.05  # seconds between two checks for the key
+EVERY = 0.05  # Seconds between two checks for the key.
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt in a thread that runs a command, soon after `asked()` turns true.
+    """Raises KeyboardInterrupt in the thread that runs a command, soon after `asked()` becomes
+    true.
 
     LLDB reports Ctrl-C only to the thread that reads its commands. A second thread makes Python
-    call `_look` in that one between two instructions (Py_AddPendingCall), as for a signal. Calls
-    into C are not interrupted; the kernel's are short. Nothing is raised if commands run in another
-    thread than the one Python was started in, as in some editors."""
+    call `_look` in that thread between two instructions (Py_AddPendingCall), as for a signal. Calls
+    into C are not interrupted; those of the C engine are short. Nothing is raised if commands run
+    in another thread than the one in which Python was started, as in some editors."""
 
     def __init__(self, asked: Callable[[], bool]) -> None:
         self._asked = asked
         self._lock = threading.Lock()
-        self._thread: Optional[int] = None  # the one that runs a command
+        self._thread: Optional[int] = None  # The thread that runs a command.
         self._pending = False
         self._pressed = self._held = False
         # Kept as long as this object, as Python may call it late.
@@ -30,7 +32,7 @@ class Interrupts:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Context in which KeyboardInterrupt is raised."""
+        """A context in which KeyboardInterrupt is raised."""
         over = threading.Event()
         self._pressed = self._held = False
         self._thread = threading.get_ident()
@@ -45,12 +47,13 @@ class Interrupts:
             watcher.join()
 
     def hold(self) -> None:
-        """Only note the key from now on."""
+        """From now on, only record the key."""
         with self._lock:
             self._held = True
 
     def heed(self) -> bool:
-        """Raise KeyboardInterrupt from now on. Returns whether the key came since the last call."""
+        """Raise KeyboardInterrupt from now on. Return whether the key was pressed since the last
+        call."""
         with self._lock:
             self._held = False
             pressed, self._pressed = self._pressed, False
@@ -60,7 +63,8 @@ class Interrupts:
         while not over.wait(EVERY):
             with self._lock:
                 if self._pressed and not self._held and self._thread is not None:
-                    # Raised in this thread: inside `_look`, ctypes would print and ignore it.
+                    # The exception is raised in this thread: inside `_look`, ctypes would print and
+                    # ignore it.
                     thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(KeyboardInterrupt)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
                     return

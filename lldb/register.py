@@ -17,20 +17,21 @@ from findleaks.report.encoding import substitute_text, terminal_charset
 if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
 
-SUMMARY = "Hunt memory leaks in this process or core."
-HERE = "findleaks.lldb.register"  # this module, as LLDB imports it
-STATE = "findleaks_front"  # key in the dictionary that LLDB has for each debugger's commands
-_PIECE = 1 << 16  # characters of output collected before they are passed to LLDB
+SUMMARY = "Find memory leaks in this process or core."
+HERE = "findleaks.lldb.register"  # The name under which LLDB imports this module.
+STATE = "findleaks_front"  # The key in LLDB's dictionary for the commands of each debugger.
+_PIECE = 1 << 16  # Output is passed to LLDB in pieces of this many characters.
 
 
 COMPLETION = {"file": "disk-file", "variable": "variable-path", "symbol": "symbol"}
-"""LLDB's words for what Tab completes behind a command's word (Entry.completes). It has one kind a
-command, and completes options only of commands that it parses itself: these would lose their
-messages, and `-json`."""
+"""LLDB's words for what Tab completes after a command word (Entry.completes). LLDB supports one
+kind for each command. It completes options only of commands that it parses itself: these would lose
+their own error messages, and `-json`."""
 
 
 class Output(io.TextIOBase):
-    """Stream that writes to the result of a command, in pieces of more than `piece` characters."""
+    """A stream that writes to the result of a command, in pieces of more than `piece`
+    characters."""
 
     def __init__(self, result: Any, piece: int = _PIECE) -> None:
         self._result = result
@@ -53,7 +54,8 @@ class Output(io.TextIOBase):
 
 
 class Lldb:
-    """LLDB as the commands see it. `context` is the execution context of the running command."""
+    """The interface of LLDB that commands use. `context`: the execution context of the running
+    command."""
 
     def __init__(self, debugger: Any) -> None:
         self.debugger = debugger
@@ -77,7 +79,7 @@ class Lldb:
 
 
 class LldbFrontEnd:
-    """findleaks in one LLDB debugger; owns all its state. Created with the first command."""
+    """findleaks in one LLDB debugger. It owns all state, and is created with the first command."""
 
     def __init__(self, debugger: Any) -> None:
         from findleaks.lldb.interrupt import Interrupts
@@ -87,7 +89,7 @@ class LldbFrontEnd:
         self._interrupts = self._lldb.interrupts = Interrupts(self._lldb.asked_to_stop)
 
     def run(self, words: Sequence[str], prog: str, context: Any, result: Any) -> None:
-        """Run a command line; any error becomes the result's error of one line."""
+        """Run a command line. Any error becomes the result's error of one line."""
         self._lldb.context = context
         out = Output(result, self._at_once(words, result))
         width = self._width()
@@ -108,12 +110,13 @@ class LldbFrontEnd:
             self._lldb.context = None
 
     def _width(self) -> int:
-        """Columns for text: LLDB's setting, 80 if there is no terminal and nothing was set."""
+        """Columns of text: LLDB's setting; 80 if there is no terminal and nothing was set."""
         wanted = self._lldb.debugger.GetTerminalWidth() or 0
         return terminal_columns(str(wanted) if wanted != LEAST else "")
 
     def _at_once(self, words: Sequence[str], result: Any) -> int:
-        """Characters to collect before they are passed on; none for tables that grow (--every)."""
+        """The number of characters to collect before they are passed to LLDB; none for tables that
+        grow (--every)."""
         if not any(word.startswith(("--every", "-every")) for word in words):
             return _PIECE
         result.SetImmediateOutputFile(self._lldb.debugger.GetOutputFile())
@@ -121,7 +124,7 @@ class LldbFrontEnd:
 
 
 class Word:
-    """Command of LLDB; the subclasses made by `__getattr__` set `prog` and `word` ("" for `leaks`
+    """An LLDB command. The subclasses made by `__getattr__` set `prog` and `word` ("" for `leaks`
     or `findleaks` itself)."""
 
     prog = "leaks"
@@ -134,7 +137,7 @@ class Word:
         self._front_end: LldbFrontEnd = front_end
 
     def __call__(self, debugger: Any, command: str, context: Any, result: Any) -> None:
-        """Run the command; called by LLDB, for which an exception would be success."""
+        """Run the command. LLDB calls this, and would treat an exception as success."""
         try:
             words = shlex.split(command)
         except ValueError as error:
@@ -147,23 +150,23 @@ class Word:
         self._front_end.run(words, self.prog, context, result)
 
     def get_short_help(self) -> str:
-        """Line for LLDB's lists of commands."""
+        """The line in LLDB's lists of commands."""
         entry = CATALOGUE.get(self.word)
         if entry is not None:
             return entry.summary[0].upper() + entry.summary[1:] + "."
         return SUMMARY if self.prog == "leaks" else "Another name of `leaks`; alone, and with options only, it is `leaks find`."
 
     def get_long_help(self) -> str:
-        """Text of `help leaks WORD`."""
+        """The text of `help leaks WORD`."""
         entry = CATALOGUE.get(self.word)
         if entry is not None:
             return entry.help(self.prog)
         lines = [f"  {self.prog} {known.word:8} {known.summary}" for known in CATALOGUE.values()]
-        return "\n".join([self.get_short_help(), "", *lines, "", f"`{self.prog} COMMAND --help` says more."])
+        return "\n".join([self.get_short_help(), "", *lines, "", f"`{self.prog} COMMAND --help` describes a command."])
 
 
 def __getattr__(name: str) -> type[Word]:
-    """Classes of the commands, which LLDB looks up by name: leaks_find, findleaks_, …"""
+    """The classes of the commands, which LLDB looks up by name: leaks_find, findleaks_, …"""
     prog, separator, word = name.partition("_")
     if prog not in ("leaks", "findleaks") or not separator or (word and word not in CATALOGUE):
         raise AttributeError(name)
@@ -177,16 +180,17 @@ def _handle(debugger: Any, command: str) -> bool:
 
 
 def register(debugger: Any) -> None:
-    """Add the commands. LLDB needs `findleaks` in its scripts' dictionary, to look up classes."""
-    for container in ("leaks", "findleaks"):  # those of an earlier import
+    """Add the commands. LLDB looks up their classes through `findleaks` in its dictionary for
+    scripts."""
+    for container in ("leaks", "findleaks"):  # Remove the commands of an earlier import.
         _handle(debugger, f"command container delete {container}")
         _handle(debugger, f"command script delete {container}")
     if _handle(debugger, f'command container add -h "{SUMMARY}" leaks'):
         for word, entry in CATALOGUE.items():
             add = f"-c {HERE}.leaks_{word} leaks {word}"
             if not _handle(debugger, f"command script add -C {COMPLETION[entry.completes]} {add}"):
-                _handle(debugger, f"command script add {add}")  # an older LLDB: it has no -C
-    else:  # this LLDB has no containers: one command takes the words
+                _handle(debugger, f"command script add {add}")  # An older LLDB without -C.
+    else:  # An older LLDB without containers: one command receives the words.
         _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")
-    # Not a container, as it is a command by itself too.
+    # This is not a container, as it is also a command by itself.
     _handle(debugger, f"command script add -c {HERE}.findleaks_ findleaks")

@@ -1,4 +1,4 @@
-"""What only LLDB can read, by its API: a process on another machine."""
+"""A process on another machine, which only LLDB's API can read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from findleaks.target.remote import RemoteTarget
 
 
 def open_remote(pid: int, process: Any, root: str) -> RemoteTarget:
-    """This process as a target; `root` is the folder here with the files of its machine."""
+    """Open this process as a target. `root`: the local folder with the files of its machine."""
 
     def read(address: int, size: int) -> bytes:
         error = lldb.SBError()
@@ -29,13 +29,14 @@ def open_remote(pid: int, process: Any, root: str) -> RemoteTarget:
         unknown = sum(len(thread.words) <= len(thread.registers) for thread in found)
         if unknown:
             what = f"the vector registers of {unknown} thread{'' if unknown == 1 else 's'} are not known"
-            target.warnings.append(f"{what} to {where}: blocks that only they point to count as lost")
+            target.warnings.append(f"{what} to {where}: blocks that are referenced only from them count as leaked")
         return found
 
     where = f"LLDB's {process.GetPluginName()}"
     mapped = regions(process)
     if not mapped and process.GetTarget().GetPlatform().GetName() == "host" and has_ended(pid):
-        # Killed, which LLDB notices after a moment, or when it continues the process.
+        # The process was killed. LLDB notices this after a moment, or when it continues the
+        # process.
         raise TargetError(NO_PROCESS)
     target = RemoteTarget(pid, mapped, read, all_threads, f"behind {where}", root, offsets=False)
     return target

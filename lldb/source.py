@@ -1,4 +1,4 @@
-"""Source places by LLDB's symbol files: files, lines, inlined functions."""
+"""Source locations from LLDB's symbol files: files, lines, inlined functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import lldb
 from findleaks.target.base import SourcePlace
 from findleaks.target.image_target import ImageTarget
 
-MAX_INLINED = 256  # functions inlined in each other at one address
+MAX_INLINED = 256  # Most functions that are inlined in each other at one address.
 
 Opened = TypeVar("Opened", bound=ImageTarget)
 
@@ -49,8 +49,8 @@ def _path(spec: Any) -> str:
 
 
 def with_sources(target: Any, opened: Opened) -> Opened:
-    """What was opened, which asks LLDB's `target` about sources, and looks for debug files where
-    LLDB does."""
+    """The opened target, which uses the debug information of LLDB's `target`, and searches for
+    debug files in LLDB's folders."""
     opened.debugger = LldbSources(target)
     result = lldb.SBCommandReturnObject()
     target.GetDebugger().GetCommandInterpreter().HandleCommand("settings show target.debug-file-search-paths", result)

@@ -1,8 +1,9 @@
-"""What LLDB has selected, as a target.
+"""LLDB's selected process as a target.
 
-A core or a minidump is read from its own file, a live process of this machine through /proc: LLDB's
-ReadMemory is 40 times slower there, and may return less than asked for. Threads and registers of a
-live process come from LLDB, which controls it; processes elsewhere are read with LLDB's API."""
+A core or a minidump is read from its file, and a live process of this machine through /proc. LLDB's
+ReadMemory is 40 times slower there, and may return fewer bytes than requested. Threads and
+registers of a live process come from LLDB, which controls it. Processes on other machines are read
+with LLDB's API."""
 
 from __future__ import annotations
 
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from findleaks.lldb.counting import LldbBreakpoints
     from findleaks.lldb.interrupt import Interrupts
 
-CORE_FILES = ("elf-core", "minidump")  # LLDB's plugins for files that findleaks reads itself
+CORE_FILES = ("elf-core", "minidump")  # LLDB's plugins for files that findleaks reads itself.
 SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remote-linux`."
 
 
 def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Subject:
-    """The selected process. TargetError if there is none or it runs. `interrupts`: for Ctrl-C."""
+    """The selected process. `interrupts`: for Ctrl-C. TargetError: there is no process, or it is
+    running."""
     target = context.GetTarget() if context is not None else debugger.GetSelectedTarget()
     process = target.GetProcess()
     state = process.GetState() if process.IsValid() else lldb.eStateInvalid
@@ -47,7 +49,8 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
     pid, stop = process.GetProcessID(), process.GetStopID(True)
     if process.GetPluginName() == "gdb-remote" and is_traced_by(pid, os.getpid()):
         if has_ended(pid):
-            # Killed, which LLDB notices after a moment, or when it continues the process.
+            # The process was killed. LLDB notices this after a moment, or when it continues the
+            # process.
             raise TargetError(NO_PROCESS)
         return Subject(owner, ("process", pid, stop), True, lambda: LldbProcess(pid, process, interrupts), reports_writes=False)
     from findleaks.lldb.remote import open_remote
@@ -56,7 +59,7 @@ def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Su
 
 
 def core_path(process: Any) -> str:
-    if hasattr(process, "GetCoreFile"):  # since LLDB 17
+    if hasattr(process, "GetCoreFile"):  # Exists since LLDB 17.
         spec = process.GetCoreFile()
         if spec.IsValid():
             return str(spec.fullpath)
@@ -68,7 +71,8 @@ def core_path(process: Any) -> str:
 
 
 def mapped_cores(maps: str) -> set[str]:
-    """Core files mapped into a process: older LLDBs map cores, and do not report their names."""
+    """Core files that are mapped into a process: older LLDBs map cores, and do not report their
+    names."""
     with open(maps, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         paths = {line.split(None, 5)[5].rstrip("\n") for line in file if line.count(" /")}
     return {path for path in paths if _is_core(path)}
@@ -88,12 +92,13 @@ def _is_core(path: str) -> bool:
 def _exe(target: Any) -> str:
     spec = target.GetExecutable()
     path = str(spec.fullpath) if spec.IsValid() and spec.fullpath else ""
-    # Without one given, LLDB makes up a name from the core.
+    # If the user gave no program, LLDB makes up a name from the core.
     return path if os.path.exists(path) else ""
 
 
 def sysroot(debugger: Any) -> str:
-    """Sysroot: folder, set by the user, with the files of another machine; "" if it is this one."""
+    """The sysroot that the user has set: a folder with the files of another machine; "" if it is
+    this machine."""
     result = lldb.SBCommandReturnObject()
     debugger.GetCommandInterpreter().HandleCommand("platform status", result)
     match = re.search(r"^\s*Sysroot: (.+)$", result.GetOutput() or "", re.MULTILINE)
@@ -101,9 +106,9 @@ def sysroot(debugger: Any) -> str:
 
 
 class LldbProcess(LiveTarget):
-    """Process of this machine that LLDB has stopped."""
+    """A process of this machine that LLDB has stopped."""
 
-    trackable = False  # LLDB makes no system calls in it
+    trackable = False  # LLDB does not make system calls in the process.
 
     def __init__(self, pid: int, process: Any, interrupts: Optional[Interrupts] = None) -> None:
         super().__init__(pid, stopped=True)
@@ -112,14 +117,14 @@ class LldbProcess(LiveTarget):
         self._threads: Optional[list[Thread]] = None
 
     def read_code(self, address: int, size: int) -> bytes:
-        """See Target. LLDB returns the original bytes under its breakpoints."""
-        # This reports what cannot be read; LLDB takes no size of 0.
+        """See Target. LLDB returns the original bytes, not its breakpoints."""
+        # Used for unreadable memory, as it reports what cannot be read. LLDB rejects a size of 0.
         code = self.read(address, size)
         data = self._process.ReadMemory(address, size, lldb.SBError()) if code else None
         return bytes(data) if data and len(data) == size else code
 
     def threads(self) -> Sequence[Thread]:
-        """All threads by id, which is the order of /proc."""
+        """All threads, ordered by id, as in /proc."""
         if self._threads is None:
             # LLDB before 17 does not report fs_base.
             found = add_thread_pointers(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
@@ -127,7 +132,8 @@ class LldbProcess(LiveTarget):
         return self._threads
 
     def _with_system_call(self, thread: Thread) -> Thread:
-        """The thread with its system call in orig_rax: the kernel reports that, LLDB does not."""
+        """The thread with its system call in orig_rax, which the kernel reports, and LLDB does
+        not."""
         call = system_call(self._pid, thread.tid)
         if call is None or "orig_rax" in thread.registers or "orig_rax" not in self.arch.registers:
             return thread
@@ -146,7 +152,7 @@ def threads(process: Any, arch: Arch) -> Iterator[Thread]:
         yield _thread(thread.GetThreadID(), thread.GetFrameAtIndex(0), arch)
 
 
-_RENAMED = {"rflags": "eflags"}  # register names: LLDB's and findleaks', where they differ
+_RENAMED = {"rflags": "eflags"}  # Register names that differ: LLDB's and findleaks'.
 
 
 def _thread(tid: int, frame: Any, arch: Arch) -> Thread:
@@ -161,10 +167,10 @@ def _thread(tid: int, frame: Any, arch: Arch) -> Thread:
             elif register.GetByteSize() >= 2 * arch.word:
                 number = re.sub(r"^[xyz]mm", "", name)
                 if number not in wide or register.GetByteSize() > wide[number].GetByteSize():
-                    # xmm, ymm, zmm: each contains the one before.
+                    # xmm, ymm, zmm: each contains the previous one.
                     wide[number] = register
     for name in arch.all_registers:
-        if name not in registers:  # LLDB has two names for some
+        if name not in registers:  # LLDB has two names for some registers.
             register = frame.FindRegister(arch.debugger_name(name))
             if register.IsValid() and register.GetByteSize() == arch.word:
                 registers[name] = register.GetValueAsUnsigned() & arch.mask
@@ -174,7 +180,7 @@ def _thread(tid: int, frame: Any, arch: Arch) -> Thread:
 def _words(register: Any, arch: Arch) -> tuple[int, ...]:
     data = register.GetData()
     size = data.GetByteSize() // arch.word * arch.word
-    # LLDB knows the register, but not its contents.
+    # LLDB knows the register, but not its content.
     if not size:
         return ()
     error = lldb.SBError()
@@ -183,10 +189,11 @@ def _words(register: Any, arch: Arch) -> tuple[int, ...]:
 
 
 def evaluate(context: Any, expression: str) -> int:
-    """An expression as an address: the value of a pointer or number, the location of an array,
-    structure or function. It may not call functions of the process, which must stay stopped.
-    Variables and registers are looked up first, as LLDB compiles other expressions, which is
-    slow."""
+    """The address that an expression denotes: the value of a pointer or number, the location of an
+    array, structure or function.
+
+    The expression must not call functions of the process, which must stay stopped. Variables and
+    registers are looked up first: LLDB compiles all other expressions, which is slow."""
     value = _from_variables(context, expression)
     if value is None:
         value = _from_compiler(context, expression)
@@ -237,7 +244,7 @@ def _from_variables(context: Any, expression: str) -> Optional[Any]:
 
 
 def _first_line(text: Optional[str]) -> str:
-    """The compiler's first message, without its place in a generated file."""
+    """The compiler's first message, without its location in a generated file."""
     for line in (text or "").splitlines():
         line = re.sub(r"^(error:\s*)?(<user expression[^>]*>:\d+:\d+:\s*)?(error:\s*)?", "", line.strip())
         if line and not re.fullmatch(r"[\s^~|\d]*", line):

@@ -35,7 +35,7 @@ ROUTINES = ("begin", "record", "forget", "revive")
 
 
 def assembled(source: Path) -> tuple[bytes, dict[str, int]]:
-    """The code, and where its labels are."""
+    """Assemble a source file; return the code, and the offsets of its labels."""
     with tempfile.TemporaryDirectory() as folder:
         made, flat = Path(folder) / "stub.o", Path(folder) / "stub.bin"
         subprocess.run(["gcc", "-c", "-o", str(made), str(source)], check=True)

@@ -72,7 +72,7 @@ RESULTS = (
 
 
 def pages() -> dict[Path, str]:
-    """Each page with its text."""
+    """All pages with their text."""
     return {
         DOCS / "python-reference.md": _page("Python reference", _REFERENCE, [*_functions(), *_classes()]),
         DOCS / "python-results.md": _page("Results", _RESULTS, list(_results())),
@@ -131,7 +131,8 @@ def _callable(name: str, function: Any, level: str) -> Iterator[str]:
 
 
 def _signature(function: Any) -> str:
-    """As in the source, without `self`: what `inspect` prints differs between versions of Python."""
+    """The signature as in the source, without `self`. What `inspect` prints differs between
+    versions of Python."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(tree, ast.FunctionDef) and tree.returns is not None
     tree.args.args = [one for one in tree.args.args if one.arg != "self"]
@@ -143,7 +144,7 @@ def _annotation(function: Any) -> str:
 
 
 def _paragraphs(docstring: str | None) -> list[str]:
-    """Paragraphs, each on one line, with an empty line between them; code stays as it is."""
+    """Paragraphs, each on one line, with an empty line between them. Code stays unchanged."""
     found = []
     for paragraph in inspect.cleandoc(docstring or "").split("\n\n"):
         found += ["", paragraph] if paragraph.startswith("    ") else ["", " ".join(paragraph.split())]

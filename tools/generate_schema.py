@@ -67,7 +67,7 @@ DOCUMENTS: Mapping[str, Union[type[Record], tuple[type[Record], ...]]] = {
 """The class of the result of each command; several if it depends on the options."""
 
 LINES: Sequence[type[Record]] = (addresses.Block, triage.TriagedCore)
-"""Results that a command prints one a line, without the name of the command (`blocks`, `triage`)."""
+"""Results that a command prints one a line, without the command's name (`blocks`, `triage`)."""
 
 _MODULES = (
     addresses,
@@ -93,7 +93,7 @@ _MODULES = (
     written,
 )
 _NAMES = {name: one for module in _MODULES for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, Record)}
-"""Classes by name: modules of results import those that only annotations name for type checkers only."""
+"""Classes by name. Modules of results import some of them for type checkers only."""
 
 _ADDRESS = {"type": "string", "pattern": "^0x[0-9a-f]+$"}
 _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
@@ -105,7 +105,8 @@ _WARNINGS = {
 
 
 def schema(closed: bool = False) -> dict[str, Any]:
-    """The whole schema. `closed`: objects must have no other keys than those described; users' programs must accept further ones."""
+    """The whole schema. `closed`: objects must not have other keys. User programs must accept
+    further keys."""
     definitions = _Definitions(closed)
     documents = {word: definitions.documents(word, records) for word, records in DOCUMENTS.items()}
     lines = [definitions.of(record) for record in LINES]
@@ -127,7 +128,7 @@ def schema(closed: bool = False) -> dict[str, Any]:
 
 
 class _Definitions:
-    """The definitions of classes of results, made when they are referred to."""
+    """The definitions of classes of results. Each is made when it is first referred to."""
 
     def __init__(self, closed: bool) -> None:
         self.made: dict[str, Any] = {}
@@ -135,13 +136,14 @@ class _Definitions:
         self._closed = closed
 
     def documents(self, word: str, records: Union[type[Record], tuple[type[Record], ...]]) -> dict[str, Any]:
-        """The object that command `word` prints: one of these results."""
+        """The object that the command `word` prints: one of these results."""
         if isinstance(records, tuple):
             return {"anyOf": [self._document(word, record) for record in records]}
         return self._document(word, records)
 
     def _document(self, word: str, record: type[Record]) -> dict[str, Any]:
-        """The object that command `word` prints: the result, with what every command adds."""
+        """The object that the command `word` prints: the result, and the keys that every command
+        adds."""
         made = self._object(record)
         made["properties"] = {
             "schema": {"const": SCHEMA},
@@ -163,7 +165,8 @@ class _Definitions:
         if self._classes.setdefault(name, record) is not record:
             raise ValueError(f"two classes of results have the name {name}")
         if name not in self.made:
-            self.made[name] = {}  # a class may refer to itself
+            # Set before the definition is made, as a class may refer to itself.
+            self.made[name] = {}
             self.made[name] = self._object(record)
         return {"$ref": f"#/$defs/{name}"}
 
@@ -204,7 +207,7 @@ class _Definitions:
 
     @staticmethod
     def _union(kinds: list[dict[str, Any]]) -> dict[str, Any]:
-        """Plain types in one list, anything else as alternatives."""
+        """Plain types in one list; all others as alternatives."""
         null = {"type": "null"}
         if len(kinds) == 2 and null in kinds:
             (kind,) = (one for one in kinds if one != null)
@@ -236,7 +239,7 @@ def _text(docstring: str) -> str:
 
 
 def text() -> str:
-    """The file."""
+    """The content of the schema file."""
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,1 +1,1 @@
-"""Several moments of one program: what they have in common, and what grew between them."""
+"""Snapshots of a program at several moments, and what grew between them."""

@@ -1,9 +1,9 @@
-"""Figures of one moment: the numbers in the commands' answers that can be compared with another's.
+"""Figures of one moment: the numbers in the results of commands that can be compared with those of
+another moment.
 
 Each figure has a section, a name that is the same at every moment of one program (never an address
-of memory that moves), how many of it there are, and its bytes. What a figure says is what the
-command says: nothing is computed again here.
-"""
+that changes), a count, and bytes. Figures are taken from the commands' JSON; nothing is computed
+again here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from findleaks.formatting import again
 from findleaks.results.share_sort import ShareSort
 
 Answer = Mapping[str, Any]
-"""A command's JSON."""
+"""The JSON object of a command."""
 
 SEVERAL = "several roots"
-"""Name of the root that has what no root holds alone."""
+"""The name of the root that stands for all shared memory."""
 ARROW = " → "
-"""Between the steps from a root to a field below it."""
+"""The separator between the steps from a root to a field below it."""
 
 _ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
 _COUNT = re.compile(r"\b\d[\d,]*\b")
@@ -35,12 +35,14 @@ _UNITS: dict[str, str] = {
     ShareSort.FILES: "files",
     ShareSort.UNKNOWN: "mappings",
 }
-"""What the counts of `verdict`'s shares are of."""
+"""The unit of the counts of `verdict`'s shares."""
 
 
 class Figure(NamedTuple):
-    """What a command says of one thing. `number`: how many of it there are, and `bytes`: each None
-    where the command has none. `within`: the figure that this one is a part of, "" for none."""
+    """One figure in a command's result.
+
+    `number`: a count, and `bytes`; None if the command has none. `within`: the figure that contains
+    this one; "" for none."""
 
     section: str
     name: str
@@ -51,17 +53,18 @@ class Figure(NamedTuple):
 
 
 def mapping_figures(rows: Iterable[tuple[str, int, int, Optional[int]]]) -> list[Figure]:
-    """Figures of mappings, given as name, number, mapped and resident bytes."""
+    """Figures of mappings. `rows`: name, number, mapped and resident bytes."""
     return [Figure("mapping", name, count, mapped if held is None else held) for name, count, mapped, held in rows]
 
 
 def type_figures(rows: Iterable[tuple[str, str, int, int]]) -> Iterator[Figure]:
-    """Figures of blocks in use by type, given as type, kind, number and bytes."""
+    """Figures of blocks in use by type. `rows`: type, kind, number and bytes."""
     return (Figure("type", name, count, held, kind) for name, kind, count, held in rows)
 
 
 def figures(answers: Mapping[str, Answer]) -> list[Figure]:
-    """The figures of these answers, by command; those of the same section and name are added."""
+    """Figures of these results, given by command. Figures with the same section and name are
+    added."""
     found: dict[tuple[str, str, str], Figure] = {}
     for word, read in _READERS.items():
         if word in answers:
@@ -102,7 +105,7 @@ def _find(answer: Answer) -> Iterator[Figure]:
 
 
 def _group_name(group: Answer) -> str:
-    if group.get("runtime"):  # their sizes and cycles may differ: objects of a class are one leak
+    if group.get("runtime"):  # Sizes and cycles may differ, as all objects of a class are one leak.
         return str(group["type"])
     what = f"{group['size']} B" if group["size"] is not None else "several sizes"
     if group["cycle"] > 1:
@@ -121,8 +124,9 @@ def _caches(answer: Answer) -> Iterator[Figure]:
 
 
 def _allocators(totals: Iterable[Answer]) -> dict[int, str]:
-    """Names of allocators by their instance, the index among all. Only one that is there again, as
-    glibc's in another namespace of the linker, has a number: "glibc", "glibc (second)"."""
+    """Names of allocators by instance, their index among all allocators. A further allocator of the
+    same name, such as glibc's in another namespace of the linker, gets a number: "glibc", "glibc
+    (second)"."""
     found: dict[int, str] = {}
     seen: Counter[str] = Counter()
     for one in totals:
@@ -151,8 +155,8 @@ def _roots(answer: Answer) -> Iterator[Figure]:
 
 def _parts(node: Answer, root: str, path: str) -> Iterator[Figure]:
     """The container that a node is, and the fields below it, by their paths from the root. Fields
-    that have no name, only an address, or one of several alike, cannot be found at another moment:
-    they are left out."""
+    without a name (only an address, or one of several alike) cannot be found at another moment, and
+    are omitted."""
     container = node.get("container")
     if container and container.get("length") is not None:
         least, most = container["node_sizes"] or (0, 1)
@@ -168,14 +172,15 @@ def _parts(node: Answer, root: str, path: str) -> Iterator[Figure]:
 
 
 def _holders(names: Sequence[str]) -> str:
-    """Some of the roots that hold a block together: variables rather than stacks, which change."""
+    """Some of the roots that reach a shared block. Variables are preferred to stacks, which
+    change."""
     lasting = [name for name in names if "'s stack" not in name and "'s registers" not in name] or names
     stable = list(dict.fromkeys(_stable(name) for name in lasting))
     return ", ".join(stable[:_NAMED_HOLDERS]) + (" and others" if len(stable) > _NAMED_HOLDERS else "")
 
 
 def _stable(name: str) -> str:
-    """The name without what differs from moment to moment: addresses, and counts in parentheses."""
+    """The name without parts that differ between moments: addresses, and counts in parentheses."""
     name = _ADDRESS.sub("…", name)
     return re.sub(r"\(([^()]*)\)", lambda found: "" if _COUNT.match(found[1]) else found[0], name).strip()
 
@@ -220,5 +225,5 @@ _READERS = {
     "scopes": _scopes,
     "stacks": _stacks,
 }
-"""The commands whose answers a moment keeps, in this order."""
+"""The commands whose results a snapshot contains, in this order."""
 COMMANDS = tuple(_READERS)

@@ -1,19 +1,19 @@
-"""What grew between snapshots: each figure as a series, and the rows that explain the growth.
+"""Computes what grew between snapshots: each figure as a series, and the rows that explain the
+growth.
 
-Figures are matched by section, the whole they are a part of, and name. A figure that a snapshot
-lacks is 0 in it. But of a root's fields only the largest are listed: one that is missing while the
-root is there is unknown. The rows that are ranked do not
-overlap:
+Figures are matched by section, containing figure, and name. A figure that a snapshot lacks is 0 in
+it. An exception are fields of a root, of which only the largest are listed: a missing field is
+unknown if the root exists. The ranked rows do not overlap:
 
-  - lost groups,
+  - leaked groups,
   - garbage that a runtime's collector has not freed,
-  - what each root holds: as the root, with the part of it (a field, a container, V8's handles, a
-    runtime's type) that explains most of its growth, or, where it takes several to explain it, as
-    those parts and the rest; of a managed language's variable with its objects in the heap,
-  - shares of the resident memory that are not blocks in use, without such objects.
+  - what each root retains. If one part of the root (a field, a container, V8's handles, a
+    runtime's type) explains most of its growth, the row names this part. If it takes several
+    parts to explain it, each has a row, and one row has the rest. A variable of a managed
+    language includes its objects in the managed heap,
+  - shares of the resident memory other than blocks in use, without such objects.
 
-So they add up to what the process grew by, if all blocks are resident.
-"""
+So their sum is the growth of the process, if all blocks are resident."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
-"""A figure has changed if by more than MIN_BYTES, and by MIN_PART of what there was."""
+"""A figure has changed if it differs by more than MIN_BYTES, and by more than MIN_PART of its first
+value."""
 MIN_COUNT = 16
 """The same for figures without bytes: handles, threads."""
 EXPLAINS = 0.8
-"""Part of a root's growth from which on one of its parts is named in its stead."""
+"""If one part of a root has at least this share of the root's growth, the row names the part."""
 HOUR = 3600.0
 WORTH = 0.2
-"""Part of a root's growth from which on one of several parts is a row of its own."""
+"""If there are several such parts, each with at least this share of the growth has its own row."""
 OBJECTS = 3
-"""Types named that a runtime's heap grew by, at most."""
+"""Most types named for the growth of a runtime's heap."""
 REST = "rest"
-"""Note of a root's series from which its largest parts are subtracted."""
+"""The note of a root's series from which its largest parts were subtracted."""
 SMALL_GROUPS = "other groups"
-"""Name of the row for lost groups that each changed by less than MIN_BYTES."""
+"""The name of the row for leaked groups that each changed by less than MIN_BYTES."""
 
 RANKED = frozenset(
     {
@@ -60,18 +61,18 @@ RANKED = frozenset(
         "total",
     }
 )
-"""Sections that the rows are chosen from."""
+"""Sections from which the rows are selected."""
 
 LISTED_IN_PART = frozenset({"field", "container"})
-"""Sections of which `roots` lists only the largest rows."""
+"""Sections for which `roots` lists only the largest rows."""
 
 Key = tuple[str, str, str]
-"""Section, within, name."""
+"""Section, containing figure, name."""
 
 
 class Series(NamedTuple):
-    """One figure in every snapshot: its counts and its bytes, None where they are unknown, or where
-    it has none. `note` is of the last snapshot that has the figure."""
+    """One figure in every snapshot: its counts and its bytes, each None if unknown or missing.
+    `note` comes from the last snapshot that has the figure."""
 
     key: Key
     counts: Sequence[Optional[int]]
@@ -80,7 +81,7 @@ class Series(NamedTuple):
 
     @property
     def in_bytes(self) -> bool:
-        """Whether bytes are compared; else its counts, as it has no bytes."""
+        """Whether bytes are compared. A figure without bytes compares its counts."""
         return any(value is not None for value in self.bytes)
 
     @property
@@ -89,24 +90,24 @@ class Series(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether it is known at every moment."""
+        """Whether the figure is known at every moment."""
         return None not in self.compared
 
     @property
     def values(self) -> list[int]:
-        """What is compared; 0 where it is unknown."""
+        """The compared values; 0 if unknown."""
         return [value or 0 for value in self.compared]
 
     @property
     def delta(self) -> int:
-        """What it grew by; 0 where that is unknown."""
+        """The growth; 0 if it is unknown."""
         first, last = self.compared[0], self.compared[-1]
         return 0 if first is None or last is None else last - first
 
 
 @dataclass(frozen=True)
 class Grown:
-    """A series with its trend, and its rate an hour if the times are known. `inside`: parts of it
+    """A series with its trend, and its rate per hour if the times are known. `inside`: parts of it
     that grew with it, the innermost last."""
 
     series: Series
@@ -115,12 +116,12 @@ class Grown:
     inside: tuple[Series, ...] = ()
 
     def with_objects(self, objects: Series) -> Grown:
-        """The row of a variable, with its objects in the managed heap among its parts."""
+        """The row of a variable, with its objects in the managed heap as one of its parts."""
         return replace(self, inside=(objects, *self.inside))
 
 
 def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]] = None) -> dict[Key, Series]:
-    """The figures of all snapshots by key; only those of some sections if given."""
+    """The figures of all snapshots by key. `sections`: only figures of these sections."""
     unknown: tuple[Optional[int], ...] = (None,) * len(snapshots)
     zero: tuple[Optional[int], ...] = (0,) * len(snapshots)
     counts: dict[Key, list[Optional[int]]] = {}
@@ -147,7 +148,7 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
 
 
 def _without_their_roots(snapshots: Sequence[Snapshot], *columns: dict[Key, list[Optional[int]]]) -> None:
-    """Fields of roots that a snapshot does not have are 0 in it."""
+    """Fields of roots that a snapshot lacks. They are 0 in it."""
     roots = [{figure.name for figure in one.figures if figure.section == "root"} for one in snapshots]
     for rows in columns:
         for (section, within, _), row in rows.items():
@@ -158,13 +159,12 @@ def _without_their_roots(snapshots: Sequence[Snapshot], *columns: dict[Key, list
 
 
 def _below(part: Series, field: Series) -> bool:
-    """Whether it is a part of this field: a deeper one, or the container that it is."""
+    """Whether `part` belongs to this field: a deeper field, or the field's container."""
     return part.key[0] in LISTED_IN_PART and f"{part.key[2]}{ARROW}".startswith(f"{field.key[2]}{ARROW}")
 
 
 def _less(whole: Series, parts: Sequence[Series]) -> Series:
-    """What is left of a series without these parts. Its blocks are unknown where a part's counts
-    are of handles."""
+    """A series without these parts. Its blocks are unknown if a part counts handles."""
     sizes = [_difference(column) for column in zip(whole.bytes, *(one.bytes for one in parts))]
     alike = all(one.key[0] != "handles" for one in parts)
     counts = [_difference(column) if alike else None for column in zip(whole.counts, *(one.counts for one in parts))]
@@ -172,7 +172,8 @@ def _less(whole: Series, parts: Sequence[Series]) -> Series:
 
 
 def _with_objects(one: Series, objects: Series) -> Series:
-    """A variable's native memory, or its container's, with the bytes of its objects in the heap."""
+    """The native memory of a variable or its container, plus the bytes of its objects in the
+    managed heap."""
     sizes = [None if size is None else size + (more or 0) for size, more in zip(one.bytes, objects.bytes)]
     return one._replace(bytes=sizes)
 
@@ -183,21 +184,23 @@ def _difference(column: Sequence[Optional[int]]) -> int:
 
 
 def _most_grown(types: Iterable[Series], whole: int) -> list[Series]:
-    """The types that make up much of the bytes by which the whole grew."""
+    """The types that make up most of the bytes by which the whole grew."""
     grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * whole)]
     return sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
 
 
 def _sum(key: Key, parts: Sequence[Series]) -> Series:
-    """One series of several, which have counts and bytes."""
+    """The sum of several series with counts and bytes."""
     counts = [sum(value or 0 for value in column) for column in zip(*(one.counts for one in parts))]
     return Series(key, counts, [sum(value or 0 for value in column) for column in zip(*(one.bytes for one in parts))], "")
 
 
 class Growth:
-    """What grew from the first of two or more snapshots to the last. `several`: why they are not of
-    one process, "" if they may be; then there are neither rates nor trends. `rows`: see the module;
-    those that grew most first, those that shrank last. `total`: resident bytes."""
+    """The growth from the first of two or more snapshots to the last.
+
+    `several`: why they are not of one process, "" if they may be; if they are not, there are no
+    rates or trends. `rows`: see the module; most growth first, what shrank last. `total`: resident
+    bytes."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self.snapshots = snapshots
@@ -213,7 +216,7 @@ class Growth:
 
     @cached_property
     def survival(self) -> Union[Survival, str]:
-        """Which blocks stayed, or why that is not known."""
+        """The blocks that were not freed, or why they are not known."""
         return survival(self.snapshots)
 
     def judged(self, series: Series, inside: Iterable[Series] = ()) -> Grown:
@@ -234,8 +237,8 @@ class Growth:
         return Grown(series, kind, slope and Rate(*(value * HOUR for value in slope)), tuple(inside))
 
     def _lost(self) -> Iterator[Grown]:
-        """What is leaked; what is possibly lost is counted with its roots. Groups that have
-        hardly changed are one row, as a leak of many sizes is many groups."""
+        """Rows of leaked groups. Groups that hardly changed are merged into one row, as a leak of
+        many sizes has many groups. Possibly lost blocks are counted with their roots."""
         lost = [one for key, one in self.series.items() if key[0] == "lost" and key[1] == "definite"]
         small = [one for one in lost if abs(one.delta) <= MIN_BYTES]
         yield from (self.judged(one) for one in lost if abs(one.delta) > MIN_BYTES)
@@ -243,14 +246,15 @@ class Growth:
             yield self.judged(_sum(("lost", "definite", SMALL_GROUPS), small))
 
     def _garbage(self) -> Iterator[Grown]:
-        """What collectors have not freed, with the types that it grew by."""
+        """Rows of garbage that collectors have not freed, with the types that grew."""
         for key, one in self.series.items():
             if key[0] == "garbage":
                 types = [part for of, part in self.series.items() if of[:2] == ("garbage type", key[2])]
                 yield self.judged(one, _most_grown(types, one.delta))
 
     def _shares(self) -> Iterator[Grown]:
-        """The shares of resident memory but for blocks in use, which `_lost` and `_held` divide."""
+        """The shares of resident memory other than blocks in use, which `_lost` and `_held`
+        cover."""
         for key, one in self.series.items():
             if key[0] == "share" and not key[2].endswith(": in-use"):
                 objects = self._objects_in(one)
@@ -259,23 +263,24 @@ class Growth:
                 yield self.judged(rest, self._threads() if key[2] == "stacks" else () if explained else self._types(one))
 
     def _objects_in(self, heap: Series) -> list[Series]:
-        """The objects of variables, which rows of these variables have, if this is their heap."""
+        """The objects of variables whose managed heap this is. The rows of these variables contain
+        them."""
         if not heap.key[2].endswith(": runtime"):
             return []
         return [one._replace(counts=[0] * len(one.counts)) for one in self._objects.values() if heap.key[2].startswith(f"{one.key[1]} ")]
 
     def _threads(self) -> list[Series]:
-        """The stack that most of the new threads have."""
+        """The call stack of most of the new threads."""
         stacks = [one for key, one in self.series.items() if key[0] == "threads" and one.delta >= MIN_COUNT]
         return sorted(stacks, key=lambda one: one.delta)[-1:]
 
     def _types(self, heap: Series) -> list[Series]:
-        """The types of objects that a runtime's heap grew by."""
+        """The types of objects that explain the growth of a runtime's heap."""
         of = heap.key[2].partition(" ")[0]
         return _most_grown([one for key, one in self.series.items() if key[0] == "runtime type" and key[1] == of], heap.delta)
 
     def _held(self) -> Iterator[Grown]:
-        """Each root, as it is explained or divided by its parts."""
+        """Rows of roots, each explained by or divided into its parts."""
         parts: dict[str, list[Series]] = {}
         for key, one in self.series.items():
             if key[0] in ("field", "container", "native"):
@@ -284,7 +289,7 @@ class Growth:
         handles = self._holders_of_handles(roots)
         for root in roots:
             runtime = root.key[2].partition("'s ")[0].rpartition(" ")[2]
-            # What variables hold of a type's native memory is not this root's.
+            # Native memory of a type that variables retain is not counted for this root.
             native = (one for one in parts.get(runtime, ()) if one.key[0] == "native" and EXPLAINS * one.delta <= max(root.delta, 0))
             inside = list(native) or parts.get(root.key[2], [])
             objects = self._objects.get(root.key[2])
@@ -294,7 +299,7 @@ class Growth:
                 yield row if objects is None or row.series.note == REST or row.series.key[0] != "root" else row.with_objects(objects)
 
     def _holders_of_handles(self, roots: Sequence[Series]) -> dict[str, list[Series]]:
-        """V8's handles that grew, by the root that grew with them: no answer says what holds
+        """V8's handles that grew, by the root that grew with them. No command reports what retains
         them."""
         found: dict[str, list[Series]] = {}
         for key, one in self.series.items():
@@ -305,14 +310,14 @@ class Growth:
         return found
 
     def _divided(self, root: Series, parts: Sequence[Series]) -> Iterator[Grown]:
-        """The root with the parts that explain its growth, if there are such; else, if some parts
-        are worth a row, those, and the rest of it."""
+        """The root with the parts that explain its growth, if there are any. Else the parts that
+        are large enough for a row, and the rest of the root."""
         if explaining := list(self._explaining(root, parts)):
             yield self.judged(root, [*explaining, *self._objects_of(explaining[-1])])
             return
         outer = [one for one in parts if one.key[0] in ("handles", "native") or (one.key[0] == "field" and ARROW not in one.key[2])]
         if handles := [one for one in outer if one.key[0] == "handles"]:
-            outer = handles  # they are in blocks that some field holds as well
+            outer = handles  # These are in blocks that a field retains as well.
         least = max(MIN_BYTES, WORTH * root.delta)
         several = [one for one in outer if one.known and one.delta >= least]
         for one in several:
@@ -321,8 +326,8 @@ class Growth:
         yield self.judged(_less(root, several) if several else root)
 
     def _explaining(self, whole: Series, parts: Iterable[Series]) -> Iterator[Series]:
-        """The parts that explain the growth of the whole, in their order: outer ones first. Of one
-        that was not listed at first it is known that it was no larger than the whole."""
+        """The parts that explain the growth of the whole, outer ones first. A part that was not
+        listed at first was at most as large as the whole."""
         if whole.delta > MIN_BYTES:
             for one in parts:
                 if one.bytes[-1] is not None:
@@ -331,13 +336,13 @@ class Growth:
                         yield one
 
     def _objects_of(self, native: Series) -> list[Series]:
-        """The objects whose native memory this is."""
+        """The objects to which this native memory belongs."""
         section, within, name = native.key
         objects = self.series.get(("runtime type", within, name)) if section == "native" else None
         return [objects] if objects is not None else []
 
     def objects(self) -> Iterator[tuple[str, list[Series]]]:
-        """By runtime, the types of objects that grew most in bytes, if not little."""
+        """The types of objects that grew most in bytes, by runtime. Small growth is omitted."""
         types: dict[str, list[Series]] = {}
         for key, one in self.series.items():
             if key[0] == "runtime type" and one.delta > MIN_BYTES:

@@ -1,4 +1,4 @@
-"""A snapshot: one moment of one process, with the figures that the commands gave of it."""
+"""A snapshot: one moment of one process, with the figures of the commands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from findleaks.history.sample import Sample
 
 @dataclass(frozen=True)
 class Clock:
-    """When a snapshot was taken. `time`: seconds since 1970, None if unknown. `uptime`: seconds
-    since the machine's start, which no one can set back, and `boot` the id of that start
-    (/proc/sys/kernel/random/boot_id); None and "" if unknown, as of cores that others wrote."""
+    """When a snapshot was taken.
+
+    `time`: seconds since 1970, None if unknown. `uptime`: seconds since the machine's start, which
+    users cannot set back. `boot`: the id of that start (/proc/sys/kernel/random/boot_id). `uptime`
+    is None and `boot` "" if they are unknown, as for cores written by other programs."""
 
     time: Optional[float] = None
     uptime: Optional[float] = None
@@ -23,11 +25,13 @@ class Clock:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which process it was. `program`: base name of the executable; `build_id`: "" if unknown;
-    `pid`: None if unknown; `started`: its start in clock ticks since the machine's (proc(5), stat,
-    field 22), and `image`: a digest of where the kernel put program, stack and random bytes
-    (audit/residency.py), "" if unknown, with which two snapshots of one pid are known to be of one
-    process."""
+    """The identity of a process.
+
+    `program`: base name of the executable. `build_id`: "" if unknown. `pid`: None if unknown.
+    `started`: its start, in clock ticks since the machine's start (proc(5), stat, field 22).
+    `image`: a digest of where the kernel placed program, stack and random bytes
+    (audit/residency.py), "" if unknown. Two snapshots with the same pid are of one process if
+    `started` or `image` is the same."""
 
     program: str = ""
     build_id: str = ""
@@ -39,8 +43,10 @@ class Identity:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`name`: the file it was read from, or the name that was given to it. `answers`: the commands'
-    JSON by word, where they were kept. `sample`: blocks in use; None where they were not kept."""
+    """The figures of one moment.
+
+    `name`: the name of its file, or the name given to it. `answers`: the commands' JSON by command
+    word, if it was kept. `sample`: blocks in use; None if they were not kept."""
 
     name: str
     clock: Clock
@@ -51,13 +57,13 @@ class Snapshot:
     sample: Optional[Sample] = None
 
     def total(self) -> Figure:
-        """Its resident bytes; its mapped bytes where residency is unknown."""
+        """The resident bytes; the mapped bytes if residency is unknown."""
         return next((one for one in self.figures if one.section == "total"), Figure("total", "mapped", None, 0))
 
 
 def seconds(snapshots: Sequence[Snapshot]) -> Optional[list[float]]:
-    """The time of each in seconds, of one clock: the machine's uptime where all are of one start of
-    it, else the time of day. None where one's time is unknown."""
+    """The times of the snapshots in seconds, all by one clock. This is the machine's uptime if all
+    snapshots are from one boot, else the time of day. None if a time is unknown."""
     clocks = [one.clock for one in snapshots]
     uptimes = [clock.uptime for clock in clocks if clock.uptime is not None]
     if len(uptimes) == len(clocks) and len({clock.boot for clock in clocks}) == 1:
@@ -67,9 +73,8 @@ def seconds(snapshots: Sequence[Snapshot]) -> Optional[list[float]]:
 
 
 def several_processes(snapshots: Sequence[Snapshot]) -> str:
-    """Why snapshots are surely not of one process, as a phrase; "" if they may be. One pid is given
-    to several processes in the course of time, which differ in start time or in the image that the
-    kernel places at random for each exec."""
+    """Why snapshots are surely not of one process, as a phrase; "" if they may be. The kernel
+    reuses pids, so start times and images are compared, too. The image is random for each exec."""
     identities = [one.identity for one in snapshots]
     pids = list(dict.fromkeys(one.pid for one in identities if one.pid is not None))
     if len(pids) > 1:
@@ -77,14 +82,14 @@ def several_processes(snapshots: Sequence[Snapshot]) -> str:
         return ", ".join(f"pid {pid}" for pid in pids[:4]) + more
     started = {one.started for one in identities if one.started is not None}
     if len(started) > 1:
-        return f"the number {identities[0].pid} was given to another one in between"
+        return f"pid {identities[0].pid} was reused in between"
     if len({one.image for one in identities if one.image}) > 1:
-        return f"pid {identities[0].pid} was given to another one, or runs another program since"
+        return f"pid {identities[0].pid} was reused, or has run another program since"
     return ""
 
 
 def differences(snapshots: Sequence[Snapshot]) -> Iterator[str]:
-    """Why snapshots cannot be compared in every respect, a line each."""
+    """Why snapshots are not fully comparable, one line for each reason."""
     identities = [one.identity for one in snapshots]
     for what, values in (
         ("the programs", [one.program for one in identities]),
@@ -102,10 +107,10 @@ def differences(snapshots: Sequence[Snapshot]) -> Iterator[str]:
     elif several:
         yield f"not one process: {several}"
     if len({one.clock.boot for one in snapshots if one.clock.boot}) > 1:
-        yield "the machine was restarted in between, or there are several machines: times are those of clocks that may have been set"
+        yield "the machine was restarted in between, or there are several machines: times are from clocks that may have been set"
     times = seconds(snapshots)
     if times is not None and any(after < before for before, after in zip(times, times[1:])):
         yield "the snapshots are not in the order of their times"
     units = {one.total().name for one in snapshots}
     if len(units) > 1:
-        yield "of some snapshots it is not known which pages were resident: their totals are mapped bytes"
+        yield "the residency of pages is not known for some snapshots: their totals are mapped bytes"

@@ -1,4 +1,4 @@
-"""Snapshots as files: one snapshot each, an SQLite database that any SQLite reads.
+"""Stores each snapshot as an SQLite database, which any SQLite program can read.
 
 Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7331, "fls1"):
 
@@ -7,22 +7,23 @@ Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7331, "fls1
                 machine's start), findleaks (the version that wrote it), image (a digest that
                 differs for each process: program, stack and random bytes as the kernel placed them)
     allocators  name: "glibc 2.36"
-    figures     section, within, name, count, bytes, note: what the commands say, one by one;
-                `within` is the root, allocator or runtime that the figure is a part of. A part
-                follows, by its rowid, what it is a part of
-    answers     command, json: each command's whole answer, as its --json prints it
+    figures     section, within, name, count, bytes, note: the figures of the commands. `within` is
+                the root, allocator or runtime that contains the figure. A part has a higher rowid
+                than the figure that contains it
+    answers     command, json: each command's whole result, as printed with --json
     warnings    text
     sampling    one row: level, rows (of `sample`); none if blocks were not kept
-    sample      address, size (usable bytes), level, those of the highest levels first: blocks in
-                use. At level 0 all are there; else those whose own level is at least that of
-                `sampling`. It follows from address and size (findleaks/engine/sampling.py): of
-                blocks below 4 KiB one in 2^level is there. Addresses from 2^63 on are negative
+    sample      address, size (usable bytes), level: blocks in use, those of the highest levels
+                first. If the level in `sampling` is 0, it contains all blocks, else those whose
+                level is at least that one. A block's level depends on its address and size
+                (findleaks/engine/sampling.py): of the blocks below 4 KiB, one in 2^level is in the
+                sample. Addresses from 2^63 on are stored as negative numbers
 
-A snapshot is written under another name in the same folder, and renamed when it is whole and on
-the disk. So no reader ever finds a half of one.
+A snapshot is written under another name in the same folder, and renamed when it is complete and on
+disk. So no reader ever finds an incomplete one.
 
-A file is hostile input. It is read without SQLite's own recovery and without anything that it
-could have run: its tables must be those above to the letter, no views, whose rows may never end.
+A file is hostile input. It is read without SQLite's recovery, and nothing in it is executed. Its
+tables must be exactly those above. Views are rejected, as their rows may never end.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from findleaks.history.snapshot import Clock, Identity, Snapshot
 APPLICATION, VERSION = 0x666C7331, 1
 MAGIC = b"SQLite format 3\0"
 MAX_BYTES = 256 << 20
-"""Bytes of a snapshot's file, at most; a larger one is no summary."""
+"""Most bytes of a snapshot's file. A larger file is not a snapshot."""
 STEP = 10_000
-"""Instructions of SQLite's machine between two calls of its progress handler."""
+"""Instructions of SQLite's virtual machine between two calls of its progress handler."""
 MAX_COUNT = 1 << 62
-"""Of a count or of bytes; sums of figures are larger, which Python does not mind."""
+"""Limit of a count or of bytes in the file. Sums may be larger."""
 
 _TABLES = """
 CREATE TABLE snapshot (time REAL, uptime REAL, boot TEXT NOT NULL, program TEXT NOT NULL, build_id TEXT NOT NULL, pid INTEGER,
@@ -73,14 +74,14 @@ WHERE typeof(section) <> 'text' OR typeof(within) <> 'text' OR typeof(name) <> '
 """
 
 _SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
-"""Each table's SQL as sqlite_master has it, by name."""
+"""The SQL of each table as sqlite_master stores it, by name."""
 
 
 def save(snapshot: Snapshot, path: Path, version: str) -> None:
-    """Write a snapshot; `path` exists when this returns, whole. TargetError where it cannot be
-    written; what was there before is left as it was then."""
+    """Write a snapshot. When this returns, `path` is complete. TargetError: it cannot be written;
+    an earlier file is then unchanged."""
     if os.path.exists(path) and not os.path.isfile(path):
-        # It would be replaced by a file: a device or a pipe, too, where root does this.
+        # Renaming would replace it, even a device or a pipe if root does this.
         raise TargetError(f"{path}: the snapshot cannot be written: not a regular file")
     try:
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -107,7 +108,7 @@ def _unwritable(path: Path, why: object) -> TargetError:
 def _fill(snapshot: Snapshot, part: str, version: str) -> None:
     clock, one = snapshot.clock, snapshot.identity
     with contextlib.closing(sqlite3.connect(part)) as base, base:
-        base.execute("PRAGMA journal_mode = OFF")  # the file is dropped if this fails
+        base.execute("PRAGMA journal_mode = OFF")  # The file is deleted if this fails.
         base.execute(f"PRAGMA application_id = {APPLICATION}")
         base.execute(f"PRAGMA user_version = {VERSION}")
         base.executescript(_TABLES)
@@ -128,37 +129,38 @@ def _row(one: Figure) -> tuple[object, ...]:
     return (*names, _counted(one.number), _counted(one.bytes), _encoded(one.note))
 
 
-_TEXT = "CAST(? AS TEXT)"  # of what `_encoded` returns
+_TEXT = "CAST(? AS TEXT)"  # The argument is a result of `_encoded`.
 
 
 def _encoded(text: str) -> bytes:
-    """A name as UTF-8, with the target's own bytes where they are none: SQLite keeps any."""
+    """A name as UTF-8 bytes. The target's own bytes stay as they are: SQLite stores any bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half of a UTF-16 pair
+    except UnicodeEncodeError:  # One half of a UTF-16 pair.
         return text.encode("utf-8", "backslashreplace")
 
 
 def _counted(number: Optional[int]) -> Optional[int]:
-    """None for a number that is too large to be one: a damaged process may claim any."""
+    """The number, or None if it is too large: a damaged process may contain any number."""
     return number if number is None or abs(number) <= MAX_COUNT else None
 
 
 def is_snapshot(path: str) -> bool:
-    """Whether a file begins as an SQLite database does. OSError where it cannot be read."""
+    """Whether a file begins like an SQLite database. OSError: it cannot be read."""
     with open(path, "rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = False) -> Snapshot:
-    """Read a snapshot: the figures of these sections only, if given; its `answers` only if asked
-    for. TargetError says what is wrong with it."""
+    """Read a snapshot. `sections`: only figures of these sections. `answers`: also read the
+    commands' results. TargetError: the file is not a valid snapshot; the message contains the
+    reason."""
     name = os.path.basename(path)
     steps: Iterator[bool] = iter(())
     try:
         size = os.path.getsize(path)
         if size > MAX_BYTES:
-            raise TargetError(f"{path}: no snapshot: larger than {MAX_BYTES >> 20} MiB")
+            raise TargetError(f"{path}: not a snapshot: larger than {MAX_BYTES >> 20} MiB")
         with contextlib.closing(blocks.opened(path)) as base:
             steps = _steps(size)
             base.set_progress_handler(lambda: next(steps, True), STEP)
@@ -167,7 +169,8 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
         raise TargetError(f"{path}: {(error.strerror or '').lower()}") from None
     except sqlite3.OperationalError as error:
         if str(error) == "interrupted" and not next(steps, True):
-            # Not for its many steps: Ctrl-C came while SQLite called the handler, which drops that.
+            # Not because of the number of steps: Ctrl-C arrived while SQLite called the handler,
+            # and SQLite dropped it.
             raise KeyboardInterrupt from None
         raise TargetError(f"{path}: the snapshot is damaged: {error}") from None
     except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -177,9 +180,9 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
 def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Collection[str]], answers: bool) -> Snapshot:
     (kind,), (version,) = base.execute("PRAGMA application_id").fetchone(), base.execute("PRAGMA user_version").fetchone()
     if kind != APPLICATION:
-        raise TargetError(f"{path}: an SQLite database, but no snapshot of findleaks")
+        raise TargetError(f"{path}: an SQLite database, but not a snapshot of findleaks")
     if version > VERSION:
-        raise TargetError(f"{path}: written by a newer findleaks: version {version} of the format, where this one reads up to {VERSION}")
+        raise TargetError(f"{path}: written by a newer findleaks: format version {version}; this findleaks reads versions up to {VERSION}")
     made = {table: (kind, sql) for kind, table, sql in base.execute("SELECT type, name, sql FROM sqlite_master LIMIT 100")}
     for table, sql in _SCHEMA.items():
         if made.get(table) != ("table", sql):
@@ -193,7 +196,7 @@ def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Col
     clock = Clock(_seconds(time), _seconds(uptime), str(boot))
     (wrong,) = base.execute(_UNSOUND).fetchone()
     if wrong:
-        raise TargetError(f"{path}: the snapshot is damaged: a figure is no number or too large, or its name no text")
+        raise TargetError(f"{path}: the snapshot is damaged: a figure is not a number or is too large, or its name is not text")
     names = list(sections or ())
     among = f"WHERE section IN ({', '.join('?' * len(names))})" if names else ""
     rows = base.execute(f"SELECT section, name, count, bytes, within, note FROM figures {among} ORDER BY rowid", names)
@@ -204,8 +207,8 @@ def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Col
 
 
 def _steps(size: int) -> Iterator[bool]:
-    """False as often as SQLite may go on to read a file of so many bytes: pages that refer to one
-    another in a circle, or again and again, would keep it busy for ever."""
+    """An iterator that yields False as often as SQLite may continue to read a file of this size.
+    Pages that refer to one another in a circle would keep SQLite busy forever."""
     return itertools.repeat(False, 100 + size // 1000)
 
 
@@ -216,7 +219,7 @@ def _whole(value: object) -> Optional[int]:
 
 
 def _seconds(value: object) -> Optional[float]:
-    """A time; ValueError for one that no clock shows."""
+    """A time. ValueError: no clock shows it."""
     if value is None:
         return None
     if not isinstance(value, (int, float)) or not (math.isfinite(value) and 0 <= value < 1 << 40):

@@ -1,4 +1,4 @@
-"""The blocks of a snapshot in its SQLite file; the tables are documented in store.py."""
+"""Reads and writes the blocks of a snapshot in its SQLite file. store.py documents the tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGN, _WORD = 1 << 63, 1 << 64
 
 
 def opened(path: str) -> sqlite3.Connection:
-    """The database, to be read only. sqlite3.Error where it is none."""
+    """Open the database read-only. sqlite3.Error: it is not a database."""
     base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro&immutable=1", uri=True)
     base.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
     base.execute("PRAGMA trusted_schema = OFF")
@@ -31,24 +31,25 @@ def write(base: sqlite3.Connection, sample: Sample) -> None:
 
 
 def _signed(word: int) -> int:
-    """SQLite's integers have a sign."""
+    """A word as a signed integer, as SQLite's integers are signed."""
     return word - _WORD if word >= _SIGN else word
 
 
 def sample(base: sqlite3.Connection, path: str) -> Optional[Sample]:
-    """The sample of a snapshot; its blocks are read when they are asked for. ValueError if it is
-    damaged, sqlite3.Error if it cannot be read."""
+    """The sample of a snapshot. Its blocks are read on demand. ValueError: it is damaged.
+    sqlite3.Error: it cannot be read."""
     head = base.execute("SELECT level, rows FROM sampling").fetchone()
     if head is None:
         return None
     level, rows = (int(str(word)) for word in head)
     if not (0 <= level <= MAX_LEVEL and 0 <= rows <= MOST):
-        raise ValueError("its sample of blocks makes no sense")
+        raise ValueError("its sample of blocks is inconsistent")
     return Sample(level, rows, lambda least: _blocks(path, rows, least))
 
 
 def _blocks(path: str, rows: int, least: int) -> set[Block]:
-    """TargetError if the file is gone, or damaged."""
+    """The blocks of the sample with at least this level. TargetError: the file is missing or
+    damaged."""
     try:
         with contextlib.closing(opened(path)) as base:
             wanted = _rows_of(base, rows, least)
@@ -56,12 +57,12 @@ def _blocks(path: str, rows: int, least: int) -> set[Block]:
     except sqlite3.Error as error:
         raise TargetError(f"{path}: the snapshot is damaged: {error}") from None
     if not all(type(address) is int and type(size) is int and size >= 0 for address, size in found):
-        raise TargetError(f"{path}: the snapshot is damaged: its sample of blocks makes no sense")
+        raise TargetError(f"{path}: the snapshot is damaged: its sample of blocks is inconsistent")
     return {(address % _WORD, size) for address, size in found} if any(address < 0 for address, _ in found) else set(found)
 
 
 def _rows_of(base: sqlite3.Connection, rows: int, least: int) -> int:
-    """How many have this level or a higher one, which come first."""
+    """The number of blocks with at least this level. They are the first ones."""
     low, high = 0, rows
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,17 +1,16 @@
-"""Blocks that are there at every later moment of one process, by size: what stays, and what goes.
+"""Survivors: blocks that exist at every later moment of one process, by size.
 
-A leak's new blocks stay; those of a cache or of churn go. The same address and the same usable size
-count as the same block: one that was freed, and allocated again at its place with its size before
-the next snapshot, counts as one that stayed. A block that is missing at a moment and there again
-later counts as made anew.
+New blocks of a leak stay; those of a cache or of temporary data are freed. Blocks with the same
+address and usable size count as the same block. So a block that is freed and allocated again at the
+same address with the same size before the next snapshot counts as a survivor. A block that is
+missing at one moment and exists again later counts as a new block.
 
-Snapshots of large heaps have samples of their blocks (findleaks/engine/sampling.py). Counts then
-are estimates, with 95 % intervals: a block is in the sample with probability p, whatever its fate,
-so of N blocks X ~ Bin(N, p) are seen. Wilson's score interval (E. B. Wilson, "Probable inference,
-the law of succession, and statistical inference", Journal of the American Statistical Association
-22, 1927) is solved for N, and for the part of the n sampled ones that stayed, there with the
-correction 1 - p of a finite population. With p = 1 both are exact.
-"""
+Snapshots of large heaps contain samples of their blocks (findleaks/engine/sampling.py). Counts are
+then estimates with 95 % intervals. A block is in the sample with probability p, independently of
+whether it is freed, so of N blocks X ~ Bin(N, p) are seen. Wilson's score interval (E. B. Wilson,
+"Probable inference, the law of succession, and statistical inference", Journal of the American
+Statistical Association 22, 1927) is solved for N. It is also used for the part of the n sampled
+blocks that stayed, with the correction 1 - p for a finite population. With p = 1 both are exact."""
 
 from __future__ import annotations
 
@@ -27,11 +26,12 @@ from findleaks.history.snapshot import Snapshot
 from findleaks.history.trend import MIN_POINTS, Z_95
 
 MAX_ROWS = 1 << 18
-"""Blocks that are compared in all snapshots together; of more, smaller samples are."""
+"""Most blocks that are compared in all snapshots together. If there are more, smaller samples are
+compared."""
 
 
 class Estimate(NamedTuple):
-    """A number with its 95 % interval; both ends equal it where it is exact."""
+    """A number with its 95 % interval. Both ends equal the value if it is exact."""
 
     value: float
     low: float
@@ -46,8 +46,8 @@ class Amount(NamedTuple):
 
 
 class Cohort(NamedTuple):
-    """Blocks that came at one time: `made`, and of these those `stayed` that are in every later
-    snapshot. `part`: stayed / made, 0 to 1; None where none was seen."""
+    """Blocks that were first seen at one time. `made`: all of them. `stayed`: those that are in
+    every later snapshot. `part`: stayed / made, 0 to 1; None if no block was seen."""
 
     made: Amount
     stayed: Amount
@@ -55,9 +55,9 @@ class Cohort(NamedTuple):
 
 
 class Survivors(NamedTuple):
-    """Blocks of one size, of all sizes if None. `first`: those of the first snapshot. `since`:
-    those first seen between it and the last one; None with two snapshots. `newest`: those first
-    seen in the last one, of which it is not known yet."""
+    """The survivors of one size, or of all sizes (None). `first`: blocks of the first snapshot.
+    `since`: blocks first seen after it and before the last one; None for two snapshots. `newest`:
+    blocks first seen in the last one, which may or may not stay."""
 
     size: Optional[int]
     first: Cohort
@@ -66,8 +66,8 @@ class Survivors(NamedTuple):
 
 
 class Survival(NamedTuple):
-    """`level`: of the samples that were compared, 0 if all blocks were. `sizes`: those of which
-    most bytes were made since and stayed come first."""
+    """The survivors in all snapshots. `level`: that of the compared samples, 0 if all blocks were
+    compared. `sizes`: in order of bytes that were made since and stayed."""
 
     level: int
     total: Survivors
@@ -78,12 +78,12 @@ class Survival(NamedTuple):
 
 
 def survival(snapshots: Sequence[Snapshot], most: int = MAX_ROWS) -> Union[Survival, str]:
-    """What stayed in two or more snapshots of one process, in the order of time; or in a sentence
-    why that cannot be said."""
+    """The survivors in two or more snapshots of one process, in the order of time. If they are not
+    known, a sentence with the reason."""
     why = incomparable(snapshots)
     samples = [one.sample for one in snapshots if one.sample is not None]
     if why or len(samples) < len(snapshots):
-        return why or "a snapshot does not have its blocks"
+        return why or "a snapshot does not contain its blocks"
     level = common_level(samples, most)
     try:
         return _counted(samples, level)
@@ -92,27 +92,27 @@ def survival(snapshots: Sequence[Snapshot], most: int = MAX_ROWS) -> Union[Survi
 
 
 def incomparable(snapshots: Sequence[Snapshot]) -> str:
-    """Why addresses of these snapshots cannot be compared; "" if they can. Snapshots are of one
-    process if they have the same pid, and the same start time or the same identity of the process
-    image, which the kernel chooses at random for each exec."""
+    """Why addresses in these snapshots cannot be compared; "" if they can. Snapshots are of one
+    process if they have the same pid, and the same start time or process image. The kernel places
+    the image at random for each exec."""
     identities = [one.identity for one in snapshots]
     pids = list(dict.fromkeys(one.pid for one in identities))
     if None in pids:
-        return "of a moment it is not known which process it is of"
+        return "the process of one moment is not known"
     if len(pids) > 1:
         return "the moments are of several processes: pid " + ", ".join(map(str, pids[:4]))
     started, images = {one.started for one in identities}, {one.image for one in identities}
     if len(started - {None}) > 1 or len(images - {""}) > 1:
-        return f"not one process: pid {pids[0]} was given to another one, or runs another program since"
+        return f"not one process: pid {pids[0]} was reused, or has run another program since"
     if None in started and "" in images:
-        return "it is not known whether the moments are of one process: there is neither its start time nor its auxiliary vector in all"
+        return "it is not known whether the moments are of one process: not all contain its start time or its auxiliary vector"
     if len({one.allocators for one in identities}) > 1:
         return "the allocators that were found differ"
     return ""
 
 
 class _Seen(NamedTuple):
-    """Sampled blocks counted by size."""
+    """Counts of sampled blocks by size."""
 
     first: Counter[int]
     first_stayed: Counter[int]
@@ -124,7 +124,8 @@ class _Seen(NamedTuple):
 def _counted(samples: Sequence[Sample], level: int) -> Survival:
     seen, last = _Seen(Counter(), Counter(), Counter(), Counter(), Counter()), len(samples) - 1
     before: set[Block] = set()
-    born: dict[Block, int] = {}  # of each block of the snapshot before: the first one with it
+    # For each block of the previous snapshot: the first snapshot that contains it.
+    born: dict[Block, int] = {}
     for at, sample in enumerate(samples):
         now = sample.blocks(level)
         for block in before - now:
@@ -143,7 +144,7 @@ def _counted(samples: Sequence[Sample], level: int) -> Survival:
 
 
 def _rank(one: Survivors) -> tuple[float, float, int]:
-    """Sizes of which most new bytes stayed first, then those of most bytes."""
+    """The sort key of a size: bytes of new blocks that stayed, then bytes of all blocks."""
     new = one.since.stayed.bytes.value if one.since else one.newest.bytes.value
     return -new, -one.first.made.bytes.value, one.size or 0
 
@@ -154,20 +155,21 @@ def _survivors(seen: _Seen, size: Optional[int], sizes: Sequence[int], level: in
 
 
 def _cohort(made: Counter[int], stayed: Counter[int], sizes: Sequence[int], level: int) -> Cohort:
-    """Of blocks of these sizes."""
+    """The cohort of blocks of these sizes."""
     before, after = _amount(made, sizes, level), _amount(stayed, sizes, level)
     part = None
     if before.blocks.value:
         value, weights = after.blocks.value / before.blocks.value, [(made[size], 1 / probability(size, level)) for size in sizes]
-        # Blocks of unequal probability: as many equal ones as err as much (Kish's effective size).
+        # Blocks have unequal probabilities. Use the number of equal ones with the same error
+        # (Kish's effective sample size).
         effective = sum(count * weight for count, weight in weights) ** 2 / sum(count * weight**2 for count, weight in weights)
         part = Estimate(value, *_part(value, effective, 1 / max(weight for _, weight in weights)))
     return Cohort(before, after, part)
 
 
 def _amount(seen: Counter[int], sizes: Sequence[int], level: int) -> Amount:
-    """An estimate of the number of blocks of these sizes, and of their bytes. Blocks of the same
-    probability are one stratum; strata are independent, so their errors' squares are added."""
+    """Estimate the number of blocks of these sizes, and their bytes. Blocks with the same
+    probability form a stratum. Strata are independent, so the squares of their errors are added."""
     strata: dict[float, list[int]] = {}
     for size in sizes:
         strata.setdefault(probability(size, level), []).append(size)
@@ -176,7 +178,7 @@ def _amount(seen: Counter[int], sizes: Sequence[int], level: int) -> Amount:
         count = sum(seen[size] for size in alike)
         low, high = whole(count, chance)
         held = sum(size * seen[size] for size in alike)
-        # Sizes differ within a stratum: the spread of X bytes is that of their root mean square.
+        # Sizes differ within a stratum: the deviation of X bytes is that of their root mean square.
         weights = [(size, seen[size] if count else 1) for size in alike]
         weight = math.sqrt(sum(size * size * often for size, often in weights) / sum(often for _, often in weights))
         for sums, value, scale in ((blocks, count / chance, 1.0), (wide, held / chance, weight)):
@@ -187,15 +189,16 @@ def _amount(seen: Counter[int], sizes: Sequence[int], level: int) -> Amount:
 
 
 def whole(seen: int, chance: float) -> tuple[float, float]:
-    """The 95 % interval of the number of blocks of which `seen` are in a sample that each is in
-    with this chance: the N at which (seen - N p)^2 = z^2 N p (1 - p)."""
+    """The 95 % interval of the number of blocks if `seen` of them are in a sample. Each block is in
+    the sample with probability `chance`. The ends are the N with (seen - N p)^2 = z^2 N p (1 -
+    p)."""
     spread = Z_95 * Z_95 * (1 - chance)
     middle, width = seen + spread / 2, math.sqrt(spread * (seen + spread / 4))
     return (middle - width) / chance, (middle + width) / chance
 
 
 def _part(value: float, seen: float, chance: float) -> tuple[float, float]:
-    """Wilson's interval of a part of `seen` blocks."""
+    """Wilson's interval for a part of `seen` blocks."""
     spread = Z_95 * Z_95 * (1 - chance) / seen
     middle, width = value + spread / 2, math.sqrt(spread * (value * (1 - value) + spread / 4))
     low, high = (middle - width) / (1 + spread), (middle + width) / (1 + spread)

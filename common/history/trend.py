@@ -1,16 +1,16 @@
-"""Trend of a figure over several moments: growth that goes on, that has ended, or comes and goes.
+"""The trend of a figure over several moments: growth that continues, growth that has ended, or a
+saw-tooth.
 
-The rate is the Theil-Sen estimator: the median of the slopes between pairs of points, which a few
-outliers do not move. Its error is Sen's 95 % interval, from the variance of Kendall's S under no
-trend (P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", Journal of the
-American Statistical Association 63, 1968, section 4). Above MAX_PAIRED points only the pairs
-half a series apart are taken, which is Theil's incomplete method.
+The rate is the Theil-Sen estimator: the median of the slopes between pairs of points. A few
+outliers do not change it. Its error is Sen's 95 % interval, from the variance of Kendall's S under
+no trend (P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", Journal of
+the American Statistical Association 63, 1968, section 4). For more than MAX_PAIRED points, only
+pairs that are half a series apart are used (Theil's incomplete method).
 
-What goes on is decided by the floor: the lowest value of each third of the series. A saw-tooth
-comes back to its floor, a warm-up has a floor that rises at first only, and a leak's floor rises to
-the end. A warm-up may take more than a third of the series: where nothing swings, the floor of the
-last quarter must rise as well.
-"""
+The floor shows whether growth continues: the lowest value of each third of the series. A saw-tooth
+returns to its floor. The floor of a warm-up rises only at first. The floor of a leak rises until
+the end. A warm-up may take more than a third of the series. So if there is no saw-tooth, the floor
+of the last quarter must rise as well."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from statistics import median
 from typing import NamedTuple, Optional
 
 MAX_PAIRED = 64
-"""Points of which all pairs are taken."""
+"""Up to this many points, all pairs are used."""
 MIN_POINTS = 3
-"""Points that are a trend, and not just a difference."""
+"""Fewest points for a trend; fewer give only a difference."""
 MIN_INTERVAL = 5
-"""Points from which on an interval of 95 % exists: the extreme of Kendall's S comes up by chance in
-2 of 5! orders."""
+"""Fewest points for a 95 % interval: the extreme value of Kendall's S occurs by chance in 2 of 5!
+orders."""
 MIN_QUARTERED = 8
-"""Points that are enough for four parts."""
+"""Fewest points for four parts."""
 MIN_LATE_PART = 0.25
-"""Of the floor's rise from part to part before: what the last part must add for the growth to go
-on."""
+"""For growth to continue, the floor's last rise must be at least this share of the rise from part
+to part before."""
 MIN_RISE, MIN_TURN = 0.05, 0.1
-"""Of the difference between the highest and the lowest value: what the floor must rise by, and what
-a turn up or down must be to count. The rest may be noise."""
+"""The floor must rise by this share of the difference between highest and lowest value, and a turn
+counts only if it is this large. Smaller changes may be noise."""
 MIN_SWING = 3.0
-"""A saw-tooth's way up and down is at least this many times what remains of it."""
+"""The ways up and down of a saw-tooth are at least this many times the remaining growth."""
 Z_95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
 
 
 class Trend(enum.Enum):
-    """How a figure went on. TWO_POINTS: there are too few moments
-    to say, or it is not known at one of them."""
+    """The trend of a figure. TWO_POINTS: there are too few moments for a trend, or the figure is
+    unknown at one of them."""
 
     TWO_POINTS = "unknown"
     GROWING = "growing"
@@ -62,7 +62,8 @@ class Rate(NamedTuple):
 
 
 def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
-    """The trend of these values, in the order of time. Differences of at most `flat` are none."""
+    """The trend of these values, in the order of time. Differences of at most `flat` are
+    ignored."""
     if len(values) < MIN_POINTS:
         return Trend.TWO_POINTS
     first, middle, last = floors(values, 3)
@@ -74,7 +75,8 @@ def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
     ended = swing < MIN_SWING * abs(net) and _ended(values)
     rises = late > flat and late >= MIN_LATE_PART * abs(early) and last - first >= MIN_RISE * extent
     end = values[2 * len(values) // 3 :]
-    if early <= flat and len(end) > 1:  # still at first: a single step up is no growth that goes on
+    # The series began flat: a single step up is not continuing growth.
+    if early <= flat and len(end) > 1:
         before, after = floors(end, 2)
         rises = rises and after - before >= MIN_LATE_PART * late
     if rises and not ended:
@@ -85,14 +87,14 @@ def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
 
 
 def floors(values: Sequence[float], parts: int) -> list[float]:
-    """The lowest value of each part of the series; the parts are as long as can be, the last ones
-    the longest."""
+    """The lowest value of each part of the series. The parts are as long as possible; the last ones
+    are the longest."""
     count = len(values)
     return [min(values[count * part // parts : count * (part + 1) // parts]) for part in range(parts)]
 
 
 def _swing(values: Sequence[float], turn: float) -> float:
-    """The ways up and down, added; a way that is shorter than `turn` does not count."""
+    """The sum of all ways up and down. A way shorter than `turn` is ignored."""
     total, low, high, start = 0.0, values[0], values[0], values[0]
     rising = falling = False
     for value in values:
@@ -107,7 +109,7 @@ def _swing(values: Sequence[float], turn: float) -> float:
 
 
 def _ended(values: Sequence[float]) -> bool:
-    """Whether the last quarter's floor hardly rises, compared with the quarters before."""
+    """Whether the floor of the last quarter hardly rises, compared with the quarters before."""
     if len(values) < MIN_QUARTERED:
         return False
     first, _, third, last = floors(values, 4)
@@ -115,7 +117,7 @@ def _ended(values: Sequence[float]) -> bool:
 
 
 def rate(times: Sequence[float], values: Sequence[float]) -> Optional[Rate]:
-    """The rate a second; None where all moments have the same time."""
+    """The rate per second; None if all moments have the same time."""
     slopes = sorted(_slopes(times, values))
     if not slopes:
         return None
@@ -133,10 +135,12 @@ def _slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def _interval(points: int, slopes: int) -> range:
-    """The slopes, by rank from 0, of Sen's interval: it begins with the M1-th smallest and ends
-    with the (M2 + 1)-th, where M1 and M2 are half of (slopes - width) and of (slopes + width)."""
+    """The slopes at the ends of Sen's interval. Their ranks, from 0, are those of the M1-th
+    smallest and of the (M2 + 1)-th slope, where M1 and M2 are half of (slopes - width) and of
+    (slopes + width)."""
     deviation = math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
-    if points > MAX_PAIRED:  # independent pairs: the ranks of a binomial distribution's middle
+    # For independent pairs, the ranks come from the middle of a binomial distribution.
+    if points > MAX_PAIRED:
         deviation = math.sqrt(slopes)
     width = Z_95 * deviation
     return range(math.floor((slopes - width) / 2) - 1, math.ceil((slopes + width) / 2) + 1)

@@ -1,4 +1,4 @@
-"""Session: a target, and everything computed from it on demand, until the process runs on."""
+"""Session: a target, and all data computed from it on demand, until the process runs again."""
 
 from __future__ import annotations
 
@@ -42,43 +42,46 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-SLICE = 1 << 20  # blocks that a thread of the C engine visits between two checks for Ctrl-C: 50 ms
-PURE_SLICE = 1 << 15  # the same for the engine in Python
-MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
-PAUSE = 0.003  # seconds that the process runs between two reads
+SLICE = 1 << 20  # Blocks that a thread of the C engine visits between checks for Ctrl-C (50 ms).
+PURE_SLICE = 1 << 15  # The same for the Python engine.
+# A live process is read at most this many times while allocator data is inconsistent.
+MAX_READS = 5
+PAUSE = 0.003  # Seconds that the process runs between two reads.
 
 
 _SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members")
-"""Results that do not depend on which interior pointers count."""
+"""Data that does not depend on which interior pointers count as references."""
 
 
 class Progress(Protocol):
-    """Progress callback: a phase ("reading the heaps"), and the part done, 0 to 1 (0: unknown)."""
+    """A progress callback. `phase`: what is done ("reading the heaps"); `part`: the part done, 0 to
+    1 (0: unknown)."""
 
     def __call__(self, phase: str, part: float) -> None: ...
 
     def clear(self) -> None:
-        """The work is done; output follows."""
+        """Remove the progress line, as the work is done and output follows."""
         ...
 
 
 class Session:
-    """What every command works on: computed on first use, and kept. Raises Interrupted when the
-    target reports that the user asked to stop."""
+    """The data of one target that all commands work on. It is computed on first use, and kept.
+    Raises Interrupted if the target reports that the user wants to stop."""
 
     def __init__(self, target: Target, engine: Optional[Engine] = None, progress: Optional[Progress] = None) -> None:
         self.target = target
         self.engine = engine or engines.load(target.arch)
         self.progress = progress
         self.seconds: dict[str, float] = {}
-        self._timed_seconds = 0.0  # of all work that was ever timed
-        self.inside: Sequence[ThreadInside] = []  # threads in an allocator; set by `directory`
+        self._timed_seconds = 0.0  # Seconds of all work that was timed.
+        # Threads inside an allocator; `directory` sets it.
+        self.inside: Sequence[ThreadInside] = []
         self.reads = 1
         self.host: Host = Host()
-        self.presence: Optional[Presence] = None  # once a command has asked: audit/residency.py
+        self.presence: Optional[Presence] = None  # Set when a command needs it: audit/residency.py.
         self.uses = Uses()
-        self.heuristics = Heuristic.AUTO  # interior pointers that count as references
-        self._origin: Optional[Session] = None  # see with_heuristics
+        self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
+        self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
@@ -96,13 +99,13 @@ class Session:
                     return made
 
     def begin_command(self) -> None:
-        """A command begins: warnings and times are those of its own work."""
+        """Start a command: from now on, warnings and times are those of its own work."""
         self.uses.begin()
         self.seconds.clear()
 
     def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """What `compute` returns, kept under `key` until the process is read again. A string as
-        the key names what a command uses: see uses.py."""
+        """Return the result of `compute`, which is kept under `key` until the process is read
+        again. If the key is a string, it is also a name of what a command uses: see uses.py."""
         if key in self._results:
             self.uses.repeat(key)
         else:
@@ -111,14 +114,14 @@ class Session:
         return cast(Result, self._results[key])
 
     def with_heuristics(self, heuristics: Heuristic) -> Session:
-        """The same moment, with other interior pointers that count as references: what is computed
-        from references is computed anew, all else is shared."""
+        """A session of the same moment in which other interior pointers count as references. Data
+        that depends on references is computed again; all other data is shared."""
         if heuristics == self.heuristics:
             return self
         return self.once(("heuristics", heuristics), lambda: self._copy(heuristics))
 
     def _copy(self, heuristics: Heuristic) -> Session:
-        _ = self.directory  # computed before the copy, so that both have it
+        _ = self.directory  # Computed before the copy, so that both sessions share it.
         made = copy(self)
         made.heuristics, made._origin, made.uses = heuristics, self, Uses()
         made._results = {key: self._results[key] for key in _SHARED if key in self._results}
@@ -127,7 +130,7 @@ class Session:
 
     @contextmanager
     def timed(self, work: str) -> Iterator[None]:
-        """Time `work`, less what was timed within it."""
+        """Time `work`, without the work that is timed inside it."""
         began, before = time.perf_counter(), self._timed_seconds
         yield
         took = time.perf_counter() - began - (self._timed_seconds - before)
@@ -135,8 +138,8 @@ class Session:
         self._timed_seconds += took
 
     def read_again(self) -> bool:
-        """Let a live process run for PAUSE seconds if a thread inside an allocator may have made
-        data inconsistent. Drops all that was computed. False if nothing was done."""
+        """Let a live process run for PAUSE seconds, and drop all computed data, if a thread inside
+        an allocator may have made data inconsistent. Return False if nothing was done."""
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
@@ -154,26 +157,26 @@ class Session:
 
     @cached_property
     def in_flight(self) -> dict[int, ThreadInside]:
-        """Blocks in use that threads inside an allocator work on, each with a thread. The thread
-        may hold the address in the allocator's own form."""
-        # Before `self.inside`, which `directory` sets.
+        """Blocks in use that threads inside an allocator are working on, each with a thread. The
+        thread may hold the address in the allocator's own form."""
+        # `directory` sets `self.inside`, so it comes first.
         blocks = self.directory.blocks
         return find_blocks_in_flight(self.inside, blocks)
 
     @cached_property
     def kernel_references(self) -> list[tuple[int, KernelReference]]:
-        """References that only the kernel keeps, each with the word that counts as a root."""
+        """References that only the kernel stores, each with the word that counts as a root."""
         state = self.target.kernel_state()
         return kernel_words(self.target, self.directory.blocks, state.references) if state is not None else []
 
     @property
     def roots(self) -> list[Range]:
-        """Root memory, sorted and disjoint. Registers are further roots."""
+        """Root memory, sorted and disjoint. Registers are additional roots."""
         return self.once("roots", lambda: subtract(self.root_memory, self.unread.ranges()))
 
     @cached_property
     def root_memory(self) -> list[Range]:
-        """`roots`, and what threads have in memory but will not read again."""
+        """`roots`, and words in memory that threads will not read again."""
         nothing = [part for one in self.reserved for part in one.ranges]
         claimed = sorted([*self.directory.claimed(), *nothing, *self._own_memory()])
         return root_ranges(self.target, self.engine, claimed, self.stack_at)
@@ -192,19 +195,19 @@ class Session:
         return (Range(one.address, one.address + one.size) for one in own_memory(self.target.regions(), read))
 
     def stack_at(self, sp: int) -> Optional[Range]:
-        """The mapping with `sp`, if it is certain to be a stack only; see graph/roots.py."""
+        """The mapping that contains `sp`, if it is surely only a stack; see graph/roots.py."""
         mixed = [part for runtime in self.runtimes for part in runtime.stack_memory()]
         return None if any(start <= sp < end for start, end in mixed) else stack_region(self.target.regions(), sp)
 
     @cached_property
     def reserved(self) -> Sequence[Reserved]:
-        """Address ranges that allocators and runtimes reserved for growth and that hold nothing."""
+        """Address ranges without data that allocators and runtimes have reserved for growth."""
         owners = [(one.title, one.reserved()) for one in self.directory.allocators]
         return reserved_by_owner(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
 
     @property
     def unread(self) -> Unread:
-        """What threads have in registers and below their stack pointers but will not read again."""
+        """Words in registers and below stack pointers that threads will not read again."""
         return self.once("unread", self._find_unread)
 
     def _find_unread(self) -> Unread:
@@ -215,12 +218,12 @@ class Session:
 
     @cached_property
     def doubtful(self) -> Doubtful:
-        """Words of which only code shows whether threads will read them again."""
+        """Words for which only the code shows whether threads will read them again."""
         with self.timed("doubtful"):
             return doubtful(self.target, self.engine, self.directory.blocks)
 
     def register_words(self) -> list[int]:
-        """Register words that are roots, and other root words that are not in memory."""
+        """Register words that are roots, and other root words outside memory."""
         return [*register_words(self.target, self.unread, self.library_words), *(word for word, _ in self.kernel_references)]
 
     @cached_property
@@ -230,19 +233,19 @@ class Session:
     @cached_property
     def runtimes(self) -> Sequence[Runtime]:
         """Every managed runtime in the process."""
-        from findleaks.runtimes.directory import find  # few commands need it
+        from findleaks.runtimes.directory import find  # Imported here, as few commands need it.
 
         return find(self.target, self.engine, self.directory)
 
     @cached_property
     def object_types(self) -> Optional[ObjectTypes]:
-        """The types of managed objects that are allocators' blocks; None without such a runtime."""
+        """The types of managed objects that are allocators' blocks; None if there are none."""
         return next((made for made in (runtime.object_types() for runtime in self.runtimes) if made is not None), None)
 
     @property
     def reference_counts(self) -> Optional[ReferenceCounts]:
-        """The reference counts of leaked objects, beside the references in `graph()`; None if no
-        runtime counts, or nothing leaked."""
+        """The reference counts of leaked objects, compared with the references in `graph()`; None
+        if no runtime counts references, or nothing leaked."""
         graph = self.graph()
         if not graph.has_kind(Kind.DEFINITE, 1):
             return None
@@ -259,7 +262,7 @@ class Session:
         return self.once("sites", self._read_sites)
 
     def _read_sites(self) -> Sites:
-        from findleaks.allocators.sites import Sites  # few commands need it
+        from findleaks.allocators.sites import Sites  # Imported here, as few commands need it.
 
         with self.timed("sites"):
             blocks = self.directory.blocks
@@ -268,7 +271,7 @@ class Session:
 
     @property
     def recorded(self) -> bool:
-        """Whether there may be `sites`; known without reading them."""
+        """Whether there may be `sites`. This is known without reading them."""
         return any(one.recorded for one in self.runtimes) or any(one.has_recordings for one in self.directory.allocators)
 
     @cached_property
@@ -280,14 +283,15 @@ class Session:
 
     @cached_property
     def no_references(self) -> Sequence[Range]:
-        """Memory whose words are references in no command, sorted and disjoint: `dead`, and what
-        runtimes keep to find their own objects. Words inside blocks: see Runtime.links."""
+        """Memory whose words are not references in any command, sorted and disjoint: `dead`, and
+        the data with which runtimes find their own objects. For words inside blocks, see
+        Runtime.links."""
         return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
     def stale_slots(self) -> Sequence[Range]:
-        """Slots of containers beyond their length, sorted and disjoint: no references in any graph;
-        see stale_slots/."""
+        """Slots of containers beyond their length, sorted and disjoint. They are not references in
+        any graph; see stale_slots/."""
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
@@ -301,7 +305,7 @@ class Session:
     @property
     def debug_files(self) -> DebugFiles:
         """Files with debug information, opened on first use."""
-        from findleaks.debuginfo.files import DebugFiles  # few commands need it
+        from findleaks.debuginfo.files import DebugFiles  # Imported here, as few commands need it.
 
         return self.once("debug_files", lambda: DebugFiles(self.target, self.report_progress))
 
@@ -325,31 +329,32 @@ class Session:
 
     @property
     def signal_stacks(self) -> Sequence[int]:
-        """Starts of blocks that look like alternate signal stacks: graph/signal_stacks.py."""
+        """Starts of blocks that look like alternate signal stacks: see graph/signal_stacks.py."""
         _ = self.graph()
         return self.graphs.signal_stacks
 
     @property
     def references(self) -> Graph:
-        """`graph()`, but perhaps not marked and classified yet: for references and ownership."""
+        """`graph()`, possibly not yet marked and classified."""
         self.once("references", self.graphs.scan)
-        return self.graphs.references  # marking may have replaced it since
+        return self.graphs.references  # Marking may have replaced the graph.
 
     @property
     def ownership(self) -> Graph:
-        """Graph of who retains what, perhaps not marked: see ReferenceGraphs.ownership. `graph()`,
-        which is complete with disguised pointers, where it is no graph of its own."""
+        """The graph of what retains what, possibly not marked; see ReferenceGraphs.ownership. If
+        ownership needs no graph of its own, this is `graph()`, which includes disguised
+        pointers."""
         return self.once("ownership", lambda: self.graphs.ownership) or self.graph()
 
     @property
     def learned(self) -> Learned:
-        """The conventions for interior pointers that were learned from the program."""
+        """The conventions for interior pointers that were learned from this program."""
         _ = self.graph()
         return self.graphs.learned
 
     @property
     def structures(self) -> Structures:
-        """The structures, hash tables for example, that interior pointers refer to."""
+        """The structures, such as hash tables, that interior pointers refer to."""
         _ = self.graph()
         return self.graphs.structures
 
@@ -360,15 +365,17 @@ class Session:
         return self.graphs.disguised
 
     def path(self, index: int) -> list[int]:
-        """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
-        see Graph.path."""
+        """A shortest chain of block indices that starts at a block referenced by a root; [] if no
+        root reaches the block. See Graph.path."""
         own = self.once("ownership", lambda: self.graphs.ownership)
         chain = self.graphs.path(own, index) if own is not None else []
         return chain or self.graphs.path(self.graph(), index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Memory of these ranges, pointers without tags. `no_references` are zeros unless `dead`.
-        Long runs of zeros are left out unless `whole`. Ctrl-C is checked for."""
+        """The memory of these ranges, with pointers without tags.
+
+        `no_references` are zeros unless `dead` is set. Long runs of zeros are omitted unless
+        `whole` is set. Checks for Ctrl-C."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
@@ -380,11 +387,11 @@ class Session:
 
     @property
     def budget(self) -> int:
-        """Blocks that the engine visits between two checks for Ctrl-C: with threads, more."""
+        """Blocks that the engine visits between two checks for Ctrl-C; more with threads."""
         return PURE_SLICE if self.engine.name == "pure" else SLICE * min(self.engine.threads, 4)
 
     def computed(self, tree: Dominators, phase: str) -> Dominators:
-        """`tree`, computed, with progress and checks for Ctrl-C."""
+        """Compute `tree` with progress and checks for Ctrl-C, and return it."""
         while not tree.compute(self.budget):
             self.report_progress(phase, tree.progress())
         return tree
@@ -393,13 +400,13 @@ class Session:
         return [Range(owned.start, owned.end) for owned in self.directory.heaps]
 
     def done(self) -> None:
-        """Remove the progress line: the work is done, output follows."""
+        """Remove the progress line, as the work is done and output follows."""
         if self.progress is not None:
             self.progress.clear()
 
     def close(self) -> None:
-        """Close the target, and free what was computed of it: who takes several moments keeps the
-        first session until the last."""
+        """Close the target, and free the data computed from it. A caller that takes several moments
+        keeps the first session until the last."""
         self.is_closed = True
         self.target.close()
         self._drop_computed()

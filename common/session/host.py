@@ -1,4 +1,4 @@
-"""Who opened the target of a session, and what that offers to commands."""
+"""The program that opened the target of a session, and what it offers to commands."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass
 class Host:
-    """The command line with a core, or a script; the other hosts have their own class."""
+    """The command line with a core, or a script. Other hosts are subclasses."""
 
 
 @dataclass
 class DebuggerHost(Host):
-    """A debugger. `snapshots`: those that it keeps, by name; they outlive their sessions."""
+    """A debugger. `snapshots`: the snapshots that it keeps, by name; they outlive their
+    sessions."""
 
     snapshots: MutableMapping[str, object]
 
 
 @dataclass
 class LiveHost(Host):
-    """The command line with a live process, which runs on. `reopen` reads the process again;
-    `wait` waits so many seconds between two readings."""
+    """The command line with a live process, which keeps running. `reopen` reads the process again.
+    `wait` waits this many seconds between two reads."""
 
     reopen: Callable[[], Session]
     wait: Callable[[float], None] = field(default=time.sleep)
 
 
 def debugger_snapshots(host: Host) -> Optional[MutableMapping[str, object]]:
-    """The snapshots of a debugger; None if the host is none."""
+    """The snapshots of a debugger; None if the host is not a debugger."""
     return host.snapshots if isinstance(host, DebuggerHost) else None

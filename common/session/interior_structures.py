@@ -1,4 +1,4 @@
-"""Structures that a marked graph's interior pointers refer to (engine/interior_structures.py), in
+"""Structures that interior pointers of a marked graph refer to (engine/interior_structures.py), at
 one moment of a process."""
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 FEW = 4096
-"""Most interior references for which memory is read block by block; for more, all of it is."""
+"""Up to this many interior references, memory is read block by block; for more, all of it is
+read."""
 
 _PHP = re.compile("(lib|mod_)?php")
 
-AROUND = 3  # words beside a pointer that may belong to a structure's head
+AROUND = 3  # Words beside a pointer that may belong to the head of a structure.
 CREDIT = 4
-"""Times the size of the heaps: most bytes of tables that are read in all. Intact tables need less
-than 1; a damaged or contrived heap may have many pointers to one table."""
+"""Limit of the bytes of tables that are read, in multiples of the size of the heaps. Intact tables
+need less than 1. A damaged or contrived heap may have many pointers to one table."""
 
 
 class Recognised(NamedTuple):
-    """Blocks of one structure, which its interior pointers hold."""
+    """Blocks of one kind of structure that are reachable through its interior pointers."""
 
     structure: Structure
     pointers: int
@@ -40,15 +41,17 @@ class Recognised(NamedTuple):
 
 
 class Structures(NamedTuple):
-    """The structures found."""
+    """The structures that were found."""
 
-    found: tuple[Recognised, ...] = ()  # most bytes first
-    rows: array[int] = array("Q")  # see engine/interior_structures.py: ROW
-    held: Totals = Totals(0, 0)  # blocks reachable only by these, including what only they reach
+    found: tuple[Recognised, ...] = ()  # Most bytes first.
+    rows: array[int] = array("Q")  # See ROW in engine/interior_structures.py.
+    # Blocks reachable only through these structures, with all blocks reachable from them.
+    held: Totals = Totals(0, 0)
 
     def of_block(self, index: int) -> tuple[Structure, int, int, int, int] | None:
-        """Of the block with this index: structure, offset of the pointer, where that is stored (0:
-        unknown), entries, places for entries. None if it is in no structure."""
+        """The structure that contains the block with this index: its kind, the offset of the
+        pointer, the address of the pointer (0: unknown), the number of entries, and the capacity.
+        None if the block is in no structure."""
         try:
             at = self.rows[1::ROW].index(index) * ROW
         except ValueError:
@@ -58,8 +61,8 @@ class Structures(NamedTuple):
 
 
 def recognise_structures(session: Session, graph: Graph) -> Structures:
-    """Find the structures, and mark what they hold as reachable. `graph`: made with Heuristic.AUTO,
-    marked and not classified."""
+    """Find the structures, and mark the blocks reachable through them. `graph`: made with
+    Heuristic.AUTO, marked and not classified."""
     if not graph.has_kind(Kind.POSSIBLE, 1):
         return Structures()
     interiors = graph.interiors()
@@ -85,12 +88,12 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
 
 def _has_php(session: Session) -> bool:
     """Whether the process runs PHP, by the names of its modules (php8.2, php-fpm8.2, libphp.so).
-    The proof of PHP's structures is too weak for other programs."""
+    The evidence for PHP's structures is too weak for other programs."""
     return any(_PHP.match(module.path.rpartition("/")[2]) for module in session.target.modules())
 
 
 def _named(session: Session, places: array[int]) -> Iterator[Range]:
-    """The memory that `Interiors.places` names."""
+    """The memory that `Interiors.places` refers to."""
     blocks, around = session.directory.blocks, AROUND * session.target.arch.word
     for source, root, target in zip(places[0::3], places[1::3], places[2::3]):
         if source == NO_BLOCK:
@@ -102,8 +105,8 @@ def _named(session: Session, places: array[int]) -> Iterator[Range]:
 
 
 def _sums(session: Session, graph: Graph, rows: array[int]) -> Iterator[Recognised]:
-    """The rows by structure, of blocks that are reachable now. The structure may be in a block that
-    is itself only possible."""
+    """The sums of the rows by kind of structure, for blocks that are reachable now. The block that
+    contains a structure may itself be only possibly lost."""
     blocks, kinds = session.directory.blocks, graph.kinds()
     structures, targets = rows[0::ROW], rows[1::ROW]
     for structure in sorted(set(structures)):

@@ -1,4 +1,4 @@
-"""One process at several moments, an interval apart."""
+"""Takes several moments of one process, an interval apart."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from findleaks.target.ptrace import has_ended, is_exiting
 
 
 class Ended(TargetError):
-    """The process of which moments are taken has ended, or runs another program."""
+    """The observed process has ended, or runs another program."""
 
 
 def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: float = math.inf) -> Iterator[Session]:
-    """Yield this session, and then a new one of the same process after each interval: `count` in
-    all (0: any number), for `lasting` seconds. A session is closed when the next one is asked for.
-    Ends at Ctrl-C between two of them. Raises Ended if the process has ended or has called exec.
-    `seconds` 0: only this session."""
+    """Yield this session, then a new one of the same process after each interval.
+
+    `seconds`: the interval; 0: only this session. `count`: number of sessions (0: no limit).
+    `lasting`: seconds in all. A session is closed when the next one is requested. Ctrl-C between
+    two sessions ends the series. Raises Ended if the process has ended or has called exec."""
     if not seconds:
         yield session
         return
@@ -48,7 +49,8 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
             return
         with closing(_reopen(session, host)) as again:
             if _placement(again.target) != program:
-                if not again.target.auxv:  # it had begun to exit when that was read, after the stop
+                # The process was already exiting when it was read, after the stop.
+                if not again.target.auxv:
                     raise Ended(f"pid {session.target.pid} has ended")
                 name = program_name(again.target)
                 raise Ended(f"pid {again.target.pid} runs another program now" + (f": {name}" if name else ""))
@@ -66,7 +68,7 @@ def _reopen(session: Session, host: LiveHost) -> Session:
 
 
 def _placement(target: Target) -> tuple[Optional[int], ...]:
-    """What differs after an exec, and in a later process of the same number: when the process
-    began, and where the kernel put the program and its random bytes (getauxval(3))."""
+    """Data that differs after an exec, and in a later process with the same number: the start time,
+    and where the kernel placed the program and its random bytes (getauxval(3))."""
     auxv = target.auxv
     return start_time(target.pid), auxv.get(AT_RANDOM), auxv.get(AT_PHDR), auxv.get(AT_ENTRY)

@@ -24,54 +24,55 @@ if TYPE_CHECKING:
 class ReferenceGraphs:
     """The graphs of one moment of a process, with the interior pointers that `heuristics` count.
 
-    Every command uses the same references: what a runtime keeps to find its own objects (the lists
-    of CPython's collector, tracemalloc's table) is in none of these graphs."""
+    Every command uses the same references. Data with which a runtime finds its own objects is in
+    none of these graphs. Examples are the lists of CPython's collector, and the table of
+    tracemalloc."""
 
     def __init__(self, session: Session, heuristics: Heuristic) -> None:
         self._session, self._heuristics = session, heuristics
         self._graph: Optional[Graph] = None
-        self._is_classified = False  # whether the graph is also marked
+        self._is_classified = False  # Whether the graph is also marked.
         self.learned: Learned = NO_CONVENTIONS
         self.structures = Structures()
         self.disguised: Disguised = NOT_DISGUISED
-        self.signal_stacks: list[int] = []  # starts of alternate signal stacks
+        self.signal_stacks: list[int] = []  # Starts of alternate signal stacks.
 
     def graph(self) -> Graph:
-        """The reference graph of all blocks, marked and classified. What marking found is in the
-        attributes then."""
+        """The reference graph of all blocks, marked and classified. The attributes then contain
+        what marking found."""
         if not self._is_classified:
             self._graph = self._classify(self.references)
             self._is_classified = True
         return self.references
 
     def scan(self) -> None:
-        """Make the graph, if it is not made yet."""
+        """Make the graph unless it exists."""
         _ = self.references
 
     @property
     def references(self) -> Graph:
-        """The graph, perhaps not marked and classified yet."""
+        """The graph, possibly not yet marked and classified."""
         if self._graph is None:
             self._graph = self._scan(self._heuristics)
         return self._graph
 
     @cached_property
     def ownership(self) -> Optional[Graph]:
-        """A graph, not marked, without further words that a runtime knows to be no references
-        (Runtime.words_for_ownership); None if `references` lacks them already."""
+        """A graph, not marked, without further words that a runtime excludes from ownership
+        (Runtime.words_for_ownership). None if `references` already lacks them."""
         runtimes = self._session.runtimes
         made = (runtime.words_for_ownership() for runtime in runtimes)
         excluded = next((one for one in made if one is not None), None)
         return self._scan(Heuristic.NONE, excluded) if excluded is not self._excluded else None
 
     def path(self, graph: Graph, index: int) -> list[int]:
-        """A shortest chain of block indices from one that a root refers to, [] if none reaches it;
-        see Graph.path."""
+        """A shortest chain of block indices that starts at a block referenced by a root; [] if no
+        root reaches the block. See Graph.path."""
         return self._add_doubtful(graph).path(index)
 
     def is_excluded(self, index: int, address: int, value: int) -> bool:
-        """Whether the word `value` at `address` in block number `index` is no reference because a
-        runtime keeps it for its own use."""
+        """Whether the word `value` at `address` in block number `index` is not a reference, because
+        a runtime keeps it for its own use."""
         if self._excluded is None:
             return False
         patterns, exclusions = self._excluded
@@ -86,8 +87,8 @@ class ReferenceGraphs:
     # -- scanning
 
     def _scan(self, heuristics: Heuristic, excluded: Optional[Exclusions] = None) -> Graph:
-        """A graph with all references, not marked, without those `excluded` (default: `_excluded`).
-        Words of threads that may be dead are left out where `_mark` can add them."""
+        """A graph with all references except the `excluded` ones (default: `_excluded`), not
+        marked. Words of threads that may be dead are omitted if `_mark` can add them later."""
         session = self._session
         unread, stale = session.doubtful.all_dead or session.unread, session.stale_slots
         with session.timed("scan"):
@@ -112,8 +113,8 @@ class ReferenceGraphs:
 
     @cached_property
     def _customary(self) -> tuple[Heuristic, list[int]]:
-        """Heuristics for interior pointers that allocators and runtimes always need (references to
-        Python's objects), and type addresses; see Allocator.heuristics."""
+        """Type addresses, and the heuristics for interior pointers that allocators and runtimes
+        always need (for references to Python's objects); see Allocator.heuristics."""
         session = self._session
         asked = [allocator.heuristics(session.heap_ranges()) for allocator in session.directory.allocators]
         asked += [runtime.heuristics() for runtime in session.runtimes]
@@ -124,15 +125,18 @@ class ReferenceGraphs:
 
     @cached_property
     def _excluded(self) -> Optional[Exclusions]:
-        """Words of blocks that are no references, from the one runtime that has such, or None."""
+        """Words of blocks that are not references, from the one runtime that defines some, or
+        None."""
         made = (runtime.excluded_words() for runtime in self._session.runtimes)
         return next((excluded for excluded in made if excluded is not None), None)
 
     def _thread_blocks(self) -> list[int]:
-        """Starts of the blocks that threads run on: stacks of coroutines, alternate signal stacks,
-        control blocks. They are in use, but perhaps only an interior stack or thread pointer refers
-        to them. (musl's ld.so allocates the main thread's control block with malloc if it has much
-        thread-local storage.)"""
+        """Starts of the blocks that threads use: stacks of coroutines, alternate signal stacks,
+        control blocks.
+
+        They are in use, but possibly only an interior stack pointer or thread pointer refers to
+        them. Example: musl's ld.so allocates the control block of the main thread with malloc if
+        the thread-local storage is large."""
         blocks = self._session.directory.blocks
         threads = self._session.target.threads()
         found = (blocks.find(address) for thread in threads for address in (thread.sp, thread.thread_pointer))
@@ -141,8 +145,8 @@ class ReferenceGraphs:
     # -- marking
 
     def _classify(self, graph: Graph) -> Graph:
-        """The graph, marked and classified; a new one if marking found that it needs other
-        heuristics."""
+        """The graph, marked and classified. It is a new graph if marking found that other
+        heuristics are needed."""
         with self._session.timed("mark"):
             graph = self._mark_by_conventions(graph)
             self._sort_lost(graph)
@@ -151,16 +155,17 @@ class ReferenceGraphs:
 
     def _sort_lost(self, graph: Graph) -> None:
         while not graph.classify(self._session.budget):
-            self._session.report_progress("sorting the lost", 0.0)
+            self._session.report_progress("classifying leaked blocks", 0.0)
 
     def _add_disguised(self, graph: Graph) -> None:
-        """Add the references by disguised pointers, if the program uses such; mark and classify
-        again then."""
+        """Add references through disguised pointers if the program uses them, then mark and
+        classify again."""
         session = self._session
         if not self._heuristics & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
             return
         with session.timed("disguised"):
-            # What threads will perhaps not read again holds nothing here: to find out takes time.
+            # Words that threads possibly do not read again are not references here: to examine them
+            # takes too long.
             unread = session.doubtful.all_dead or session.unread
             found, references = search_disguises(graph, session.engine, session, subtract(session.root_memory, unread.ranges()))
             if not references:
@@ -176,7 +181,8 @@ class ReferenceGraphs:
             self.disguised = found
 
     def _mark_by_conventions(self, graph: Graph) -> Graph:
-        """The marked graph; if a heuristic explains most interior pointers, a new one with that."""
+        """The marked graph. If a heuristic explains most interior pointers, it is a new graph with
+        this heuristic."""
         self._mark(graph)
         if not self._heuristics & Heuristic.AUTO:
             return graph
@@ -200,7 +206,7 @@ class ReferenceGraphs:
             session.report_progress("following pointers", 0.0)
         if not graph.holds(session.doubtful.words):
             self._add_doubtful(graph)
-        # The words of `_add_doubtful` are followed by the next call.
+        # The next call follows the words that `_add_doubtful` adds.
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
         self.signal_stacks = signal_stacks(session.target, session.engine, session.directory.blocks, graph, session.dead_stack)
@@ -209,7 +215,7 @@ class ReferenceGraphs:
             session.report_progress("following pointers", 0.0)
 
     def _add_doubtful(self, graph: Graph) -> Graph:
-        """`graph` with all roots: also those doubtful words that threads will read again."""
+        """`graph` with all roots, including the doubtful words that threads will read again."""
         session = self._session
         if session.doubtful.all_dead is not None:
             for piece in session.pieces(intersection(session.roots, session.doubtful.all_dead.ranges()), "reading the roots"):
@@ -239,7 +245,7 @@ class ReferenceGraphs:
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:
-        """Tests which of memcheck's heuristics fit a block, by its contents."""
+        """A function that tests which of memcheck's heuristics match a block, by its content."""
         vtables = self._session.types.vtables()
         word = self._session.target.arch.word
         return heuristic_matcher(word, self._read_number, lambda value: range_at(vtables, value) is not None)

@@ -1,4 +1,4 @@
-"""What a command uses of a session, for the warnings that concern it."""
+"""Records which data of a session a command uses, to select the warnings that concern it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 
 class Uses:
-    """The names of what was computed for a command, or was computed before and is used again.
+    """The names of the data that was computed for a command, or was computed before and used again.
 
-    A session in a debugger outlives a command. A warning on debug information, for example, must
-    be in the result of a command that uses it, whether an earlier one has read it or not; and in no
-    other."""
+    A session in a debugger outlives a command. A warning about debug information, for example, must
+    be in the result of each command that uses it, even if an earlier command read it. It must not
+    be in the results of other commands."""
 
     def __init__(self) -> None:
-        self.names: set[str] = set()  # since the command began
+        self.names: set[str] = set()  # Names used since the command began.
         self._of: dict[Hashable, frozenset[str]] = {}
 
     def begin(self) -> None:
@@ -23,8 +23,8 @@ class Uses:
 
     @contextmanager
     def recorded(self, key: Hashable) -> Iterator[None]:
-        """Record what is used in the `with` block as what `key` needs. A key that is a string is a
-        name itself."""
+        """Record the names used in the `with` block as the names that `key` needs. A key that is a
+        string is also a name."""
         outer, self.names = self.names, {key} if isinstance(key, str) else set()
         try:
             yield
@@ -33,5 +33,5 @@ class Uses:
             self.names |= outer
 
     def repeat(self, key: Hashable) -> None:
-        """What was recorded for `key` is used again."""
+        """Use again the names recorded for `key`."""
         self.names |= self._of.get(key, frozenset())

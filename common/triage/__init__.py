@@ -1,1 +1,1 @@
-"""Many cores: a row for each, and the same leak in many of them as one group."""
+"""Analysis of many cores: a row for each core, and one group for the same leak in many cores."""

@@ -1,5 +1,5 @@
-"""One core, read by a process of its own on a worker: JSON on standard input says which, and its
-row is written to standard output."""
+"""Reads one core in a process of its own, on a worker: standard input names the core as JSON, and
+its row is written to standard output."""
 
 from __future__ import annotations
 

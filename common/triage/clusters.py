@@ -1,9 +1,10 @@
-"""Lost blocks of one size sorted into clusters, one for each leak.
+"""Groups leaked blocks of one size into clusters, one for each leak.
 
-Not all blocks that one line of code loses look alike: a pointer of some of them is null, and words
-that the program never wrote hold remains of former blocks. What distinguishes leaks is that words
-differ together: where one has a function, the next has a string. Remains differ each on their own.
-"""
+Not all blocks that one line of code leaks look alike: a pointer is null in some of them, and words
+that the program never wrote contain remains of former blocks. Different leaks are recognised by
+words that differ together. Example: all blocks with a function in word 0 have a string in
+word 3, and all others have a lock there: these are two leaks. Remains vary independently of other
+words."""
 
 from __future__ import annotations
 
@@ -14,32 +15,39 @@ from typing import NamedTuple, Optional
 
 from findleaks.triage.shapes import DATA, HELD, LOST, OWN, TEXT_LABEL, UNCLEAR, ZERO, Shape
 
-LEAST = 4  # fewest leaders of a cluster that is split off by how its words go together
-REPEATED = 4  # blocks for each combination of words, from which on they hold no remains
-TOGETHER = 0.6  # distance between distributions of a word's classes from which on they go together
+LEAST = 4  # Fewest leak heads of a cluster that is split off because its words differ together.
+REPEATED = 4  # If each combination of words occurs in this many blocks, the words are not remains.
+# Two sides differ together in a word if the distance between their distributions of classes is at
+# least this.
+TOGETHER = 0.6
 CHANCE = 1.0
-"""Factor of sqrt((classes - 1) · (1/m + 1/n)), some twice the distance that chance gives samples of
-m and n leaders: many are compared, and the largest counts."""
-ALONE = 0.2  # share of the leaders of either side where only a single word differs
-MIXED = 0.05  # share of the leaders from which on a word is a pointer in some of them
-AGREED = 0.9  # share of a cluster's leaders with a word that is not zero that agree on its class
-PRESENT = 0.1  # share of a cluster's leaders in which a word is not zero, for it to count
-TOKEN = 0.1  # share of the texts that begin with one word, for it to be named
+"""Factor of sqrt((classes - 1) · (1/m + 1/n)). The product is about twice the distance that chance
+alone gives for samples of m and n leak heads: many words are compared, and the largest distance
+counts."""
+# If the sides differ in a single word only, each must have this share of the leak heads.
+ALONE = 0.2
+MIXED = 0.05  # A word counts as sometimes a pointer if it is one in this share of the leak heads.
+AGREED = 0.9  # Share of the leak heads with a non-zero word that must agree on its class.
+PRESENT = 0.1  # A word counts only if it is non-zero in this share of a cluster's leak heads.
+# A first word of a text becomes part of the name if this share of the texts begins with it.
+TOKEN = 0.1
 LARGER = 16
-"""Bytes by which some blocks of a size are larger: glibc gives a chunk whole where the rest would
-be no chunk (malloc/malloc.c, MINSIZE)."""
-OWN_SIZE = 0.1  # share of the leaders of one shape that a size needs to be a leak of its own
+"""Bytes by which some blocks of a size may be larger. glibc does not split a chunk if the rest is
+smaller than a chunk (malloc/malloc.c, MINSIZE)."""
+OWN_SIZE = 0.1  # A size is a leak of its own if it has this share of the leak heads of one shape.
 LARGER_PART, LARGER_DATA = 0.5, 0.35
-"""Such blocks for one of the usual size, at most; and where only the size is known of them."""
+"""The most such larger blocks for each block of the usual size; the second number applies if only
+the size is known of them."""
 
 
 MOST_WORK = 50_000_000
-"""Words of leaders that are compared in one core, at most: 50,000 leaders whose words are of 6
-classes take some 16 million. In a core of thousands of modules each could be a leak of its own."""
+"""Limit of the words of leak heads that are compared in one core. 50,000 leak heads whose words
+have 6 classes take about 16 million. In a core with thousands of modules, each module could be a
+class of its own."""
 
 
 class Leader(NamedTuple):
-    """A lost block that leads: its shape, and how many leaders, blocks and bytes it represents."""
+    """A leak head: its shape, and how many leak heads, blocks and bytes it represents."""
 
     shape: Shape
     size: int
@@ -50,8 +58,10 @@ class Leader(NamedTuple):
 
 
 class Cluster:
-    """Leaders of one leak. `size`: of the blocks; 0: they vary. `words`: the class of each of their
-    first words, UNCLEAR where they do not agree on one. `ring`: most of them lead cycles."""
+    """The leak heads of one leak.
+
+    `size`: usable bytes of the blocks; 0: they vary. `words`: the class of each of their first
+    words, UNCLEAR if they do not agree on one. `ring`: most of them are heads of cycles."""
 
     def __init__(self, size: int, members: Sequence[Leader]) -> None:
         self.size, self.members, self.label = size, list(members), members[0].shape.label
@@ -60,26 +70,26 @@ class Cluster:
         self.words = _words(members, self.weight)
 
     def joined(self, other: Cluster) -> Cluster:
-        """Both, with the size and the words of this one."""
+        """Both clusters as one, with the size and the words of this one."""
         made = Cluster(self.size, [*self.members, *other.members])
         made.words = self.words
         return made
 
 
 class _Work:
-    """What may still be compared."""
+    """The number of comparisons that are still allowed."""
 
     def __init__(self) -> None:
         self.left = MOST_WORK
 
     def take(self, amount: int) -> bool:
-        """Whether so much may be."""
+        """Use up this amount; return whether it was still allowed."""
         self.left -= amount
         return self.left >= 0
 
 
 def clusters(leaders: Sequence[Leader]) -> list[Cluster]:
-    """All leaders in clusters."""
+    """Divide all leak heads into clusters."""
     work = _Work()
     groups: dict[tuple[str, int], list[Leader]] = {}
     for leader in common_tokens(leaders):
@@ -92,7 +102,7 @@ def clusters(leaders: Sequence[Leader]) -> list[Cluster]:
 
 
 def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
-    """The leaders of each leak."""
+    """Divide leak heads of one size into leaks."""
     left = [leaders]
     while left:
         several = left.pop()
@@ -106,18 +116,25 @@ def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
 
 
 def _hold_no_remains(leaders: Sequence[Leader], work: _Work) -> bool:
-    """Whether each combination of words is in several; False if to compare them takes too long."""
+    """Whether each combination of words occurs in several blocks. False if the comparison takes too
+    long."""
     combinations = len({tuple(map(said, leader.shape.words)) for leader in leaders})
     return len(leaders) >= REPEATED * combinations and work.take(combinations * len(leaders))
 
 
 def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
-    """The leaders with one class of some word, and the others, if that is another leak; None if all
-    are of one leak, or there is no more time for more."""
+    """Divide the leak heads into those with one class of some word and the others, if these are
+    different leaks. None if all are of one leak, or no comparisons are left."""
     best, chosen = TOGETHER, None
     width = max(len(leader.shape.words) for leader in leaders)
     columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]
-    # Where remains are, they are in several words; and blocks that all have one pointer are alike.
+    # A choice of (word, class) divides the leak heads; it is accepted if another word's classes
+    # differ
+    # between the sides. Example: "word 0 is libfoo code" is accepted if word 3 is text on this side
+    # and a pointer to the block itself on the other. Remains usually fill several words. So a
+    # single
+    # word that varies is accepted alone (`lone`) only if it is the only one that is sometimes a
+    # pointer.
     parts = [_pointers(column) for column in columns]
     mixed = [at for at, part in enumerate(parts) if part >= MIXED]
     lone = mixed if len(mixed) == 1 and parts[mixed[0]] <= 1 - MIXED else []
@@ -143,7 +160,8 @@ def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
 
 
 def _pointers(column: Sequence[str]) -> float:
-    """Share of a word that is a pointer to a lost block, or into a module, where it is not zero."""
+    """The share of the leak heads in which a word is a pointer to a leaked block or into a module,
+    among those in which it is not zero."""
     present = [word for word in column if word != ZERO]
     return sum(word not in (DATA, HELD, OWN) for word in present) / max(len(present), 1)
 
@@ -154,8 +172,11 @@ def _broad(word: str) -> str:
 
 
 def _distance(column: Sequence[str], inside: Sequence[bool], others: Sequence[bool]) -> float:
-    """Total variation between a word's classes in the leaders of two sides; zeros say nothing. 0 if
-    it may be chance: of few leaders and many classes, it is large for no reason."""
+    """The total variation distance between a word's classes in the leak heads of two sides, without
+    zeros.
+
+    Example: 3 of 4 are DATA on one side, and 1 of 4 on the other: the distance is 0.5. The result
+    is 0 if chance may explain the distance, which is large for few leak heads and many classes."""
     sides = [Counter(word for word, is_in in zip(column, side) if is_in and word != ZERO) for side in (inside, others)]
     totals = [sum(side.values()) for side in sides]
     if min(totals) < LEAST:
@@ -166,7 +187,7 @@ def _distance(column: Sequence[str], inside: Sequence[bool], others: Sequence[bo
 
 
 def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:
-    """The leaders of each leak where they are too few to see what goes together."""
+    """Divide leak heads into leaks if they are too few to find words that differ together."""
     found: list[list[Leader]] = []
     for leader in sorted(leaders, key=lambda one: (one.shape.words.count(ZERO), one.shape.words, one.start)):
         near = next((several for several in found if alike(several[0].shape.words, leader.shape.words)), None)
@@ -178,15 +199,15 @@ def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:
 
 
 def alike(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether blocks with these words may be of one leak: of the words that are a pointer in one of
-    them, most are the same in both. A null pointer says nothing, nor does what is not clear."""
+    """Whether blocks with these words may be of one leak. Of the words that are a pointer in
+    either, most must be the same in both. Null pointers and unclear words are not compared."""
     agree, contradict = compared(one, other)
     return contradict < agree or not contradict
 
 
 def compared(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
-    """How many words agree on a pointer, and how many contradict. Whether the block that is pointed
-    to is lost or held is another matter: others may hold it."""
+    """The number of words that agree on a pointer, and the number that contradict. It does not
+    matter whether the target is leaked: other blocks may refer to it."""
     both = [(said(a), said(b)) for a, b in zip(one, other)]
     clear = [(a, b) for a, b in both if a and b and (a, b) != (DATA, DATA)]
     agree = sum(a == b for a, b in clear)
@@ -194,7 +215,7 @@ def compared(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
 
 
 def said(word: str) -> str:
-    """What a word's class says about a leak; "" for nothing."""
+    """The part of a word's class that identifies a leak; "" for none."""
     return "" if word in (ZERO, UNCLEAR) else LOST if word == HELD else _broad(word)
 
 
@@ -223,13 +244,13 @@ def _agreed(counts: dict[str, float], weight: float) -> str:
 
 
 def with_larger(found: Iterable[Cluster]) -> list[Cluster]:
-    """Clusters joined with those of blocks that are LARGER."""
+    """The clusters, joined with those of blocks that are LARGER bytes larger."""
     left = dict(enumerate(sorted(found, key=lambda one: (-one.weight, one.words))))
     groups: dict[tuple[str, int], list[int]] = {}
     for number, one in left.items():
         groups.setdefault((one.label, one.size), []).append(number)
     for at in sorted(left, key=lambda number: left[number].weight):
-        small = left[at]  # with those that were joined with it
+        small = left[at]  # Both include the clusters that were joined with them.
         if not small.size:
             continue
         usual = [(other, left[other]) for other in groups.get((small.label, small.size - LARGER), ()) if other in left]
@@ -247,8 +268,8 @@ def with_larger(found: Iterable[Cluster]) -> list[Cluster]:
 
 
 def varying(found: Iterable[Cluster], sizes: int) -> Iterator[tuple[int, Cluster]]:
-    """The clusters with their size; 0 for those that are the same leak in varying sizes, of which
-    there are so many at least."""
+    """The clusters, each with its size. The size is 0 for clusters that are the same leak in
+    varying sizes: there must be at least `sizes` of these."""
     same: dict[tuple[str, tuple[str, ...]], list[Cluster]] = {}
     for cluster in found:
         same.setdefault((cluster.label, tuple(map(said, cluster.words))), []).append(cluster)
@@ -260,13 +281,13 @@ def varying(found: Iterable[Cluster], sizes: int) -> Iterator[tuple[int, Cluster
 
 
 def pointers(words: Iterable[str]) -> int:
-    """How many of a cluster's words are pointers."""
+    """The number of a cluster's words that are pointers."""
     return sum(said(word) not in ("", DATA) for word in words)
 
 
 def common_tokens(leaders: Sequence[Leader]) -> list[Leader]:
-    """The leaders; texts that begin with a word that few others do are "text" only: texts of one
-    origin may be names, each with a beginning of its own."""
+    """The leak heads. A text whose first word is rare is labelled only "text": texts of one origin
+    may be names, each with another first word."""
     counts: dict[str, float] = {}
     for leader in leaders:
         if leader.shape.label.startswith(TEXT_LABEL) and leader.shape.strong:

@@ -1,4 +1,4 @@
-"""What systemd's journal says of crashes whose cores are not there any more."""
+"""Reads systemd's journal for crashes whose cores are no longer available."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import subprocess
 from collections import Counter
 from typing import Any
 
-LONGEST = 30.0  # seconds for coredumpctl to answer
+LONGEST = 30.0  # Timeout of coredumpctl, in seconds.
 
 
 def absent() -> str:
-    """One line on the crashes that coredumpctl lists and that have no core to read, by why; "" for
-    none, and where there is no coredumpctl. `coredumpctl list --json=short` (systemd 248 and later)
-    has the state of each as "corefile": "present", "missing" (removed by age or size),
-    "truncated", "inaccessible", "journal" (inside it), "none" (never kept)."""
+    """A line on the crashes that coredumpctl lists without a readable core, by reason. "" if there
+    are none, or coredumpctl is not installed.
+
+    The key "corefile" of `coredumpctl list --json=short` (systemd 248 and later) is the state of
+    each: "present", "missing" (removed by age or size), "truncated", "inaccessible", "journal"
+    (inside the journal), "none" (never stored)."""
     program = shutil.which("coredumpctl")
     if program is None:
         return ""
@@ -24,7 +26,7 @@ def absent() -> str:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LONGEST)
         entries: Any = json.loads(done.stdout) if done.stdout.strip() else []
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return f"coredumpctl gave no list ({type(error).__name__}): only cores that are files are read"
+        return f"coredumpctl gave no list ({type(error).__name__}): only core files are read"
     states = (
         Counter(str(entry.get("corefile", "none")) for entry in entries if isinstance(entry, dict)) if isinstance(entries, list) else {}
     )

@@ -1,4 +1,4 @@
-"""One core, examined: from its file to its row."""
+"""Examines one core: from its file to its row."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from findleaks.triage.signature import leak_sums
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import Namer, without_parameters
 
-FINDINGS, WARNINGS = 20, 50  # of a row, at most
-FRAMES = 64  # of the stack of the thread that crashed, at most
+FINDINGS, WARNINGS = 20, 50  # Most of these in a row.
+FRAMES = 64  # Most frames of the stack of the crashed thread.
 
 _LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
-"""Beginnings of the names of libraries whose functions a process crashes in for others' faults."""
+"""Beginnings of the names of libraries that are usually not at fault if a process crashes in
+them."""
 
 Opened = Callable[[Target], None]
-"""Called once the core is open, before its heaps are read."""
+"""A function called when the core is open, before its heaps are read."""
 
 
 class Source(NamedTuple):
-    """A file to examine: `path` opens it, `core` names it. What is known before it is read:
-    `size`, in bytes, `changed`, when it was written to (nanoseconds since 1970), and by systemd's
-    name for it `program` and `time`."""
+    """A file to examine. `path` opens it, and `core` names it.
+
+    Known before the file is read: `size` in bytes; `changed`, the time of its last change
+    (nanoseconds since 1970); `program` and `time` from systemd's file name."""
 
     path: str
     core: str
@@ -49,15 +51,15 @@ class Source(NamedTuple):
 
 
 def examine(source: Source, sysroot: str = "", progress: Optional[Progress] = None, opened: Opened = lambda target: None) -> Row:
-    """The row of a core: whatever is wrong with the file, there is one. Interrupted if the user
-    asks to stop."""
+    """The row of a core. There is a row for any file, even for one that cannot be read. Raises
+    Interrupted if the user wants to stop."""
     began = time.perf_counter()
     row = _row(source, sysroot, progress, opened)
     return replace(row, seconds=time.perf_counter() - began)
 
 
 def failed(source: Source, why: str) -> Row:
-    """The row of a core that could not be read."""
+    """The row of a core that cannot be read."""
     when = source.time if source.time is not None else source.changed / 1e9 or None
     return Row(source.core, FAILED, program=source.program, time=when, error=printable(why, 600), size=source.size)
 
@@ -84,7 +86,7 @@ def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Ope
 
 
 def _why(source: Source, text: str) -> str:
-    """A message without the file's name, which the row has."""
+    """A message without the file's name, as the row contains it."""
     return text.removeprefix(f"{source.path}: ").removeprefix(f"{os.path.basename(source.path)}: ")
 
 
@@ -125,7 +127,7 @@ def _signal(number: int) -> str:
 
 
 def _frame(target: Target) -> str:
-    """The function in which the process ended: the innermost that is none of the C library's."""
+    """The function in which the process ended: the innermost one outside the C library."""
     threads = target.threads()
     thread: Optional[Thread] = next((one for one in threads if one.tid == target.crashed), None)
     if thread is None:
@@ -138,6 +140,6 @@ def _frame(target: Target) -> str:
 
 
 def kind_of_file(mode: int) -> str:
-    """What a file that is not regular is."""
+    """The kind of a file that is not a regular file."""
     kinds = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"), (stat.S_ISCHR, "a device"))
-    return next((name for test, name in (*kinds, (stat.S_ISDIR, "a folder")) if test(mode)), "no regular file")
+    return next((name for test, name in (*kinds, (stat.S_ISDIR, "a folder")) if test(mode)), "not a regular file")

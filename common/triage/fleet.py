@@ -1,9 +1,8 @@
-"""Cores examined by the workers of a dask.distributed scheduler, on many machines.
+"""Lets the workers of a dask.distributed scheduler examine cores, on many machines.
 
-A core is a task. Of a worker that ends in the middle, the scheduler gives the tasks to others; one
-whose workers ended again and again it gives up, and that is the core's row. On the worker the core
-is read in a process of its own (alone.py), which ends with it.
-"""
+Each core is a task. If a worker ends during a task, the scheduler gives the task to another worker.
+After several such failures it gives the task up, and the row of the core reports this. A worker
+reads each core in a process of its own (alone.py), which ends with the worker."""
 
 from __future__ import annotations
 
@@ -25,24 +24,26 @@ from findleaks.triage.examine import Source, failed
 from findleaks.triage.pool import PR_SET_PDEATHSIG, WAIT
 from findleaks.triage.row import Row, unpacked
 
-CONNECT = 20.0  # seconds for the scheduler to answer
+CONNECT = 20.0  # Seconds to wait for the scheduler.
 _ALONE = "from findleaks.triage.alone import main; main()"
 
 
 def examined_by(
     address: str, sources: Sequence[Source], memory: Optional[int], timeout: float, sysroot: str, waiting: Callable[[], None]
 ) -> Generator[tuple[Source, Row], None, None]:
-    """Each source with its row, once, as they are done. The workers open the files by the same
-    names. `waiting` is called at least every WAIT seconds. Closing the generator cancels what is
-    left. FindleaksError where there is no scheduler, or no dask.distributed."""
+    """Yield each source once with its row, when it is done.
+
+    The workers open the files by the same names. `waiting` is called at least every WAIT seconds.
+    Closing the generator cancels the remaining tasks. FindleaksError: there is no scheduler, or
+    dask.distributed is not installed."""
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
         raise FindleaksError(
             f"--scheduler needs dask.distributed ({error}): pip install 'findleaks[fleet]', here and on the workers"
         ) from None
-    # The rows say what went wrong; and Ctrl-C may come in the middle of a call of these.
-    # Loggers below these, such as distributed.client, have levels of their own.
+    # Disable logging: the rows report failures, and Ctrl-C may interrupt a call of a logger.
+    # Loggers below these, such as distributed.client, have their own levels.
     for logger in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado", "asyncio")]:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
@@ -51,7 +52,8 @@ def examined_by(
         why = " ".join(str(error).split()) or type(error).__name__
         raise FindleaksError(f"--scheduler {address}: no scheduler answers ({why[:200]}): start one with `dask scheduler`") from None
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    run = uuid.uuid4().hex  # else the scheduler would answer with what an earlier run found
+    # With a fixed key, the scheduler would return the result of an earlier run.
+    run = uuid.uuid4().hex
     tasks: dict[str, tuple[Source, Any]] = {}
     try:
         for number, source in enumerate(sources):
@@ -79,20 +81,20 @@ def _asked(source: Source, memory: Optional[int], timeout: float, sysroot: str) 
 
 
 def _row(source: Source, task: Any) -> Row:
-    """The row of a task that is done. Where its worker ended before the row was fetched, the
-    scheduler has it made again, and this waits for it."""
+    """The row of a finished task. If its worker ended before the row was fetched, the scheduler
+    repeats the task, and this function waits for it."""
     try:
         return unpacked(task.result())
     except (KeyError, TypeError, ValueError):
-        return failed(source, "the worker gave no row: has it another version of findleaks?")
-    except Exception as error:  # what the task raised on the worker, or KilledWorker
+        return failed(source, "the worker returned no row; check that it has the same version of findleaks")
+    except Exception as error:  # The exception that the task raised on the worker, or KilledWorker.
         if type(error).__name__ == "KilledWorker":
-            return failed(source, "the workers that read it were ended, one after the other")
+            return failed(source, "every worker that read it was killed")
         return failed(source, f"the worker failed: {type(error).__name__}: {error}")
 
 
 def examine_apart(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """On a worker: the packed row of a core, read in a process of its own."""
+    """On a worker: read a core in a process of its own, and return its packed row."""
     done = subprocess.run(
         [sys.executable, "-c", _ALONE], input=json.dumps(asked).encode("ascii"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -103,7 +105,7 @@ def examine_apart(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when its parent ends."""
+    """Let the kernel end this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == 1:
-        os._exit(1)  # it has ended already
+        os._exit(1)  # The parent has already ended.

@@ -1,4 +1,4 @@
-"""The same leak in many cores, as one group."""
+"""Groups: one for the same leak in many cores."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from findleaks.triage.same import same_leaks
 
 @dataclass
 class LeakGroup:
-    """A leak and the cores that have it. `blocks`, `bytes`: of all of them; `most`: of the core
-    with most, which is `example`; `first`, `last`: times of cores, None if unknown; `new`: it is
-    not in the baseline; None without one. `signatures`: those that it has in single cores.
-    `partial`: cores that are, so that what holds the blocks may be missing there."""
+    """A leak, and the cores that have it.
+
+    `blocks`, `bytes`: sums over all cores. `most`: bytes in the core with the most, which is
+    `example`. `first`, `last`: times of cores, None if unknown. `new`: whether the leak is not in
+    the baseline; None without a baseline. `signatures`: its signatures in single cores. `partial`:
+    number of partial cores, in which references to the blocks may be in missing memory."""
 
     signature: str
     program: str
@@ -38,17 +40,18 @@ class LeakGroup:
 
     @property
     def doubtful(self) -> bool:
-        """All its cores are partial."""
+        """Whether all its cores are partial."""
         return self.partial == self.cores
 
     def add(self, row: Row, leak: LeakSum) -> None:
-        """Add the leaks of a core, all at once."""
+        """Add the leaks of one core. It is called once for each core."""
         self.cores += 1
         self.partial += row.status == PARTIAL
         self.leaks += leak.leaks
         self.blocks += leak.blocks
         self.bytes += leak.bytes
-        if (-leak.bytes, row.core) < (-self.most, self.example):  # whatever the order of the rows
+        # The result must not depend on the order of the rows.
+        if (-leak.bytes, row.core) < (-self.most, self.example):
             self.most, self.example, self.hint = leak.bytes, row.core, leak.hint
         if row.time is not None:
             self.first = row.time if self.first is None else min(self.first, row.time)
@@ -78,15 +81,15 @@ class LeakGroup:
 
 
 class Grouped(NamedTuple):
-    """`groups`: those of most cores first, then of most bytes; doubtful ones last. `rows`: with the
-    leaks of each group as one, by its signature."""
+    """All groups and rows. `groups`: those in most cores first, then by bytes; doubtful groups
+    last. `rows`: the leaks of each group have its signature."""
 
     groups: list[LeakGroup]
     rows: list[Row]
 
 
 def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grouped:
-    """The leaks of all rows as groups. `before`: rows of the baseline, if there is one."""
+    """The leaks of all rows as groups. `before`: rows of the baseline, if any."""
     every = [*rows, *(before or ())]
     by_program: dict[str, list[tuple[int, LeakSum]]] = {}
     for number, row in enumerate(every):
@@ -113,7 +116,7 @@ def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grou
 
 
 def _named(row: Row, names: Mapping[str, LeakGroup]) -> Row:
-    """The row with the leaks of each group as one."""
+    """The row, in which the leaks of each group are merged into one."""
     merged: dict[str, LeakSum] = {}
     for leak in row.signatures:
         group = names[leak.signature]

@@ -1,4 +1,4 @@
-"""What a leak is called: its signature, and its description for a reader."""
+"""Names of a leak: its signature, and its description."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from findleaks.triage.shapes import DATA, LOST, UNCLEAR, ZERO, ZEROS_LABEL
 
 
 def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> str:
-    """12 hexadecimal digits: a digest of the program's name and of what the lost blocks are. Of
-    their words only what says something counts."""
+    """The signature: 12 hexadecimal digits, a digest of the program's name and of the leaked
+    blocks' properties. Only words that identify a leak count."""
     meant = ["" if said(word) == DATA else said(word) for word in words]
     key = "\n".join([program, label, str(size), "\t".join(meant).rstrip("\t")])
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
 
 
 def described(label: str, size: int, ring: bool, words: Sequence[str]) -> str:
-    """What a signature is of, for a reader: "48 B → text, 48 B", "cycle of 64 B", "Foo"."""
+    """A description of what a signature stands for: "48 B → text, 48 B", "cycle of 64 B", "Foo"."""
     sized = f"{number(size)} B" if size else ""
     if label == ZEROS_LABEL:
         text = f"{sized or 'blocks'} of zeros"

@@ -1,5 +1,5 @@
-"""The rows of triage as a Parquet file, by pyarrow: a row a core, with its findings and leaks as
-lists in it."""
+"""Writes the rows of triage as a Parquet file with pyarrow: one row for each core, which contains
+lists of its findings and leaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.triage.row import Row, utf8
 
 
 def require() -> None:
-    """FindleaksError where pyarrow is missing."""
+    """Check that pyarrow is installed. FindleaksError: it is not."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
@@ -52,7 +52,7 @@ def table(rows: Sequence[Row]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """The value with text that is UTF-8."""
+    """The value, with text converted to UTF-8."""
     if isinstance(value, str):
         return utf8(value)
     if isinstance(value, dict):

@@ -1,9 +1,8 @@
-"""Cores examined side by side on this machine, each in a process of its own.
+"""Examines cores in parallel on this machine, each in a process of its own.
 
-A process that a core brings to its end (a signal, no memory, no end of its work) is that core's row
-and nothing else's. How many run at a time is bounded by number, and by memory: what they are likely
-to take together is no more than there is.
-"""
+If a core makes its process fail (a signal, no memory, a timeout), only the row of this core is
+affected. The number of processes is limited by `jobs` and by memory: their estimated sum must not
+exceed the available memory."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ from findleaks.target.base import Target
 from findleaks.triage.examine import Source, examine, failed
 from findleaks.triage.row import Row, unpacked
 
-LEAST_MEMORY = 128 << 20  # bytes that a process takes however small the core is
-PART = 0.5  # bytes of memory for a byte of a core on the disk
-PACKED = 4  # bytes of a core in a byte of a compressed one
-SHARE = 0.8  # of the free memory that is used
-WAIT = 0.1  # seconds between two calls of `waiting`
+LEAST_MEMORY = 128 << 20  # Bytes of memory that a process needs for any core.
+PART = 0.5  # Bytes of memory for each byte of a core on disk.
+PACKED = 4  # Bytes of a core for each byte of a compressed core.
+SHARE = 0.8  # Part of the free memory that is used.
+WAIT = 0.1  # Seconds between two calls of `waiting`.
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _PACKED_NAMES = (".zst", ".gz", ".xz", ".bz2", ".lz4")
@@ -44,8 +43,8 @@ _LATE = (
 
 
 class Limits(NamedTuple):
-    """`jobs`: processes at a time; `memory`: bytes for all of them, and the most for one;
-    `timeout`: seconds for each, 0: no limit."""
+    """The limits. `jobs`: processes at a time. `memory`: bytes for all of them together, and the
+    limit for each. `timeout`: seconds for each; 0: no limit."""
 
     jobs: int
     memory: int
@@ -62,7 +61,7 @@ class _Job(NamedTuple):
 
 
 def default_limits(jobs: Optional[int], memory: Optional[int], timeout: float, sysroot: str = "") -> Limits:
-    """As many processes as there are processors to use, fewer where memory is short."""
+    """The default limits: one process for each usable processor, fewer if memory is short."""
     from findleaks.target.available_memory import available_memory
 
     free = memory if memory is not None else int(SHARE * available_memory())
@@ -73,8 +72,8 @@ def default_limits(jobs: Optional[int], memory: Optional[int], timeout: float, s
 def examined(
     sources: Sequence[Source], limits: Limits, waiting: Callable[[], None] = lambda: None
 ) -> Generator[tuple[Source, Row], None, None]:
-    """Each source with its row, as they are done. `waiting` is called at least every WAIT seconds.
-    Closing the generator ends all processes at once."""
+    """Yield each source with its row, when it is done. `waiting` is called at least every WAIT
+    seconds. Closing the generator ends all processes at once."""
     _preload()
     with selectors.DefaultSelector() as ended:
         running: dict[int, _Job] = {}
@@ -83,13 +82,14 @@ def examined(
         try:
             while left or running or done:
                 while left and _fits(left[-1], running, limits):
-                    # A Ctrl-C must find no child that is not in `running`; and no child that does
-                    # not ignore it yet, which would go on as a second parent.
+                    # Block Ctrl-C during the fork. When it arrives, every child must be in
+                    # `running` and ignore it, or the child would continue as a second parent.
                     with ctrl_c_later():
                         job, descriptor = _start(left.pop(), limits)
                         running[descriptor] = job
                         ended.register(descriptor, selectors.EVENT_READ)
-                yield from done  # once others run: what becomes of a row may wait for a disk
+                # Yield after other processes were started: the caller may wait for a disk.
+                yield from done
                 done = []
                 for key, _ in ended.select(WAIT if running else 0):
                     data = os.read(key.fd, 1 << 20)
@@ -111,8 +111,8 @@ def examined(
 
 @contextmanager
 def ctrl_c_later() -> Iterator[None]:
-    """A Ctrl-C meanwhile comes afterwards, also one that another thread gets, as dask's may.
-    Children inherit the mask."""
+    """Delay a Ctrl-C until the end of the `with` block, even one that another thread receives, as
+    threads of dask may. Children inherit the signal mask."""
     came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
@@ -126,14 +126,15 @@ def ctrl_c_later() -> Iterator[None]:
 
 
 def _preload() -> None:
-    """Import what is imported when it is first needed: once, rather than in each process."""
+    """Import modules that are usually imported on first use: once here, rather than in each
+    process."""
     for module in _LATE:
         import_module(module)
-    missing_native()  # loads the kernel
+    missing_native()  # This also loads the C engine.
 
 
 def estimated(source: Source) -> int:
-    """The bytes of memory that examining a file is likely to take."""
+    """The estimated bytes of memory for examining a file."""
     try:
         stored = os.stat(source.path).st_blocks * 512
     except (OSError, ValueError):
@@ -149,7 +150,8 @@ def _fits(source: Source, running: dict[int, _Job], limits: Limits) -> bool:
 
 def _start(source: Source, limits: Limits) -> tuple[_Job, int]:
     reads, writes = os.pipe()
-    gc.freeze()  # else the collector of the child would copy every page of its parent's objects
+    # Otherwise the garbage collector of the child copies every page with objects of the parent.
+    gc.freeze()
     parent, pid = os.getpid(), os.fork()
     if not pid:
         _child(source, limits, writes, parent)
@@ -158,32 +160,34 @@ def _start(source: Source, limits: Limits) -> tuple[_Job, int]:
 
 
 def _child(source: Source, limits: Limits, writes: int, parent: int) -> NoReturn:
-    """Examine the core and write the row. It ends with its parent, not by a Ctrl-C, which is the
-    parent's; and where memory is short, the kernel ends it rather than others."""
+    """Examine the core and write the row.
+
+    The process ends with its parent. It ignores Ctrl-C, which the parent handles. If memory is
+    short, the kernel ends this process rather than others."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(status)  # it ended before that was asked for
+            os._exit(status)  # The parent ended before the request was made.
         with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("1000")
-        if limits.jobs > 1:  # the others use the other processors
+        if limits.jobs > 1:  # One thread, as other processes use the other processors.
             os.environ.setdefault(THREADS, "1")
         row = examine(source, limits.sysroot, opened=lambda target: _bound_memory(target, limits.memory))
         with os.fdopen(writes, "wb") as out:
             out.write(json.dumps(row.packed()).encode("ascii"))
         status = 0
     except (Exception, KeyboardInterrupt):
-        pass  # the parent sees that nothing whole was written
+        pass  # The parent detects that the row is incomplete.
     finally:
         os._exit(status)
 
 
 def _bound_memory(target: Target, memory: int) -> None:
-    """Let the process take so much memory beyond the mapping of the core, whose pages are the
-    file's."""
+    """Limit the memory of the process to this much, without the mapping of the core, whose pages
+    belong to the file."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         used = next((int(line.split()[1]) << 10 for line in file if line.startswith("VmData:")), 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -207,12 +211,12 @@ def _why(status: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    by_kernel = " (by the kernel, perhaps, for want of memory)" if number == signal.SIGKILL else ""
+    by_kernel = " (possibly by the kernel, as memory was short)" if number == signal.SIGKILL else ""
     return f"the process that read it was ended by {name}{by_kernel}"
 
 
 def _too_long(running: dict[int, _Job], ended: selectors.BaseSelector, timeout: float) -> Iterator[tuple[Source, Row]]:
-    """End the processes that have taken longer than the limit."""
+    """End the processes that exceed the time limit."""
     if not timeout:
         return
     now = time.monotonic()
@@ -223,7 +227,7 @@ def _too_long(running: dict[int, _Job], ended: selectors.BaseSelector, timeout: 
                 os.close(descriptor)
                 del running[descriptor]
                 _end(job.pid)
-            yield job.source, _failed(job, f"not done after {timeout:g} s (--timeout), {human(job.source.size)}")
+            yield job.source, _failed(job, f"not finished after {timeout:g} s (--timeout), {human(job.source.size)}")
 
 
 def _failed(job: _Job, why: str) -> Row:

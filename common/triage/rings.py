@@ -1,8 +1,8 @@
-"""Cycles of lost blocks: which of a cycle's blocks is its head.
+"""Cycles of leaked blocks: which of a cycle's blocks is its head.
 
-The engine's choice is the lowest address, which is another block in every run. What a program calls
-the whole (a document, a connection, a loop) is what the parts refer back to.
-"""
+The engine chooses the block with the lowest address, which differs in each run. The object that a
+program considers as the whole (a document, a connection, a loop) is the block that the parts refer
+to."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections import Counter
 
 from findleaks.engine.contract import Blocks, Graph
 
-MOST = 1_000  # blocks that are looked at for one cycle
+MOST = 1_000  # Most blocks of one cycle that are examined.
 
 
 def head(graph: Graph, blocks: Blocks, leader: int) -> int:
-    """The head of the cycle that the block of index `leader` leads: the block that most of its
-    blocks refer to; of several one whose size is rare in it, of these the one that most
-    words refer to, and of blocks alike the first."""
+    """The head of the cycle that contains the block of index `leader`: the block that most other
+    blocks of the cycle refer to. If several blocks tie, the order is: rarest size in the cycle,
+    most referring words, lowest index."""
     ring = _members(graph, leader)
     sizes = Counter(blocks.size(index) for index in ring)
     referring, words = Counter[int](), Counter[int]()
@@ -28,7 +28,8 @@ def head(graph: Graph, blocks: Blocks, leader: int) -> int:
 
 
 def _members(graph: Graph, leader: int) -> set[int]:
-    """The blocks that the leader leads to and that lead back to it, itself included."""
+    """The blocks of the cycle: those that are reachable from the leader and from which it is
+    reachable, including the leader."""
     referrers: dict[int, list[int]] = {leader: []}
     left = [leader]
     while left and len(referrers) < MOST:

@@ -1,4 +1,4 @@
-"""What triage keeps of one core: a row, with the leaks that were found by their signatures."""
+"""The row that triage keeps for one core, with the leaks by signature."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ FAILED: Status = "failed"
 
 
 class LeakSum(NamedTuple):
-    """The leaks of one signature in one core. `blocks` and `bytes` are with what hangs from them;
-    `leaks`: leaders; `hint`: text in one of them, or ""; `example`: the address of one. What they
-    are compared by: `label`, `size` (0: it varies), `words` (see shapes.py), and `ring`, whether
-    most lead a cycle."""
+    """The leaks of one signature in one core.
+
+    `leaks`: number of leak heads. `blocks` and `bytes` include indirect blocks. `hint`: text in one
+    of the blocks, or "". `example`: the address of one. Used for comparison: `label`, `size` (0: it
+    varies), `words` (see shapes.py), and `ring`: whether most leak heads are in cycles."""
 
     signature: str
     what: str
@@ -33,7 +34,7 @@ class LeakSum(NamedTuple):
     words: Sequence[str] = ()
 
     def joined(self, other: LeakSum) -> LeakSum:
-        """Both, with the text and the example of the one with more bytes."""
+        """Both as one, with the text and the example of the one with more bytes."""
         one, less = (self, other) if (-self.bytes, self.example) <= (-other.bytes, other.example) else (other, self)
         return one._replace(leaks=one.leaks + less.leaks, blocks=one.blocks + less.blocks, bytes=one.bytes + less.bytes)
 
@@ -52,12 +53,14 @@ class FindingLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A core. `status`: OK; PARTIAL where memory is missing or corrupt, so that what is called lost
-    may be held there; FAILED where nothing could be read. `error`: why that, or why nothing can be
-    said of the heap. `lost_bytes` are definite leaks and what hangs from them; None where no block
-    was found. `signal` and `frame`: why the process ended ("SIGSEGV"), and in which function of its
-    own; "" where that is not known. `time`: when, in seconds since 1970; None: not known.
-    `seconds`: of work."""
+    """The row of a core.
+
+    `status`: OK; PARTIAL if memory is missing or corrupt, so that blocks reported as leaked may be
+    referenced from it; FAILED if nothing could be read. `error`: why the core cannot be read, or
+    why its heap is unknown. `lost_bytes`: bytes of definitely and indirectly lost blocks; None if
+    no block was found. `signal`: the signal that ended the process ("SIGSEGV"); `frame`: the
+    function of the program in which it ended; "" if unknown. `time`: its end, in seconds since
+    1970; None if unknown. `seconds`: duration of the analysis."""
 
     core: str
     status: Status
@@ -73,7 +76,7 @@ class Row:
     warnings: Sequence[str] = ()
     seconds: float = 0.0
     error: str = ""
-    size: int = field(default=0)  # bytes of the file
+    size: int = field(default=0)  # Bytes of the file.
 
     def result(self) -> TriagedCore:
         """The row as a result."""
@@ -96,12 +99,12 @@ class Row:
         )
 
     def packed(self) -> dict[str, Any]:
-        """The row as JSON that `unpacked` reads, for another process."""
+        """The row as JSON for another process; `unpacked` reads it."""
         return asdict(self)
 
 
 def unpacked(packed: Mapping[str, Any]) -> Row:
-    """The row that `Row.packed` made. KeyError, TypeError where it is none."""
+    """The row that `Row.packed` wrote. KeyError, TypeError: it is not a row."""
     parts = dict(packed)
     parts["findings"] = tuple(FindingLine(*one) for one in parts["findings"])
     parts["signatures"] = tuple(LeakSum(*one)._replace(words=tuple(one[-1])) for one in parts["signatures"])
@@ -110,8 +113,8 @@ def unpacked(packed: Mapping[str, Any]) -> Row:
 
 
 def utf8(text: str) -> str:
-    """Text for files in UTF-8: bytes of a name that are none are \\xNN."""
+    """Text for files in UTF-8. Bytes of a name that are not UTF-8 become \\xNN."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # surrogates that are no bytes
+    except UnicodeEncodeError:  # Surrogates that do not stand for bytes.
         return text.encode("utf-8", "backslashreplace").decode("utf-8")

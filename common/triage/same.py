@@ -1,10 +1,10 @@
-"""The same leak in many cores.
+"""Finds the same leak in many cores.
 
-One core may have a single block of a leak, and not see which of its words are always pointers and
-which are remains; or all of its blocks may point to what happened to be held there. So the leaks of
-all cores are compared, those of most blocks first, and each joins the one that it has most in
-common with, unless both are in the same cores: what differs in one core is two leaks.
-"""
+One core may have a single block of a leak, which does not show which words are always pointers and
+which are remains. Or all blocks of a leak in one core may refer to blocks that were reachable by
+chance. So the leaks of all cores are compared, those with most blocks first. Each leak joins the
+one with which it has most in common, unless both are in the same cores: two signatures in one core
+are two leaks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from findleaks.triage.clusters import Cluster, Leader, alike, common_tokens, com
 from findleaks.triage.row import LeakSum
 from findleaks.triage.shapes import LOST, UNCLEAR, ZERO, Shape
 
-SIZES = 8  # sizes of one shape, few blocks each, from which on it is one leak of varying size
-BESIDE = 0.5  # share of the cores of one that have the other, too, from which on they are two leaks
+# If one shape occurs in this many sizes with few blocks each, it is one leak of varying size.
+SIZES = 8
+BESIDE = 0.5  # If this share of the cores of one leak also has the other, they are two leaks.
 
 
 class Same(NamedTuple):
-    """One leak: `signatures` are those that it has in single cores. `size`: 0 where it varies."""
+    """One leak. `signatures`: its signatures in single cores. `size`: 0 if it varies."""
 
     label: str
     size: int
@@ -32,14 +33,15 @@ class Same(NamedTuple):
 
 @dataclass
 class _Seen:
-    """A signature: the leader that represents all leaks of it, and the cores that they are in."""
+    """A signature: a leak head that represents all its leaks, and the cores that have them."""
 
     leader: Leader
     cores: set[int] = field(default_factory=set)
 
 
 def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
-    """The leaks of one program, each with the number of its core, as groups of the same leak."""
+    """Group the leaks of one program, each given with the number of its core, by the leak that they
+    are."""
     seen = _by_signature(leaks)
     names = list(seen)
     by_kind: dict[tuple[str, int], list[Leader]] = {}
@@ -58,7 +60,7 @@ def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
 
 
 def _by_signature(leaks: Iterable[tuple[int, LeakSum]]) -> dict[str, _Seen]:
-    """The signatures in order; `start` of each leader is its number."""
+    """The leaks by signature, in order. `start` of each leak head is its position."""
     found: dict[str, list[tuple[int, LeakSum]]] = {}
     for core, leak in leaks:
         found.setdefault(leak.signature, []).append((core, leak))
@@ -74,7 +76,7 @@ def _by_signature(leaks: Iterable[tuple[int, LeakSum]]) -> dict[str, _Seen]:
 
 
 def _common(column: Iterable[str]) -> str:
-    """The class of a word in several cores, of one signature."""
+    """The class of a word that one signature has in several cores."""
     classes = set(column)
     if len(classes) == 1:
         return classes.pop()
@@ -82,8 +84,8 @@ def _common(column: Iterable[str]) -> str:
 
 
 def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[Leader]]:
-    """Leaks of one label and size, those of most blocks first, each with those it is the same
-    as."""
+    """Group leaks of one label and size. The leaks with most blocks come first; each is followed by
+    the leaks that are the same."""
     found: list[list[Leader]] = []
     inside: list[set[int]] = []
     for leader in sorted(leaders, key=lambda one: (-one.leaks, one.shape.words, one.start)):
@@ -104,5 +106,5 @@ def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[L
 
 
 def _same(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether they are alike, and have a pointer in common if both have any."""
+    """Whether two leaks are alike, and have a pointer in common if both have any."""
     return alike(one, other) and (not pointers(one) or not pointers(other) or compared(one, other)[0] > 0)

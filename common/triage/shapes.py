@@ -1,5 +1,5 @@
-"""Shapes of lost blocks: what they hold, said without an address, so that it is the same wherever
-the process was loaded and however its code was compiled."""
+"""Shapes of leaked blocks: their content, described without addresses, so that it does not depend
+on where the process was loaded and how its code was compiled."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from findleaks.formatting import number
 from findleaks.session import Session
 from findleaks.target.ranges import range_at, region_at
 
-WORDS = 8  # of a block that are looked at
-TEXT = 64  # bytes of a block that are looked at for text
-LONGEST = 4096  # bytes of a block that are looked at for the end of its text
-REST = 40  # bytes behind a text that may hold remains: what a block is larger than was asked for
+WORDS = 8  # Number of a block's first words that are examined.
+TEXT = 64  # Number of a block's first bytes that are examined for text.
+LONGEST = 4096  # Number of a block's first bytes in which the end of its text is searched.
+REST = 40  # Bytes after a text that may contain remains, because a block is larger than requested.
 
 ZERO, DATA, HELD, OWN, LOST = "0", ".", "held", "itself", "→ "
-"""Classes of words, beside "libfoo data": zero; no pointer that says anything; pointers to a block
-that is held; to the block itself; to a lost one, followed by what that is."""
-UNCLEAR = "?"  # of several blocks: they do not agree on a class
+"""Classes of words, in addition to "libfoo data".
+
+ZERO: zero. DATA: no pointer, or one that differs in each run. HELD: a pointer to a block that is
+not leaked. OWN: a pointer to the block itself. LOST: a pointer to a leaked block, followed by its
+description."""
+UNCLEAR = "?"  # The class of a word if several blocks do not agree on one.
 TEXT_LABEL, ZEROS_LABEL, ARRAY_LABEL = "text", "zeros", "array of "
-HEADER = 2  # words of an array before its elements, at most: its length, a library's header
-ELEMENTS = 4  # pointers from which on a block of nothing else is an array
-FILLED = 3 / 4  # share of an array's words that are pointers to blocks; others are behind its end
-LONGEST_ARRAY = 512  # words of a block that are looked at for its being an array
+HEADER = 2  # Most words of an array before its elements: its length, and a header of a library.
+ELEMENTS = 4  # A block that contains only pointers is an array if it has at least this many.
+# Share of an array's words that must be pointers to blocks; the others are beyond its end.
+FILLED = 3 / 4
+LONGEST_ARRAY = 512  # Number of words of a block that are examined for an array.
 
 _ADDRESS = re.compile(r"\+0x[0-9a-f]+$")
 _COUNT = re.compile(r"\[\d+\]$")
@@ -36,13 +40,15 @@ _CLONE = re.compile(r"\.(?:constprop|part|isra|cold|lto_priv|llvm)(?:\.\d+)*$|\s
 _VERSION = re.compile(r"\.so(?:\.[\w.]+)?$|(?:-\d[\w.]*)\.so$")
 _TOKEN = re.compile(rb"[^0-9A-Za-z\x00-\x1f\x7f-\xff]{0,2}([A-Za-z]{2,16})(?![A-Za-z])")
 _WEAK = ("code in ", "class ", "table ", "function ")
-"""Beginnings of names that are none of a C++ class: other blocks may begin alike."""
+"""Beginnings of names that are not C++ classes: other blocks may begin with the same word."""
 
 
 class Shape(NamedTuple):
-    """`label`: the type's name, "text", 'text "GET"', "array of text", "array of blocks", "zeros",
-    or ""; `strong`: a type that says all there is to say, so that there are no `words`, and any
-    size is the same leak; else their classes; `ring`: whether the block is a cycle's head."""
+    """The shape of a block.
+
+    `label`: the type's name, "text", 'text "GET"', "array of text", "array of blocks", "zeros", or
+    "". `strong`: the type alone identifies the leak at any size, so there are no `words`. `words`:
+    the classes of the first words. `ring`: the block is the head of a cycle."""
 
     label: str
     strong: bool
@@ -51,14 +57,15 @@ class Shape(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """'text "GET"', "text" or "zeros", and where the text ends in the block."""
+    """A label ('text "GET"', "text" or "zeros"), and the offset at which the text ends in the
+    block."""
 
     label: str
     end: int
 
 
 class Shapes:
-    """Shapes of the blocks of one core."""
+    """Computes the shapes of the blocks of one core."""
 
     def __init__(self, session: Session, graph: Graph) -> None:
         self._session, self._types, self._memory = session, session.types, Memory(session.target)
@@ -69,7 +76,8 @@ class Shapes:
         self._claimed = session.directory.claimed()
 
     def of(self, start: int, size: int, ring: bool, leads: bool) -> Shape:
-        """The shape of the lost block at `start`. `leads`: other lost blocks hang from it."""
+        """The shape of the leaked block at `start`. `leads`: other leaked blocks are reachable only
+        from it."""
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return Shape(managed, True, ring, ())
@@ -86,8 +94,8 @@ class Shapes:
         return Shape(name, False, ring, tuple(self._class(value, start) for value in values[:WORDS]))
 
     def _elements(self, values: Sequence[int], start: int) -> str:
-        """What an array's pointers point to, "text" or "blocks"; "" if the block is no array of
-        pointers. It is of any length, and so what it points to is no part of its shape."""
+        """What the pointers of an array refer to, "text" or "blocks"; "" if the block is not an
+        array of pointers. An array has any length, so single targets are not part of its shape."""
         if len(values) < ELEMENTS:
             return ""
         most = [self._class(value, start) for value in values[HEADER:-1]]
@@ -98,8 +106,8 @@ class Shapes:
         return TEXT_LABEL if 4 * texts >= len(found) else "blocks"
 
     def _text(self, start: int, size: int) -> Optional[_Text]:
-        """The text that a block begins with, None if it begins with none; or its zeros. A length in
-        a word before it (SQLite has one, counted strings do) is no part of it."""
+        """The text with which a block begins, or its zeros; None if it begins with neither. A
+        length in a word before the text is skipped (SQLite and counted strings have one)."""
         data = self._memory.read(start, min(size, LONGEST))
         if data and not data.strip(b"\0"):
             return _Text(ZEROS_LABEL, 0)
@@ -127,19 +135,20 @@ class Shapes:
             if address == start:
                 return OWN
             if state != State.IN_USE:
-                return DATA  # freed since: what is left of it differs from run to run
+                return DATA  # The target has been freed; what remains of it differs in each run.
             if self._graph.kind(index) in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE):
                 return LOST + self._child(address, size)
             return HELD
         module = region_at(self._modules, value)
         if module is None or range_at(self._claimed, value):
-            return DATA  # an arena in libc's data: what malloc left in the block
+            return DATA  # An arena in libc's data: malloc left this pointer in the block.
         region = region_at(self._regions, value)
         part = "data" if region is None or region.writable else "code" if region.executable else "constants"
         return f"{library_name(module.path)} {part}"
 
     def _child(self, start: int, size: int) -> str:
-        """What a lost block is that another points to: its type, "text", or its size."""
+        """The description of a leaked block that another one refers to: its type, "text", or its
+        size."""
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return managed
@@ -152,7 +161,8 @@ class Shapes:
 
 
 def stable_name(name: str) -> str:
-    """A type's name without what differs between builds: addresses, counts, compilers' clones."""
+    """A type's name without parts that differ between builds: addresses, counts, compilers'
+    clones."""
     if not name:
         return ""
     name = _CLONE.sub("", _COUNT.sub("[]", _ADDRESS.sub("", name)))
@@ -161,5 +171,6 @@ def stable_name(name: str) -> str:
 
 
 def library_name(path: str) -> str:
-    """ "libfoo" of /usr/lib/libfoo.so.1.2.3; the program's own name."""
+    """The name of a library without its version: "libfoo" for /usr/lib/libfoo.so.1.2.3. For a
+    program, its name."""
     return _VERSION.sub("", path.removesuffix(" (deleted)").rsplit("/", 1)[-1]) or "module"

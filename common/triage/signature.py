@@ -1,12 +1,11 @@
-"""Signatures: what the same leak has in common in many cores, whatever the addresses and however
-the program was built.
+"""Signatures: what a leak has in common in many cores, for all addresses and builds of the program.
 
-A signature is a digest of the program's name, and of what the lost blocks are: their type; of text,
-the word that it begins with; of others the size, and which of their first words are pointers to
-what (shapes.py). Numbers of blocks are no part of it: they grow.
+A signature is a digest of the program's name and of the leaked blocks. For typed blocks it uses the
+type; for text, the first word; for other blocks the size, and which of the first words are pointers
+to what (shapes.py). The number of blocks is not part of it, as it grows.
 
-One core has too few of some leaks to see what is the same in all of them: same.py compares the
-leaks of all cores."""
+One core may have too few blocks of a leak to find what all of them have in common. So same.py
+compares the leaks of all cores."""
 
 from __future__ import annotations
 
@@ -27,9 +26,10 @@ from findleaks.triage.rings import head
 from findleaks.triage.row import LeakSum
 from findleaks.triage.shapes import TEXT_LABEL, Shapes
 
-SAMPLED = 50_000  # lost blocks that are looked at one by one, at most: about a second
-EACH = 2_000  # of one size, type and cycle
-SIZES = 64  # sizes of one shape, few blocks each, from which on a core's are taken together
+SAMPLED = 50_000  # Most leaked blocks that are examined one by one: about a second.
+EACH = 2_000  # Most leaked blocks of one size, type and cycle.
+# If one shape occurs in this many sizes with few blocks each, the sizes of a core are merged.
+SIZES = 64
 
 _LEADS = re.compile(re.escape(bytes([Kind.DEFINITE])))
 _Key = tuple[int, int, bool]
@@ -48,15 +48,15 @@ def leak_sums(session: Session, program: str) -> list[LeakSum]:
 
 
 def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterator[Leader]:
-    """The leaders, or of very many a sample in which each represents several."""
+    """The leak heads; if there are very many, a sample in which each represents several."""
     blocks, shapes = session.directory.blocks, Shapes(session, graph)
     for group, starts in zip(groups, _members(session, graph, groups)):
         whole = len(starts) == group.blocks
         part = 1 / max(len(starts), 1)
         for count, start in enumerate(starts):
             if count % 256 == 0:
-                session.report_progress("comparing the lost", 0.0)
-            index = graph.leader(blocks.find(start))  # an example represents a cycle
+                session.report_progress("comparing leaked blocks", 0.0)
+            index = graph.leader(blocks.find(start))  # An example represents a cycle.
             chief = head(graph, blocks, index) if group.cycle > 1 and group.label == NO_LABEL else index
             size = blocks.size(chief)
             shape = shapes.of(blocks.address(chief), size, group.cycle > 1, group.indirect_blocks > 0)
@@ -69,8 +69,8 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
 
 
 def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[list[int]]:
-    """Addresses of the blocks of each group: all of up to EACH, else a sample; the group's
-    examples at least."""
+    """The addresses of the blocks of each group: all if there are at most EACH, else a sample that
+    includes at least the group's examples."""
     at_key: dict[tuple[_Key, int], int] = {}
     at_label: dict[int, int] = {}
     for at, group in enumerate(groups):
@@ -86,7 +86,7 @@ def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[li
     step = 1 + sum(group.blocks for group in groups) // SAMPLED
     for count, match in enumerate(_LEADS.finditer(kinds)):
         if count % 4096 == 0:
-            session.report_progress("looking at the lost", match.start() / max(len(kinds), 1))
+            session.report_progress("examining leaked blocks", match.start() / max(len(kinds), 1))
         if count % step:
             continue
         index = match.start()
@@ -108,7 +108,7 @@ def _key(group: Group) -> _Key:
 
 
 def _type_word(memory: Memory, types: Sequence[Range], start: int, size: int) -> int:
-    """A block's first word as the engine groups by it: 0 for one that is no type."""
+    """The first word of a block, as the engine groups by it; 0 if it is not a type."""
     if size < memory.size or start % memory.size:
         return 0
     first = memory.word(start) or 0
@@ -135,7 +135,7 @@ def _summed(session: Session, program: str, size: int, cluster: Cluster) -> Leak
 
 
 def _typical(cluster: Cluster) -> int:
-    """The first of the blocks that look as most of them do."""
+    """The first of the blocks whose words are the most common ones."""
     patterns = Counter(tuple(map(said, leader.shape.words)) for leader in cluster.members)
     usual, _ = min(patterns.items(), key=lambda item: (-item[1], item[0]))
     return min(leader.start for leader in cluster.members if tuple(map(said, leader.shape.words)) == usual)

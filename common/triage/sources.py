@@ -1,4 +1,4 @@
-"""The cores that triage is given: files, folders of them, lists of names."""
+"""Finds the cores that triage is given: files, folders of them, lists of names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from findleaks.errors import TargetError
 from findleaks.triage.examine import Source
 
 COREDUMPS = "/var/lib/systemd/coredump"
-"""Where systemd-coredump keeps cores: coredump.conf(5), Storage=external."""
-LONGEST_LIST = 1 << 30  # bytes of a list of names, at most
+"""The folder in which systemd-coredump stores cores: coredump.conf(5), Storage=external."""
+LONGEST_LIST = 1 << 30  # Most bytes of a list of names.
 
 _SYSTEMD = re.compile(r"core\.(?P<comm>.+)\.(?P<uid>\d+)\.(?P<boot>[0-9a-f]{32})\.(?P<pid>\d+)\.(?P<time>\d{1,20})(?:\.(?:zst|xz|lz4))?")
 """core.COMM.UID.BOOT.PID.TIME: systemd 246 and later, src/coredump/coredump.c, make_filename. TIME
@@ -22,16 +22,18 @@ _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 
 
 class Sources(NamedTuple):
-    """`links`: symbolic links in folders, which are not followed."""
+    """The cores to read. `links`: number of symbolic links in folders, which are not followed."""
 
     cores: list[Source]
     links: int
 
 
 def sources(words: Sequence[str], standard_input: Optional[BinaryIO] = None, left_out: Iterable[str] = ()) -> Sources:
-    """The files that words name, each once, in their order: a file, a folder with all below it, by
-    name; "@LIST", a file of names, or "-", standard input: one a line, or each ended by a NUL.
-    `left_out`: files that are no cores. TargetError for a folder or list that cannot be read."""
+    """The files that words name, each once, in order.
+
+    A word is a file; a folder, which stands for all files below it, by name; "@LIST", a file of
+    names; or "-", names on standard input. Lists have one name a line, or end each name with NUL.
+    `left_out`: files that are not cores. TargetError: a folder or list cannot be read."""
     found: dict[str, Source] = {}
     links = 0
     others = {os.path.realpath(path) for path in left_out}
@@ -48,7 +50,7 @@ def sources(words: Sequence[str], standard_input: Optional[BinaryIO] = None, lef
 
 
 def source(path: str) -> Source:
-    """What is known of a file without reading it."""
+    """The properties of a file that are known without reading it."""
     program, when = _by_systemd(os.path.basename(path))
     try:
         info = os.stat(path)
@@ -71,7 +73,7 @@ def _named(words: Sequence[str], standard_input: Optional[BinaryIO]) -> Iterator
 def _list(path: str) -> bytes:
     try:
         if not os.path.isfile(path) and os.path.exists(path):
-            raise TargetError(f"{path}: the list is no regular file: `-` reads names from standard input")
+            raise TargetError(f"{path}: the list is not a regular file; use `-` to read names from standard input")
         with open(path, "rb") as file:
             return file.read(LONGEST_LIST)
     except (OSError, ValueError) as error:
@@ -84,8 +86,8 @@ def _listed(data: bytes) -> Iterator[str]:
 
 
 def _below(folder: str) -> tuple[list[str], int]:
-    """All files below a folder, by name, and the number of symbolic links. A folder in it that
-    cannot be read is among the files, so that it has a row, too."""
+    """All files below a folder, by name, and the number of symbolic links. A subfolder that cannot
+    be read counts as a file, so that it has a row."""
     found: list[str] = []
     links = 0
 
@@ -107,7 +109,7 @@ def _below(folder: str) -> tuple[list[str], int]:
 
 
 def _by_systemd(name: str) -> tuple[str, Optional[float]]:
-    """The program and the time in a name that systemd gave; "" and None for another."""
+    """The program and the time in a file name that systemd made; "" and None for other names."""
     match = _SYSTEMD.fullmatch(name)
     if match is None:
         return "", None

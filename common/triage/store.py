@@ -1,20 +1,20 @@
-"""The rows of triage as a file: an SQLite database that any SQLite reads, and that --resume and
---baseline do.
+"""Stores the rows of triage as an SQLite database, which --resume and --baseline read. Any SQLite
+program can read it.
 
 Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7431, "flt1"):
 
     triage      one row: findleaks (the version that began it), began (seconds since 1970)
-    cores       one row a core: core (its file; bytes that are no UTF-8 are \\xNN), size (bytes of
+    cores       one row a core: core (its file; bytes that are not UTF-8 are \\xNN), size (bytes of
                 the file), changed (when it was written to, nanoseconds since 1970), status (ok,
-                partial, failed), program, build_id, signal, frame (the function it ended in), time
-                (seconds since 1970), lost_blocks, lost_bytes, seconds (of work), error; NULL where
-                one is not known
-    leaks       the leaks of each core: core, own (the signature that is seen in this core alone),
-                signature (of the group, as soon as all cores are compared), what, hint (text in
-                one of them), leaks (blocks that lead), blocks, bytes (with what hangs from them),
-                example (an address, "0x…"), and what they are compared by: label, size (0: it
-                varies), ring (1: in cycles), words (a JSON array)
-    findings    of `verdict`, each core's first is rank 0: core, rank, kind, bytes, title
+                partial, failed), program, build_id, signal, frame (the function in which it
+                ended), time (seconds since 1970), lost_blocks, lost_bytes, seconds (of analysis),
+                error; NULL if a value is not known
+    leaks       the leaks of each core: core, own (the signature in this core alone), signature
+                (that of the group, after all cores were compared), what, hint (text in one of the
+                blocks), leaks (leak heads), blocks, bytes (both include indirect blocks), example
+                (an address, "0x…"). Used for comparison: label, size (0: it varies), ring (1: in
+                cycles), words (a JSON array)
+    findings    the findings of `verdict`: core, rank (0 for a core's first), kind, bytes, title
     warnings    core, text
 
 The groups of all cores are
@@ -22,11 +22,11 @@ The groups of all cores are
     SELECT signature, min(what), count(DISTINCT core), sum(blocks), sum(bytes), min(time), max(time)
     FROM leaks JOIN cores USING (core) GROUP BY signature ORDER BY 3 DESC, 5 DESC;
 
-Each core's rows are one transaction, written when the core is done: whenever triage is ended, also
-by SIGKILL, a core is in the file with all that was found of it, or not at all.
+Each core's rows are written in one transaction when the core is done. So if triage is interrupted,
+even by SIGKILL, the file contains a core completely or not at all.
 
-A file is hostile input: its tables must be those above to the letter, no views, whose rows may
-never end.
+A file is hostile input. Its tables must be exactly those above. Views are rejected, as their rows
+may never end.
 """
 
 from __future__ import annotations
@@ -67,30 +67,30 @@ CREATE INDEX leaks_by_signature ON leaks (signature);
 CREATE INDEX warnings_by_core ON warnings (core);
 """
 _SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
-"""The SQL of each table and index as sqlite_master has it, by name."""
+"""The SQL of each table and index as sqlite_master stores it, by name."""
 _DAMAGED = (sqlite3.Error, ValueError, TypeError, OverflowError)
-"""What reading a damaged file raises; text that is no UTF-8 is a ValueError."""
+"""Exceptions of reading a damaged file. Text that is not UTF-8 raises ValueError."""
 _CORE = "INSERT INTO cores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _LEAK = "INSERT INTO leaks VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?)"
 _LEAKS = """SELECT own, what, ifnull(hint, ''), leaks, blocks, bytes, example, label, size, ring, words FROM leaks WHERE core = ?"""
 
 
 class Store:
-    """A triage's file, open to be added to. FindleaksError where it cannot be written."""
+    """A triage database, open for writing. FindleaksError: it cannot be written."""
 
     def __init__(self, base: sqlite3.Connection, path: str) -> None:
         self._base, self.path = base, path
 
     def done(self) -> dict[str, tuple[int, int]]:
-        """Size and time of change of each file that has a row, by name. TargetError where the file
-        is damaged."""
+        """The size and the time of change of each file that has a row, by name. TargetError: the
+        database is damaged."""
         try:
             return {core: (size, changed) for core, size, changed in self._base.execute("SELECT core, size, changed FROM cores")}
         except _DAMAGED as error:
-            raise TargetError(f"{self.path}: the triage is damaged: {error}") from None
+            raise TargetError(f"{self.path}: the triage database is damaged: {error}") from None
 
     def add(self, source: Source, row: Row) -> None:
-        """Add a core, in place of its row of before, if any."""
+        """Add a core, and replace its earlier row, if any."""
         core = utf8(row.core)
         try:
             with self._base as base:
@@ -105,7 +105,7 @@ class Store:
             raise _unwritable(self.path, error) from None
 
     def name(self, groups: Iterable[LeakGroup]) -> None:
-        """Give the leaks of all cores the signature of their group, and what it is."""
+        """Give the leaks of all cores the signature and the description of their group."""
         named = [(group.signature, utf8(group.what), own) for group in groups for own in group.signatures]
         try:
             with self._base as base:
@@ -118,9 +118,9 @@ class Store:
 
 
 def create(path: str, version: str) -> Store:
-    """A new file. FindleaksError where there is one, or it cannot be written."""
+    """Create a database. FindleaksError: the file exists, or cannot be written."""
     if os.path.lexists(path):
-        raise FindleaksError(f"{path} is there: --resume goes on with it, if it is a triage; else name another, or remove it")
+        raise FindleaksError(f"{path} exists; resume it with --resume if it is a triage database, else use another name or remove it")
     try:
         return _begun(sqlite3.connect(path), path, version)
     except sqlite3.Error as error:
@@ -128,8 +128,8 @@ def create(path: str, version: str) -> Store:
 
 
 def resume(path: str, version: str) -> Store:
-    """A file that was begun before, or a new one. FindleaksError as `create`, and where it is no
-    triage."""
+    """Open a database to continue it, or create one. FindleaksError: as for `create`, or the file
+    is not a triage database."""
     if not os.path.lexists(path):
         return create(path, version)
     if not os.path.isfile(path):
@@ -137,7 +137,7 @@ def resume(path: str, version: str) -> Store:
     try:
         base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=rw", uri=True)
         if not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return _begun(base, path, version)  # ended before it was made
+            return _begun(base, path, version)  # The earlier run ended before it wrote the tables.
         _check(base, path)
         base.execute("PRAGMA synchronous = NORMAL")
         return Store(base, path)
@@ -146,7 +146,7 @@ def resume(path: str, version: str) -> Store:
 
 
 def _begun(base: sqlite3.Connection, path: str, version: str) -> Store:
-    """The file with all tables, made in one transaction."""
+    """Make all tables of a new database in one transaction."""
     numbers = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"
     row = f"INSERT INTO triage VALUES ('{version}', {time.time():.6f})"
     base.executescript(f"PRAGMA synchronous = NORMAL; BEGIN; {numbers}; {_TABLES} {row}; COMMIT")
@@ -154,21 +154,21 @@ def _begun(base: sqlite3.Connection, path: str, version: str) -> Store:
 
 
 def rows(path: str) -> Iterator[Row]:
-    """The rows of a file, by core. TargetError where it is none, or damaged."""
+    """The rows of a database, by core. TargetError: it is not a triage database, or is damaged."""
     base = _opened(path)
     try:
         _check(base, path)
         for core, size, _, *columns in base.execute("SELECT * FROM cores ORDER BY core"):
             yield _row(base, core, size, columns)
     except _DAMAGED as error:
-        raise TargetError(f"{path}: the triage is damaged: {error}") from None
+        raise TargetError(f"{path}: the triage database is damaged: {error}") from None
     finally:
         base.close()
 
 
 def _opened(path: str) -> sqlite3.Connection:
     if not os.path.isfile(path):
-        raise TargetError(f"{path}: " + ("no regular file" if os.path.lexists(path) else "no such file"))
+        raise TargetError(f"{path}: " + ("not a regular file" if os.path.lexists(path) else "no such file"))
     try:
         base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro", uri=True)
         base.execute("PRAGMA trusted_schema = OFF")
@@ -181,18 +181,19 @@ def _check(base: sqlite3.Connection, path: str) -> None:
     try:
         (kind,), (version,) = base.execute("PRAGMA application_id").fetchone(), base.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as error:
-        raise TargetError(f"{path}: no triage of findleaks: {error}") from None
+        raise TargetError(f"{path}: not a triage database of findleaks: {error}") from None
     if kind != APPLICATION:
-        raise TargetError(f"{path}: an SQLite database, but no triage of findleaks")
+        raise TargetError(f"{path}: an SQLite database, but not a triage database of findleaks")
     if version > VERSION:
-        raise TargetError(f"{path}: written by a newer findleaks: version {version} of the format, where this one reads up to {VERSION}")
+        raise TargetError(f"{path}: written by a newer findleaks: format version {version}; this findleaks reads versions up to {VERSION}")
     made = dict(base.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 100"))
     if made != _SCHEMA:
-        raise TargetError(f"{path}: the triage is damaged: its tables are not those of this format")
-    # Pages in a circle would be read for ever; an index that lacks rows fails when they change.
+        raise TargetError(f"{path}: the triage database is damaged: its tables are not those of this format")
+    # A circle of pages would be read forever, and an index that lacks rows would fail when they
+    # change.
     (found,) = base.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
-        raise TargetError(f"{path}: the triage is damaged: {printable(str(found), 200)}")
+        raise TargetError(f"{path}: the triage database is damaged: {printable(str(found), 200)}")
 
 
 def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:
@@ -220,7 +221,7 @@ def _row(base: sqlite3.Connection, core: str, size: int, columns: list[object]) 
     status, program, build_id, signal, frame, when, blocks, lost, seconds, error = columns
     known = next((one for one in (OK, PARTIAL, FAILED) if one == status), None)
     if known is None:
-        raise ValueError(f"the status {str(status)[:40]!r} is none")
+        raise ValueError(f"the status {str(status)[:40]!r} is not valid")
     leaks = [_leak(*columns) for columns in base.execute(_LEAKS, (core,))]
     lines = base.execute("SELECT kind, bytes, title FROM findings WHERE core = ? ORDER BY rank", (core,))
     return Row(
@@ -259,4 +260,4 @@ def _whole(count: int) -> int:
 
 
 def _unwritable(path: str, why: Optional[BaseException]) -> FindleaksError:
-    return FindleaksError(f"{path}: the triage cannot be written: {str(why).lower()}")
+    return FindleaksError(f"{path}: the triage database cannot be written: {str(why).lower()}")

@@ -56,7 +56,7 @@ def test_gdb_at_a_terminal(core: Path) -> None:
     with gdb_terminal("-c", str(core)) as terminal:
         for width in ("120", "0"):
             terminal.run(f"set width {width}", "gdb")
-            shown = terminal.run("leaks verdict", "Type `set sysroot DIR`")
+            shown = terminal.run("leaks verdict", "Run `set sysroot DIR`")
             assert 100 < widest(shown) <= 120
 
 

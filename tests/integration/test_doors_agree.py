@@ -85,7 +85,7 @@ def test_truncated_core_warns_alike(program: Path, kernel_core: tuple[Path, Plac
     reported = on_core(at, cut, "--exe", str(program))
     assert any("truncated" in warning for warning in json.loads(reported[0])["warnings"])
     for remedy, printed in (
-        ("Type `set sysroot DIR`, and ask again.", gdb(inside(at), str(program), str(cut))),
+        ("Run `set sysroot DIR`, and repeat the command.", gdb(inside(at), str(program), str(cut))),
         ("Load the core again after `platform select --sysroot DIR remote-linux`.", lldb(inside(at), str(program), "-c", str(cut))),
     ):
         assert remedy in printed, "a missing file's warning names this debugger's own command"

@@ -43,7 +43,7 @@ def test_gdb(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
     words = f"leaks path {at}"
     before, after = gdb([words, "echo ====\\n", f"set sysroot {root}", words], "-c", str(core)).split("====")
-    assert reported(before) == ["Type `set sysroot DIR`"] and not reported(after)
+    assert reported(before) == ["Run `set sysroot DIR`"] and not reported(after)
 
 
 def test_lldb(moved: tuple[Path, Path, str]) -> None:

@@ -257,8 +257,8 @@ def test_several_processes_have_no_rates() -> None:
     """Of different pids, of one pid with two start times (given again), or with two images (as cores have)."""
     for first, last, why in (
         ({"pid": 7}, {"pid": 8}, "pid 7, pid 8"),
-        ({"pid": 7, "started": 100}, {"pid": 7, "started": 900}, "the number 7 was given to another one in between"),
-        ({"pid": 7, "image": "aa"}, {"pid": 7, "image": "bb"}, "pid 7 was given to another one, or runs another program since"),
+        ({"pid": 7, "started": 100}, {"pid": 7, "started": 900}, "pid 7 was reused in between"),
+        ({"pid": 7, "image": "aa"}, {"pid": 7, "image": "bb"}, "pid 7 was reused, or has run another program since"),
     ):
         moments = [snapshot(at, root("cache", 10 * (at + 1))) for at in range(2)]
         found = Growth([replace(one, identity=replace(one.identity, **which)) for one, which in zip(moments, (first, last))])

@@ -144,9 +144,9 @@ def test_many_snapshots_are_compared_by_smaller_samples() -> None:
     ("change", "why"),
     [
         ({"pid": 8}, "several processes: pid 7, 8"),
-        ({"pid": None}, "not known which process"),
-        ({"started": 1001}, "pid 7 was given to another one"),
-        ({"image": "other", "started": None}, "runs another program since"),
+        ({"pid": None}, "the process of one moment is not known"),
+        ({"started": 1001}, "pid 7 was reused"),
+        ({"image": "other", "started": None}, "has run another program since"),
         ({"image": "", "started": None}, "not known whether"),
         ({"allocators": ("musl",)}, "allocators that were found differ"),
         ({"started": None}, None),
@@ -166,7 +166,7 @@ def test_other_processes(change: dict[str, object], why: Optional[str]) -> None:
 
 def test_without_blocks() -> None:
     first, last = moments([{}, {}])
-    assert survival([first, replace(last, sample=None)]) == "a snapshot does not have its blocks"
+    assert survival([first, replace(last, sample=None)]) == "a snapshot does not contain its blocks"
     assert said([{}, {}]).total.first.part is None
 
 

@@ -50,7 +50,7 @@ def test_debuggers_say_what_to_type_in_a_shell() -> None:
         (["--fail-over", "many"], "'many' is not a size"),
         (["--memory", "x"], "'x' is not a size"),
         (["--baseline", "none.db"], "none.db: no such file"),
-        (["--baseline", "text.db"], "no triage of findleaks"),
+        (["--baseline", "text.db"], "not a triage database of findleaks"),
         (["--sysroot", "none"], "no such folder"),
         (["@none"], "the list cannot be read"),
         (["empty"], "no files in"),
@@ -107,7 +107,7 @@ def test_what_systemd_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         (programs / "coredumpctl").write_text(f"#!/bin/sh\n{answer}\n")
         assert cli.main(["triage", "--coredumpctl", "--json"]) == 0
         warnings = json.loads(capsys.readouterr().out.splitlines()[-1])["warnings"]
-        assert warnings == (["coredumpctl gave no list (JSONDecodeError): only cores that are files are read"] if "no" in answer else [])
+        assert warnings == (["coredumpctl gave no list (JSONDecodeError): only core files are read"] if "no" in answer else [])
 
 
 def test_a_minidump_of_stacks_alone_says_nothing_of_the_heap() -> None:

@@ -58,7 +58,7 @@ def test_each_has_a_row(jobs: int) -> None:
 @pytest.mark.usefixtures("acting")
 def test_one_that_takes_for_ever_is_ended() -> None:
     rows = {row.core: row for _, row in examined(sources("for ever", "a"), Limits(1, PLENTY, 0.5))}
-    assert rows["a"].status == OK and "not done after 0.5 s" in rows["for ever"].error
+    assert rows["a"].status == OK and "not finished after 0.5 s" in rows["for ever"].error
     assert rows["for ever"].seconds > 0.5
 
 

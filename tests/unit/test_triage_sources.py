@@ -48,7 +48,7 @@ def test_lists(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="the list cannot be read: no such file"):
         named(f"@{tmp_path}/none")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TargetError, match="no regular file"):
+    with pytest.raises(TargetError, match="not a regular file"):
         named(f"@{tmp_path}/pipe")
 
 

@@ -69,7 +69,7 @@ def test_the_documented_query(tmp_path: Path) -> None:
 def test_it_replaces_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_text("precious")
-    with pytest.raises(FindleaksError, match="is there: --resume goes on with it"):
+    with pytest.raises(FindleaksError, match="exists; resume it with --resume"):
         store.create(str(path), "1")
     assert path.read_text() == "precious"
     with pytest.raises(FindleaksError):
@@ -92,7 +92,7 @@ def test_one_that_was_hardly_begun_is_gone_on_with(tmp_path: Path) -> None:
     ("change", "why"),
     [
         ("PRAGMA user_version = 2", "written by a newer findleaks"),
-        ("PRAGMA application_id = 1", "no triage of findleaks"),
+        ("PRAGMA application_id = 1", "not a triage database of findleaks"),
         ("DROP TABLE leaks", "its tables are not those of this format"),
         ("DROP TABLE leaks; CREATE VIEW leaks AS SELECT 1", "its tables are not those of this format"),
         ("UPDATE cores SET status = 'x'", "the status 'x' is none"),
@@ -166,7 +166,7 @@ def test_an_index_without_its_rows_is_refused(tmp_path: Path) -> None:
         base.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", entry)
         base.commit()
     for use in (list_of_rows, gone_on_with):
-        with pytest.raises(FindleaksError, match=r"the triage is damaged: .*leaks_by_own"):
+        with pytest.raises(FindleaksError, match=r"the triage database is damaged: .*leaks_by_own"):
             use(str(path))
 
 
