@@ -25,7 +25,7 @@ from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageErro
         (TargetError("core: not there"), 2, "findleaks: core: not there"),
         (Interrupted(), 130, "findleaks: interrupted"),
         (KeyboardInterrupt(), 130, "findleaks: interrupted"),
-        (MemoryError(), 2, "findleaks: out of memory: close other programs, or use a machine with more"),
+        (MemoryError(), 2, "findleaks: out of memory: close other programs, or use a machine with more memory"),
         (TargetError("held by \x1b]0;evil\x07\n\x9b2J"), 2, "findleaks: held by \\x1b]0;evil\\x07\\n\\u009b2J"),
     ],
 )

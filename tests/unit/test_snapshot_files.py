@@ -143,7 +143,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "its table `figures` is another",
     ),
     "a name that is no text": (lambda path: changed(path, "UPDATE figures SET name = x'00ff'"), "its name is not text"),
-    "a size that is not a number": (lambda path: changed(path, "UPDATE figures SET bytes = 'many'"), "a figure is no number"),
+    "a size that is not a number": (lambda path: changed(path, "UPDATE figures SET bytes = 'many'"), "a figure is not a number"),
     "a huge size": (lambda path: changed(path, "UPDATE figures SET bytes = 9223372036854775807"), "too large"),
     "a fraction": (lambda path: changed(path, "UPDATE figures SET count = 1.5"), "a figure is not a number"),
     "a time that never was": (lambda path: changed(path, "UPDATE snapshot SET time = 9e999"), "a time was expected"),
@@ -214,11 +214,11 @@ def test_other_files(tmp_path: Path) -> None:
             gather([str(tmp_path / name)], opened)
     with pytest.raises(TargetError, match=r"gone: no such file"):
         gather([str(tmp_path / "gone")], opened)
-    with pytest.raises(TargetError, match=r"no snapshots and no cores in this folder; .*2 files left out, .*: empty, notes\.txt"):
+    with pytest.raises(TargetError, match=r"no snapshots and no cores in this folder; .*2 files skipped, .*: empty, notes\.txt"):
         gather([str(tmp_path)], opened)
     save(made(), tmp_path / "a.snapshot", "1")
     snapshots, warnings = gather([str(tmp_path)], opened)
-    assert len(snapshots) == 1 and "2 files left out" in warnings[0]
+    assert len(snapshots) == 1 and "2 files skipped" in warnings[0]
 
 
 def test_files_of_one_name_are_named_with_their_folders(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_debuggers_say_what_to_type_in_a_shell() -> None:
         (["@none"], "the list cannot be read"),
         (["empty"], "no files in"),
         (["-o", "folder/none/a.db", "a"], "cannot be written"),
-        (["-o", "text.db", "a"], "text.db is there"),
+        (["-o", "text.db", "a"], "text.db exists"),
         (["--resume", "-o", "text.db", "a"], "text.db"),
     ],
 )

@@ -95,7 +95,7 @@ def test_one_that_was_hardly_begun_is_gone_on_with(tmp_path: Path) -> None:
         ("PRAGMA application_id = 1", "not a triage database of findleaks"),
         ("DROP TABLE leaks", "its tables are not those of this format"),
         ("DROP TABLE leaks; CREATE VIEW leaks AS SELECT 1", "its tables are not those of this format"),
-        ("UPDATE cores SET status = 'x'", "the status 'x' is none"),
+        ("UPDATE cores SET status = 'x'", "the status 'x' is not valid"),
         ("UPDATE cores SET time = 'soon'", "damaged"),
         ("UPDATE leaks SET example = 'x'", "damaged"),
         ("UPDATE leaks SET bytes = -1", "a count was expected"),
