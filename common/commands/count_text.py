@@ -87,14 +87,15 @@ class CountResult:
         for note in (*self._notes, *table.notes):
             yield f"  {printable(note, 600)}"
         if table.outcome.why == "ended":
-            yield f"  {why}: this is what was counted."
+            yield f"  {why}; the table contains the calls counted until then."
         elif self._args.inject:
-            left = "the rest was removed" if any("stay" in note or "left" in note for note in table.notes) else "nothing is left in it"
-            yield f"  {why}; " + (f"{pid} runs on, {left}." if invocation.target else f"{left}. The process is stopped, as before.")
+            some = any("stay" in note or "left" in note for note in table.notes)
+            left = f"all {'other ' if some else ''}changes to the process were removed"
+            yield f"  {why}; " + (f"{pid} keeps running; {left}." if invocation.target else f"{left}. The process is stopped, as before.")
         elif invocation.target:
-            yield f"  {why}; {pid} runs on, nothing is left in it."
+            yield f"  {why}; {pid} keeps running; all changes to the process were removed."
         else:
-            yield f"  {why}; the breakpoints are gone. The process is stopped, as before: `continue`, or `detach`."
+            yield f"  {why}; the breakpoints were removed. The process is stopped, as before: `continue`, or `detach`."
 
     def json(self) -> Iterator[Mapping[str, object]]:
         table = self._table
@@ -125,4 +126,4 @@ def _lost(table: Table) -> Iterator[str]:
         yield f"{number(table.stack_table_full)} {calls} no stack here: the table of stacks is full"
     if table.undecided:
         calls, scope = ("call was", "it was") if table.undecided == 1 else ("calls were", "they were")
-        yield f"{number(table.undecided)} {calls} not judged: nothing said in time whether {scope} outside a scope"
+        yield f"{number(table.undecided)} {calls} not counted: it was not known in time whether {scope} outside a scope"

@@ -63,7 +63,7 @@ def _text(
 def _page(one: RuntimeHoldings, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
-    held = f", which hold {size(one.native.bytes)} of native memory" if one.native is not None else ""
+    held = f", which retain {size(one.native.bytes)} of native memory" if one.native is not None else ""
     live = f": {counted(one.objects, 'live object')} of {size(one.object_bytes)}{held}" if one.types else ""
     yield from wrapped(f"{headline}{live}", width)
     parts = runtime.parts()

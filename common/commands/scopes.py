@@ -82,7 +82,7 @@ def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -
     where = f"the scope opened by {most.frame}" if most.frame else "a scope older than those that were found"
     top = isolate.values[0] if isolate.values else None
     whole = isolate.handles
-    share = f"; {_share(top.handles, whole)} of all hold {top.value}" if top is not None and 2 * top.handles > whole else ""
+    share = f"; {_share(top.handles, whole)} of all refer to {top.value}" if top is not None and 2 * top.handles > whole else ""
     yield from wrapped(f"  One scope hoards: {number(most.handles)} handles belong to {where}{share}.", width)
     if most.inner_functions:
         yield from wrapped(f"  Functions that run in it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)

@@ -51,7 +51,7 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
         yield ""
     yield from wrapped(f"  {headline(final)}", width)
     if final.left:
-        on = " (--resume goes on)" if final.database else ""
+        on = " (--resume continues)" if final.database else ""
         yield f"  interrupted: {counted(final.left, 'core')} left{on}"
     if final.limit is not None:
         over = final.over

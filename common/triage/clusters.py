@@ -167,7 +167,8 @@ def _pointers(column: Sequence[str]) -> float:
 
 
 def _broad(word: str) -> str:
-    """All lost blocks are of one class: what one pointer points to may vary in size."""
+    """The class of a word. All leaked blocks have one class, as targets of a pointer may vary in
+    size."""
     return LOST if word.startswith(LOST) else word
 
 

@@ -16,7 +16,7 @@ def require() -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         raise FindleaksError(
-            f"-o FILE.parquet needs pyarrow ({error}): pip install 'findleaks[parquet]'; -o FILE.sqlite needs nothing"
+            f"-o FILE.parquet needs pyarrow ({error}): pip install 'findleaks[parquet]'; -o FILE.sqlite needs no package"
         ) from None
 
 

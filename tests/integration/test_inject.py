@@ -173,7 +173,7 @@ def test_the_command_line_is_ended(number: int, code_: int, counting: Path, tmp_
         out = working.finish()
         if number == signal.SIGINT:
             assert "s: 780 calls, " in out
-            assert f"interrupted; {running.pid} runs on, nothing is left in it." in out
+            assert f"interrupted; {running.pid} keeps running; all changes to the process were removed." in out
             assert working.process.returncode == 0
         until(lambda: "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text(), "GDB to let go")
         unharmed(running, at, before)
@@ -190,7 +190,7 @@ def test_keys_at_gdbs_prompt(counting: Path, tmp_path: Path) -> None:
             debugger.until(r" s: 780 calls, ")
             time.sleep(0.4)
             debugger.press("\x03")
-            debugger.until("interrupted; nothing is left in it. The process is stopped, as before.")
+            debugger.until("interrupted; all changes to the process were removed. The process is stopped, as before.")
             assert code(running.pid, at) == before
             debugger.run("detach", "detached")
         unharmed(running, at, before)
@@ -270,4 +270,7 @@ def test_json_is_one_line(counting: Path, tmp_path: Path) -> None:
         table = json.loads(done.stdout)
         assert (table["engine"], table["events"], table["stacks"], table["end"]) == ("inject", 0, [], "time")
         done = by_line(running.pid, "event", "--for", "0.2")
-        assert re.fullmatch(rf"0\.\d s: 0 calls, 0 stacks\n\n  stopped; {running.pid} runs on, nothing is left in it.\n", done.stdout)
+        assert re.fullmatch(
+            rf"0\.\d s: 0 calls, 0 stacks\n\n  stopped; {running.pid} keeps running; all changes to the process were removed.\n",
+            done.stdout,
+        )

@@ -102,7 +102,7 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
     words = " ".join(text.split())
     assert "1,000,010 handles in 979 blocks, 7.6 MiB; scope level 1" in words
     assert "One scope hoards: 1,000,010 handles belong to the scope opened by node::Start+" in words
-    assert "99.99 % of all hold undefined" in words
+    assert "99.99 % of all refer to undefined" in words
 
 
 def test_mended(tmp_path: Path) -> None:

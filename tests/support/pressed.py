@@ -102,7 +102,7 @@ def pressed(terminal: Terminal, running: Running, program: Path, before: dict[st
     except AssertionError as error:
         return f"no prompt: {str(error)[-1500:]}"
     text = terminal.text[start:mark] + terminal.text[mark:]
-    if "interrupted; the breakpoints are gone" not in text or not re.search(r" s: [\d,]+ calls?, ", text):
+    if "interrupted; the breakpoints were removed" not in text or not re.search(r" s: [\d,]+ calls?, ", text):
         return f"no table: {text[-1500:]!r}"
     if code(running.pid, at) != before:
         return f"the breakpoint is still there: {text[-500:]!r}"

@@ -299,4 +299,4 @@ def test_text() -> None:
         "         main+0x9",
         "  1 more stack of 100 calls (--limit 0)",
     ]
-    assert lines[6].startswith("  stopped (it received SIGSEGV); the breakpoints are gone.")
+    assert lines[6].startswith("  stopped (it received SIGSEGV); the breakpoints were removed.")
