@@ -136,8 +136,9 @@ class GdbProcess(LiveTarget):
 
     def read_code(self, address: int, size: int) -> bytes:
         """See Target. GDB returns the original bytes, not its breakpoints."""
-        # Used for unreadable memory, as it reports what cannot be read. GDB's own calls differ in
-        # that.
+        # Read through /proc first: this determines which bytes are readable. GDB's read_memory
+        # fails
+        # if a single byte is unreadable.
         code = self.read(address, size)
         try:
             return bytes(self._inferior.read_memory(address, size)) if code else code

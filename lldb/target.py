@@ -118,7 +118,8 @@ class LldbProcess(LiveTarget):
 
     def read_code(self, address: int, size: int) -> bytes:
         """See Target. LLDB returns the original bytes, not its breakpoints."""
-        # Used for unreadable memory, as it reports what cannot be read. LLDB rejects a size of 0.
+        # Read through /proc first: this determines which bytes are readable. LLDB rejects a size of
+        # 0.
         code = self.read(address, size)
         data = self._process.ReadMemory(address, size, lldb.SBError()) if code else None
         return bytes(data) if data and len(data) == size else code

@@ -59,7 +59,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="number of cores read at a time (default: as many as processors and memory allow)",
     )
-    add("--memory", metavar="BYTES", help="limit of memory for all of them together (default: four fifths of the free memory)")
+    add(
+        "--memory", metavar="BYTES", help="limit of memory for all of them together, and for each (default: four fifths of the free memory)"
+    )
     add("--scheduler", metavar="ADDRESS", default="", help="let the workers of a dask scheduler read the cores: tcp://host:8786")
     add("--timeout", metavar="SECONDS", type=parse_seconds, default=0.0, help="longest time for a core (default: no limit)")
 
