@@ -124,6 +124,8 @@ class Retained(Record):
     """Fields that are not in `children`."""
     shared: RetainedAmount = RetainedAmount(0, 0)
     """Blocks reachable through several fields."""
+    shared_children: Sequence[Retained] = field(default=(), metadata=OPTIONAL)
+    """The largest blocks reachable through several fields, with what they retain."""
     holders: Sequence[str] = field(default=(), metadata=OPTIONAL)
     """Roots from which a shared block is reachable."""
 
