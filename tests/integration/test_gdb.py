@@ -136,7 +136,7 @@ ERRORS = [
     ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
     ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
     ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
-    ("leaks nosuch", f"leaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
+    ("leaks nosuch", f"leaks: no command 'nosuch'; the commands are: {', '.join(COMMANDS)}"),
     ("leaks path malloc(8)", "leaks: 'malloc(8)' is not an address: Cannot call functions in the program: may-call-functions is off."),
 ]
 

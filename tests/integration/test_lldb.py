@@ -97,7 +97,7 @@ ERRORS = [
     ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
     ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
     ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
-    ("findleaks nosuch", f"findleaks: no command 'nosuch'; there are: {', '.join(COMMANDS)}"),
+    ("findleaks nosuch", f"findleaks: no command 'nosuch'; the commands are: {', '.join(COMMANDS)}"),
     ("leaks whatis 'g_list", "leaks: no closing quotation in: 'g_list"),
 ]
 

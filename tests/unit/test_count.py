@@ -177,7 +177,7 @@ def test_words_for_gdb() -> None:
 
 
 def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:
-    for live, line in ((False, "a core does not"), (True, "on processes of this machine only")):
+    for live, line in ((False, "not a core"), (True, "on processes of this machine only")):
         target = fake.FakeTarget({CODE: bytes(16)})
         target.live = live
         with pytest.raises(TargetError, match=line):
