@@ -1,4 +1,5 @@
-"""What both engines share: limits, problems' wording (the C engine returns codes), sets, orders."""
+"""Parts that both engines share: limits, texts of problems (the C engine returns codes), sets,
+orders."""
 
 from __future__ import annotations
 
@@ -9,15 +10,16 @@ from findleaks.errors import FindleaksError
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
 
-MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two bits
+MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two flag bits
 MAX_EDGES = (1 << 31) - 1
 
 CYCLE_GAP = 4 << 20  # bytes between ranges of memory that are read as one
 
-# glibc's usable size exceeds the requested one by fewer words (alignment to two, minimum chunk).
+# glibc's usable size exceeds the requested one by fewer words than this (alignment to two words,
+# minimum chunk).
 SLACK_WORDS = 3
 
-# why following a list stopped, as in the C engine's follow.c
+# Reasons why following a list stopped, as in the C engine's follow.c.
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
 
 
@@ -29,7 +31,7 @@ class TooManyBlocks(FindleaksError):
 
 
 def list_problem(code: int, node: int, count: int) -> str:
-    """Why a list ended early at `node` after `count` good nodes; "" for END."""
+    """Return why a list ended early at `node` after `count` good nodes; "" for END."""
     why = {
         CYCLE: f"the list runs into itself at {node:#x} after {count} nodes",
         UNREADABLE: f"node {node:#x} cannot be read",
@@ -41,13 +43,14 @@ def list_problem(code: int, node: int, count: int) -> str:
 
 
 def check_granule(granule: int) -> None:
-    """ValueError unless it is a power of two, at least 4."""
+    """Raise ValueError unless the granule is a power of two, at least 4."""
     if granule < 4 or granule & (granule - 1) or granule > 4096:
         raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
 
 
 def clipped(first: int, last: int | None, count: int) -> tuple[int, int]:
-    """The part of the range of indices [first, last) that exists; `last` None: up to the end."""
+    """Return the part of the range of indices [first, last) that exists; `last` None: up to the
+    end."""
     first = min(max(first, 0), count)
     return first, max(first, min(count if last is None else last, count))
 
@@ -66,14 +69,15 @@ class RangeSet:
 
 
 def ordered(groups: Iterable[Group]) -> list[Group]:
-    """Most bytes (direct + indirect) first; a total order, so that both engines agree."""
+    """Return groups with most bytes (direct + indirect) first. The order is total, so both engines
+    agree."""
     return sorted(
         groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label)
     )
 
 
 def check_labels(labels: int, ranks: Sequence[int], blocks: int) -> None:
-    """ValueError unless there is a label for each block, and no rank is 0."""
+    """Raise ValueError unless there is a label for each block, and no rank is 0."""
     if labels != blocks:
         raise ValueError(f"{labels} labels, {blocks} blocks")
     if 0 in ranks:
@@ -81,7 +85,8 @@ def check_labels(labels: int, ranks: Sequence[int], blocks: int) -> None:
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
-    """Why blocks cannot be appended above `floor`; None if ascending, apart, and on granules."""
+    """Return why blocks cannot be appended above `floor`; None if they ascend, are disjoint, and on
+    granules."""
     if not len(starts) == len(sizes) == len(states):
         return "starts, sizes and states differ in length"
     for start, size, state in zip(starts, sizes, states):
@@ -94,7 +99,7 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
 
 
 def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
-    """Why runs of blocks cannot be appended above `floor` with so many `bits`, or None."""
+    """Return why runs of blocks cannot be appended above `floor` with `bits` bits, or None."""
     if len(runs) % RUN:
         return f"{len(runs)} words are no whole number of runs"
     for at in range(0, len(runs), RUN):
@@ -115,7 +120,8 @@ def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: 
 
 
 def checked_exclusions(patterns: bytearray, exclusions: Sequence[Exclusion], count: int) -> Sequence[Exclusion]:
-    """The exclusions of Graph.exclude_words for `count` blocks; ValueError if they do not fit."""
+    """Return the exclusions of Graph.exclude_words for `count` blocks. ValueError if they do not
+    fit."""
     if len(patterns) != count:
         raise ValueError(f"{len(patterns)} bytes, {count} blocks")
     beyond = patterns.translate(None, bytes(range(min(len(exclusions), 256))))

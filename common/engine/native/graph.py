@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class NativeGraph:
-    """See contract.Graph. Some 3 bytes a block and 4 a reference, beside what `blocks` takes."""
+    """A reference graph; see contract.Graph. About 3 bytes a block and 4 a reference, in addition
+    to the memory of `blocks`."""
 
     def __init__(
         self, library: CLibrary, blocks: NativeBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()
@@ -34,7 +35,8 @@ class NativeGraph:
         self.blocks = blocks
         self._library = library
         self._kinds = bytearray(len(blocks) or 1)
-        self._held = c_array(self._kinds)  # neither moves nor goes while the C engine uses it
+        # Keeps the buffer at its address while the C engine uses it.
+        self._held = c_array(self._kinds)
         self._marking = self._marked = self._classified = False
         self._totals: list[Totals] = []  # by kind, once classified
         self._label_count = 0
@@ -125,7 +127,8 @@ class NativeGraph:
         return self._library.words(self._library.fl_leader_sizes, self._handle)
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> NativeDisguises:
-        from findleaks.engine.native.disguises import NativeDisguises  # not if nothing is leaked
+        # Not needed if nothing is leaked.
+        from findleaks.engine.native.disguises import NativeDisguises
 
         self._after_classifying()
         return NativeDisguises(self._library, self, self._handle, ranges, forms, most)
@@ -202,7 +205,7 @@ class NativeGraph:
     def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool) -> list[Group]:
         self._after_classifying()
         library = self._library
-        ranges = c_ranges(merge_ranges(types))  # the C engine goes on reading them
+        ranges = c_ranges(merge_ranges(types))  # the C engine continues to read them
         grouping = Handle(library.fl_groups_new(self._handle, *ranges, typed), library.fl_groups_free, "to group blocks")
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:

@@ -1,4 +1,4 @@
-"""Sorting records of managed heaps in the C engine (common/native/records.c)."""
+"""Sorts records of managed heaps in the C engine (common/native/records.c)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class NativeRecords:
         return numbers
 
     def _count(self, piece: Piece, runs: Sequence[int]) -> int:
-        """The number of records; ValueError for more than the piece has words, which cannot fit."""
+        """Return the number of records. ValueError if it exceeds the number of words in the
+        piece."""
         count = sum(runs[2::RUN])
         if count > len(piece.data):
             raise ValueError("records do not lie in their piece")

@@ -1,4 +1,4 @@
-"""Sorting records of managed heaps, in pure Python."""
+"""Sorts records of managed heaps, in pure Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from findleaks.engine.records import COLUMNS, MOST, NONE, RUN, Key, Shape, shape
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece
 
-CACHED_KEYS = 1 << 16  # keys remembered by the Python engine, by their first words
+CACHED_KEYS = 1 << 16  # number of keys that the Python engine caches, by their first words
 
 
 class PureRecords:
@@ -48,7 +48,7 @@ class PureRecords:
         numbers = array("I")
         for at, (first, second) in enumerate(zip(words[::step], words[1::step] if step > 1 else words)):
             mask, offsets = shapes[first & tag_mask]
-            # Most records have the same few first words, and at most the second word in their key.
+            # Most records have one of a few first words, and at most the second word in their key.
             seen = (first, second) if offsets == (word,) else (first,) if not offsets else ()
             number = known.get(seen) if seen else None
             if number is None:
