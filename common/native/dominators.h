@@ -30,7 +30,7 @@ typedef struct dominators {
     graph *g;
     uint32_t roots, priorities;
     uint32_t *lasts; /* last group of each priority: blocks shared by its roots */
-    bool only_lost; /* consider lost blocks only */
+    bool only_lost; /* only leaked blocks are in the tree */
     const uint64_t *bounds; /* the caller's, while scanning */
     const uint32_t *owners;
     uint64_t bound_count, bound;

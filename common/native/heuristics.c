@@ -11,7 +11,7 @@
 #define HEAD (8 * WORD) /* bytes of a block that facts depend on, except inner vtables */
 enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8, OBJECTS = 16, DICT_VALUES = 32, ITEMS = 128 };
 #define OBJECT_AT(offset) (1u << (4 + (offset) / 16)) /* fact: object at offset 0, 16, 32, 48 */
-#define ITEMS_BEHIND (1u << 12)                  /* fact: a list's items, behind their number */
+#define ITEMS_BEHIND (1u << 12)                  /* fact: a list's items, after their number */
 #define VALUES_AT(offset) (1u << (7 + (offset) / 8)) /* dictionary's values at 8, 16, 24, 32 */
 
 typedef struct {

@@ -38,10 +38,10 @@ struct lost {
     unsigned phase;
     uint32_t count;
     uint32_t *indices;  /* of each place */
-    uint64_t *bits;     /* a bit a block: it is lost */
+    uint64_t *bits;     /* a bit for each block: it is leaked */
     uint32_t *ranks;    /* of each 64 bits: the place of the first */
     uint32_t *order;    /* 0: not visited; then a number; at last COMPONENT | its component */
-    uint32_t *low; /* Tarjan's lowlink; later the leader that the place is under */
+    uint32_t *low; /* Tarjan's lowlink; later the leak head under which the block is counted */
     uint32_t *stack;
     uint32_t stacked;
     LIST(call) calls;

@@ -301,10 +301,8 @@ class PureGraph(LostBlocks):
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
 
     def _address_byte_table(self) -> bytes:
-        """Return a table that is 1 for each possible value of a pointer's sixth byte.
-
-        b"" if it does not help: unless words are little-endian and have 8 bytes, and for blocks
-        below 2^40 (small numbers look like pointers)."""
+        """Return a table that is 1 for each possible sixth byte of a pointer; b"" if it does not
+        help: unless words have 8 little-endian bytes, and for blocks below 2^40."""
         arch = self.blocks.arch
         if (arch.word, arch.byteorder) != (8, "little") or not self._segments or self._segments[0] >> 40 & 255 == 0:
             return b""

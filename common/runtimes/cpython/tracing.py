@@ -42,9 +42,9 @@ TRIED = 32  # entries checked to determine whether a table is the table of trace
 
 
 KEY_END = 3
-"""Words of an entry {next, hash, key, …} up to and including the key. The block's address in the key
-is not a reference. In a value {size, traceback, …} this includes the traceback and the word after
-it: another table refers to each traceback, and the word may be stale."""
+"""Words of an entry {next, hash, key, …} up to and including the key. The block's address in the
+key is not a reference. In a value {size, traceback, …} this includes the traceback and the word
+after it: another table refers to each traceback, and the word may be stale."""
 
 
 class Traced(NamedTuple):
