@@ -20,6 +20,7 @@ from findleaks.catalogue import CATALOGUE
 from findleaks.results import (
     addresses,
     amounts,
+    block_types,
     caches,
     count,
     growth,
@@ -45,6 +46,7 @@ from findleaks.results.record import SCHEMA, Record, json_fields
 FILE = Path(__file__).parents[1] / "common" / "results" / "findleaks-1.schema.json"
 
 DOCUMENTS: Mapping[str, Union[type[Record], tuple[type[Record], ...]]] = {
+    "blocks": block_types.BlockTypes,
     "find": leaks.Leaks,
     "caches": caches.Caches,
     "whatis": addresses.Addresses,
@@ -72,6 +74,7 @@ LINES: Sequence[type[Record]] = (addresses.Block, triage.TriagedCore)
 _MODULES = (
     addresses,
     amounts,
+    block_types,
     caches,
     count,
     growth,
@@ -109,13 +112,15 @@ def schema(closed: bool = False) -> dict[str, Any]:
     definitions = _Definitions(closed)
     documents = {word: definitions.documents(word, records) for word, records in DOCUMENTS.items()}
     lines = [definitions.of(record) for record in LINES]
-    others = [word for word in CATALOGUE if word not in DOCUMENTS]
+    others = [word for word in CATALOGUE if word not in DOCUMENTS or word == "blocks"]
     documents["other"] = {
         "description": "The warnings of a command that prints its results one a line.",
         "type": "object",
         "properties": {"schema": {"const": SCHEMA}, "command": {"enum": others}, "warnings": _WARNINGS},
         "required": ["schema", "command"],
     }
+    # Rows of `blocks` are lines; its sums are one object.
+    documents["blocks"] = {"anyOf": [documents["blocks"], {"$ref": "#/$defs/other"}]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:findleaks:findleaks-1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 
 from findleaks.answers.warnings import warnings_of
@@ -14,12 +15,13 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.options import add_allocator
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
-from findleaks.commands.result import blocks_status, warning_lines, written_json, written_lines
+from findleaks.commands.result import Plain, blocks_status, warning_lines, written_json, written_lines
 from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import counted, number, size, table, wrapped
+from findleaks.quoting import shell_quoted
 from findleaks.results.record import SCHEMA
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
@@ -27,6 +29,7 @@ from findleaks.session import Session
 KINDS = map_words_to_kinds("lost")  # by the words of --kind
 FILES = (*BLOCKS, *STACKS, "heap")  # formats of files
 SHOWN = 50  # blocks printed as text without --limit
+TYPES = 30  # rows of --by type printed as text without --limit
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +41,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--site", metavar="N", type=parse_count, help="only blocks allocated by this stack, as `find --by site` numbers them"
     )
+    parser.add_argument("--by", choices=("type",), help="one row for each type; blocks of unknown type by size")
     parser.add_argument("--sort", choices=("address", "size"), default="address", help="by address, or the largest first (address)")
     add_limit(parser, "blocks", SHOWN)
     add_output(parser, "all these blocks, or --limit of them,", FILES)
+
+
+def _filters(session: Session, args: argparse.Namespace) -> BlockFilters:
+    """The blocks that the options select."""
+    sizes = parse_size_range(args.size) if args.size else None
+    allocator = check_allocator_name(session, args.allocator)
+    return BlockFilters(parse_kinds(args.kind, KINDS), parse_states(args.state), sizes, args.type, allocator, _site(session, args.site))
 
 
 class Listing:
@@ -50,11 +61,7 @@ class Listing:
         self.session = session
         self.limit = args.limit
         self.by_size = args.sort == "size"
-        sizes = parse_size_range(args.size) if args.size else None
-        allocator = check_allocator_name(session, args.allocator)
-        self.filters = BlockFilters(
-            parse_kinds(args.kind, KINDS), parse_states(args.state), sizes, args.type, allocator, _site(session, args.site)
-        )
+        self.filters = _filters(session, args)
         self.rows = BlockRows(session, self.filters)
         self.status = blocks_status(session)
         self.written: WrittenFile | None = None
@@ -153,12 +160,30 @@ def _row(block: BlockInfo) -> tuple[str, ...]:
 
 
 @command(arguments=_arguments)
-def blocks(session: Session, args: argparse.Namespace) -> Listing:
-    """List blocks with size (usable bytes), kind or state, and type: by address, or the largest
-    first. With --json one object a line (JSON Lines): {"address", "size", "state", "kind",
-    "allocator", "arena", "site", "type", "hint"}; warnings, if any, last."""
+def blocks(session: Session, args: argparse.Namespace) -> Listing | Plain:
+    """List blocks by address, or the largest first: usable size in bytes, kind or state, and type.
+    With --by type, print how many blocks and bytes each type has. With --json: one object for each
+    block and line (JSON Lines), with the keys address, size, state, kind, allocator, arena, site,
+    type, hint; warnings last. With --by type: one object."""
     form = output_format(args, FILES)
+    if args.by:
+        return _by_type(session, args, form)
     listing = Listing(session, args)
     if form:
         listing.write(args.output, form)
     return listing
+
+
+def _by_type(session: Session, args: argparse.Namespace, form: str) -> Plain:
+    """The sums of `--by type`."""
+    # Few calls of the command need these modules.
+    from findleaks.answers.block_types import sum_by_type
+    from findleaks.commands.block_types_text import text
+
+    if form:
+        raise UsageError("blocks --by type writes no file: use --json")
+    found = sum_by_type(session, _filters(session, args), args.limit or 0)
+    options = (("--kind", args.kind), ("--allocator", args.allocator), ("--state", args.state if args.state != "in-use" else None))
+    words = "".join(f" {name} {shell_quoted(word)}" for name, word in options if word)
+    shown = in_text(args.limit, TYPES) or len(found.types)
+    return Plain(session, "blocks", found, partial(text, found, shown, words), blocks_status(session))

@@ -69,6 +69,8 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
         raise UsageError("--suppressions leaves out groups, and such a file has blocks: give one of the two")
     if form == "heap" and args.by != SITE:
         raise UsageError("a heap profile has the stacks that allocated the blocks: add --by site")
+    if "reachable" in args.kind.split(","):
+        raise UsageError("reachable blocks are not leaked: `blocks --by type --kind reachable` sums them by type")
     kinds = {Kind[check_choice(word, KINDS, "kind").upper()] for word in args.kind.split(",")}
     session = session.with_heuristics(_heuristics(args.heuristics))
     fail_over = parse_size(args.fail_over) if args.fail_over else None

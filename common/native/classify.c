@@ -175,10 +175,10 @@ static int lead(graph *g, lost *l, int64_t *budget) {
         if (heads && !labelled && (leads ? own->members > 1 : true)) {
             if (leads) {
                 own->members = (uint32_t)l->cycles.count;
-                if (PUSH(l->cycles, (cycle){(uint32_t)l->leaders.count - 1, l->at, 0}))
+                if (PUSH(l->cycles, (cycle){(uint32_t)l->leaders.count - 1, l->at, 0, 0}))
                     return NO_MEMORY;
             }
-            if (PUSH(l->members, (cycle_member){l->at, own->members}))
+            if (PUSH(l->members, (cycle_member){l->at, own->members, 0}))
                 return NO_MEMORY;
         }
         own->flags |= LED; /* its other blocks are not leak heads */

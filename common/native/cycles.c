@@ -15,10 +15,11 @@ API bool fl_has_cycles(const graph *g) { return g->lost->members.count > 0; }
 /* Append the ranges with the first words of all cycles' blocks, as start, end, start, end …
  * Ranges less than `gap` apart are merged. */
 API int fl_cycle_ranges(const graph *g, uint64_t gap, words *found) {
-    const lost *l = g->lost;
+    lost *l = g->lost;
     uint64_t start = 0, end = 0;
     for (uint64_t at = 0; at < l->members.count; at++) {
         uint64_t address = block_address(g->b, l->indices[l->members.items[at].place]);
+        l->members.items[at].address = address;
         if (end && address - end > gap) {
             if (PUSH_ALL(found, start, end))
                 return NO_MEMORY;
@@ -33,7 +34,7 @@ API int fl_cycle_ranges(const graph *g, uint64_t gap, words *found) {
 /* Let a block represent its cycle if it is preferred to the current one. A block with a type is
  * preferred; then the largest; then the lowest type word; then the lowest address. Two objects
  * that refer to each other are then the same cycle, whichever was allocated first. */
-static void consider(graph *g, const cycle_member *one, uint64_t type_word) {
+static void consider(graph *g, const cycle_member *one, uint64_t type_word, uint64_t start) {
     lost *l = g->lost;
     cycle *of = &l->cycles.items[one->cycle];
     uint64_t size = size_of(g->b, l->indices[one->place]), before = size_of(g->b, l->indices[of->shown]);
@@ -42,6 +43,8 @@ static void consider(graph *g, const cycle_member *one, uint64_t type_word) {
         of->shown = one->place;
         of->type_word = type_word;
     }
+    if (of->shown == one->place)
+        of->address = start;
 }
 
 /* Consider the blocks of cycles that start in this piece, and those before it, which are in no
@@ -51,17 +54,17 @@ API void fl_cycles_feed(graph *g, const piece *p, const range *types, uint32_t t
     for (; l->considered < l->members.count; l->considered++) {
         const cycle_member *one = &l->members.items[l->considered];
         uint32_t index = l->indices[one->place];
-        uint64_t start = block_address(g->b, index);
+        uint64_t start = one->address ? one->address : block_address(g->b, index);
         if (start >= p->address && start - p->address >= p->length)
             break;
-        consider(g, one, type_word_at(g->b, p, types, type_count, index, start));
+        consider(g, one, type_word_at(g->b, p, types, type_count, index, start), start);
     }
 }
 
 API void fl_cycles_finish(graph *g) {
     lost *l = g->lost;
     for (; l->considered < l->members.count; l->considered++)
-        consider(g, &l->members.items[l->considered], 0);
+        consider(g, &l->members.items[l->considered], 0, l->members.items[l->considered].address);
     l->represented = true;
 }
 

@@ -141,7 +141,7 @@ static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, ui
         if (of) {
             key.size = size_of(g->b, g->lost->indices[of->shown]);
             key.type_word = of->type_word;
-            start = block_address(g->b, g->lost->indices[of->shown]);
+            start = of->address ? of->address : block_address(g->b, g->lost->indices[of->shown]);
         }
         key.cycle = leads->cycle;
         hanging = leads->hanging;

@@ -29,10 +29,12 @@ typedef struct {
 typedef struct {
     uint32_t leader, shown;
     uint64_t type_word;
+    uint64_t address; /* of the block `shown`; 0: not known yet */
 } cycle;
 
 typedef struct {
     uint32_t place, cycle; /* the cycle's number */
+    uint64_t address;      /* of the block; set by fl_cycle_ranges */
 } cycle_member;
 
 struct lost {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import time
 from collections.abc import Callable
@@ -12,24 +11,20 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from findleaks.answers.verdict import assess_memory
+from findleaks.audit.crash import crashed_frames, own_frame, signal_name
 from findleaks.audit.diagnostics import is_trusted, result_warnings, target_warnings
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.formatting import printable
 from findleaks.session import Progress, Session
-from findleaks.target.base import Target, Thread
+from findleaks.target.base import Target
 from findleaks.target.core import open_core
 from findleaks.target.program import identify_program
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, Row
 from findleaks.triage.signature import leak_sums
-from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.stacks import Namer, without_parameters
+from findleaks.unwind.stacks import without_parameters
 
 FINDINGS, WARNINGS = 20, 50  # of a row, at most
-FRAMES = 64  # of the stack of the thread that crashed, at most
-
-_LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
-"""Beginnings of the names of libraries whose functions a process crashes in for others' faults."""
 
 Opened = Callable[[Target], None]
 """Called once the core is open, before its heaps are read."""
@@ -101,7 +96,7 @@ def _of_session(source: Source, session: Session) -> Row:
         OK if is_trusted(session) and not target.lacks else PARTIAL,
         program=printable(name),
         build_id=build_id,
-        signal=_signal(target.signal),
+        signal=signal_name(target.signal),
         frame=_frame(target),
         time=source.time if source.time is not None else target.taken_at or source.changed / 1e9 or None,
         lost_blocks=sum(one.blocks for one in lost) if known else None,
@@ -114,27 +109,12 @@ def _of_session(source: Source, session: Session) -> Row:
     )
 
 
-def _signal(number: int) -> str:
-    """ "SIGSEGV"; "" for none."""
-    if not number:
-        return ""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def _frame(target: Target) -> str:
     """The function in which the process ended: the innermost that is none of the C library's."""
-    threads = target.threads()
-    thread: Optional[Thread] = next((one for one in threads if one.tid == target.crashed), None)
-    if thread is None:
+    frame = own_frame(crashed_frames(target))
+    if frame is None:
         return ""
-    unwinder = Unwinder(target)
-    namer = Namer(target, unwinder)
-    frames = [namer.name(frame) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
-    own = next((frame for frame in frames if not frame.module.startswith(_LIBRARIES)), frames[0])
-    return printable(without_parameters(own.function) if own.function else own.label(), 200)
+    return printable(without_parameters(frame.function) if frame.function else frame.label(), 200)
 
 
 def kind_of_file(mode: int) -> str:

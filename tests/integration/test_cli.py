@@ -121,7 +121,7 @@ def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
     (tmp / "text").write_text("not a core file at all\n" * 100)
     yield "ELF", tmp / "text"
     shutil.copy(sys.executable, tmp / "program")
-    yield "not a core", tmp / "program"
+    yield "expected a core file, got a program", tmp / "program"
     other = bytearray(core.read_bytes())
     other[18:20] = (258).to_bytes(2, "little")
     (tmp / "other").write_bytes(other)

@@ -184,7 +184,7 @@ def test_packed_by_the_program(pictures: Pictures, tmp_path: Path, monkeypatch: 
     subprocess.run(["zstd", "-dqf", "--sparse", tmp_path / "core.zst", "-o", tmp_path / "core"], check=True)
     assert (tmp_path / "core").read_bytes() == pictures.core.read_bytes()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TargetError, match=r"zstd program .* is needed"):
+    with pytest.raises(TargetError, match="install the zstd program"):
         write_core(pictures.live, str(tmp_path / "other"), compress=True)
     assert sorted(os.listdir(tmp_path)) == ["core", "core.zst"]
 
@@ -331,7 +331,7 @@ def test_a_file_that_may_not_grow(sleeping: Running, tmp_path: Path, compress: b
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)),
     )
-    assert done.stdout.startswith(f"{tmp_path}/cores/core: the core is larger than a file may be here (ulimit -f")
+    assert done.stdout.startswith(f"{tmp_path}/cores/core: the core exceeds the largest file size (ulimit -f")
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
     assert os.listdir(tmp_path / "cores") == []

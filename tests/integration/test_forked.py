@@ -141,7 +141,7 @@ def test_memory_that_a_clone_lacks_or_shares(watched: Callable[..., Watched], mo
         (warning,) = forked.warnings
         assert warning.startswith(f"pid {one.pid}: 40 MiB of shared memory may be newer than the rest")
     # Where it was not known before the stop what a clone lacks, that is no memory of zeros, but unread.
-    monkeypatch.setattr(cloning, "checked", lambda pid: {})
+    monkeypatch.setattr(cloning, "check_clonable", lambda pid: {})
     (taken,) = cloned(one.pid, 1)
     assert {gap.start: gap.end - gap.start for gap in taken.absent} == {one.at["dontfork"]: 64 * PAGE, one.at["wiped"]: 64 * PAGE}
     assert one.unharmed()

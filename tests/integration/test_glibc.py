@@ -90,7 +90,8 @@ def totals(said: list[list[str]], directory: Directory) -> None:
     """mallinfo's figures of the first libc are ours."""
     reported = {words[1]: int(words[2]) for words in said if words[0] == "total"}
     assert reported
-    glibc = next(a for a in directory.allocators if (isinstance(a, Glibc) and a.instance.main.contiguous) or len(directory.allocators) == 1)
+    several = len(directory.allocators) > 1
+    glibc = next(a for a in directory.allocators if not several or (isinstance(a, Glibc) and a.instance.main.is_contiguous))
     assert isinstance(glibc, Glibc)
     summary = glibc.summary()
     arenas, mapped = summary["arenas"], summary["mmapped"]

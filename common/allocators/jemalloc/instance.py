@@ -174,7 +174,7 @@ class Jemalloc(Allocator):
     def has_recordings(self) -> bool:
         return self.profiler.row is not None
 
-    def make_recordings(self, blocks: Blocks) -> Sequence[Recording]:
+    def recordings(self, blocks: Blocks) -> Sequence[Recording]:
         # Few commands need stacks.
         from findleaks.allocators.jemalloc.sites import make_recordings
 

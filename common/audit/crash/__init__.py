@@ -47,10 +47,10 @@ def read_crash(session: Session) -> Optional[Crash]:
     """How the process ended; None if it did not end by its own fault. Interrupted if the user asks
     to stop."""
     target = session.target
-    thread = next((one for one in target.threads() if one.tid == target.crashed), None) if target.crashed else None
+    thread = _crashed_thread(target)
     if thread is None:
         return None
-    frames = _frames(target, thread)
+    frames = crashed_frames(target)
     aborted = target.signal == signal.SIGABRT
     message = read_abort_message(target) if aborted else ""
     exception = None
@@ -81,7 +81,15 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _frames(target: Target, thread: Thread) -> list[NamedFrame]:
+def _crashed_thread(target: Target) -> Optional[Thread]:
+    return next((one for one in target.threads() if one.tid == target.crashed), None) if target.crashed else None
+
+
+def crashed_frames(target: Target) -> list[NamedFrame]:
+    """The innermost frames of the thread that crashed; [] if no thread did."""
+    thread = _crashed_thread(target)
+    if thread is None:
+        return []
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder)
     return [namer.name(frame) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
