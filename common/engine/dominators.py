@@ -213,7 +213,7 @@ def check_bounds(roots: int, bounds: Sequence[int], owners: Sequence[int], prior
     if len(bounds) != len(owners):
         raise ValueError(f"{len(bounds)} bounds, {len(owners)} owners")
     if any(not (0 <= owner < roots or owner == NO_ROOT) for owner in set(owners)):
-        raise ValueError(f"an owner is none of {roots} roots")
+        raise ValueError(f"an owner is not one of {roots} roots")
     if any(map(gt, bounds, bounds[1:])):
         raise ValueError("bounds descend")
     if any(low > high for low, high in zip((0, *priorities), (*priorities, roots))):
@@ -232,7 +232,7 @@ def check_merged(merged: array[int], roots: int, blocks: int) -> None:
     if len(merged) != blocks or merged.itemsize != 4:
         raise ValueError(f"{len(merged)} numbers of {merged.itemsize} bytes, {blocks} blocks")
     if any(root >= roots for root in set(merged) - {NO_ROOT, IGNORED}):
-        raise ValueError(f"a block is merged into none of {roots} roots")
+        raise ValueError(f"a block is merged into a root that is not one of {roots} roots")
 
 
 def check_containers(containers: array[int], owners: Sequence[int], roots: int, blocks: int, sound: Callable[[], bool]) -> None:
@@ -241,6 +241,6 @@ def check_containers(containers: array[int], owners: Sequence[int], roots: int, 
     if len(containers) != blocks or containers.itemsize != 4:
         raise ValueError(f"{len(containers)} numbers of {containers.itemsize} bytes, {blocks} blocks")
     if not sound():
-        raise ValueError(f"a node of none of {len(owners)} containers")
+        raise ValueError(f"a node's container is not one of {len(owners)} containers")
     if any(node >= blocks or node == SHARED or node_root(node) >= roots for node in owners):
-        raise ValueError("an owner that does not exist")
+        raise ValueError("an owner does not exist")

@@ -75,7 +75,7 @@ class RootedTree:
 
     def _before(self) -> None:
         if self._begun:
-            raise RuntimeError("roots come before computing")
+            raise RuntimeError("record roots before computing")
 
     def _after(self) -> None:
         if not self._done:

@@ -33,11 +33,11 @@ class TooManyBlocks(FindleaksError):
 def list_problem(code: int, node: int, count: int) -> str:
     """Return why a list ended early at `node` after `count` good nodes; "" for END."""
     why = {
-        CYCLE: f"the list runs into itself at {node:#x} after {count} nodes",
+        CYCLE: f"the list has a cycle at {node:#x} after {count} nodes",
         UNREADABLE: f"node {node:#x} cannot be read",
         MISALIGNED: f"node {node:#x} is misaligned",
         TOO_LONG: f"more than {count} nodes, the next is {node:#x}",
-        LEAVES: f"it leaves the pool, to {node:#x}",
+        LEAVES: f"the list leaves the pool, to {node:#x}",
     }
     return why[code] if code else ""
 
@@ -81,7 +81,7 @@ def check_labels(labels: int, ranks: Sequence[int], blocks: int) -> None:
     if labels != blocks:
         raise ValueError(f"{labels} labels, {blocks} blocks")
     if 0 in ranks:
-        raise ValueError("a label of rank 0")
+        raise ValueError("rank 0; ranks begin at 1")
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
@@ -91,7 +91,7 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
         return "starts, sizes and states differ in length"
     for start, size, state in zip(starts, sizes, states):
         if start % granule or start < floor or size < 0 or start + max(size, 1) > limit:
-            return f"block {start:#x} of {size} bytes does not lie above the block before it, or not on a granule of {granule}"
+            return f"block {start:#x} of {size} bytes is not above the previous block, or not on a granule of {granule}"
         if not 0 <= state <= 3:
             return f"block {start:#x}: no such state: {state}"
         floor = start + max(size, 1)
@@ -101,17 +101,17 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
 def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
     """Return why runs of blocks cannot be appended above `floor` with `bits` bits, or None."""
     if len(runs) % RUN:
-        return f"{len(runs)} words are no whole number of runs"
+        return f"{len(runs)} words are not a whole number of runs"
     for at in range(0, len(runs), RUN):
         start, stride, size, count, bit, states = runs[at : at + RUN]
         if not count:
             continue
         if start % granule or stride % granule or start < floor or (count > 1 and max(size, 1) > stride):
-            place = f"does not lie above the block before it, or not on a granule of {granule}"
+            place = f"is not above the previous block, or not on a granule of {granule}"
             return f"run of {count} blocks at {start:#x}, {stride} bytes apart, {place}"
         floor = start + (count - 1) * stride + max(size, 1)
         if count > MAX_BLOCKS or floor > limit:
-            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, reaches past the address space"
+            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, exceeds the address space"
         if states & 255 > 3 or states >> 8 > 3:
             return f"run at {start:#x}: no such states: {states:#x}"
         if states & 255 != states >> 8 and bit + count > bits:

@@ -40,7 +40,7 @@ def tree_problem(code: int, node: int, other: int) -> str:
     """Return a problem as users read it; "" for SOUND."""
     said = {
         UNREADABLE: f"node {node:#x} cannot be read",
-        WRONG_PARENT: f"node {node:#x} gives {other:#x} as its parent, which does not lead to it",
+        WRONG_PARENT: f"node {node:#x} gives {other:#x} as its parent, which does not refer to it",
         TWICE: f"node {node:#x} has {other:#x} as both children",
         BOTH_RED: f"node {node:#x} and its parent are both red",
         COLOUR: f"node {node:#x} has colour {other:#x}",

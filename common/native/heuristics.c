@@ -146,8 +146,9 @@ static bool has(const words *sorted, uint64_t item) {
     return at < sorted->count && sorted->items[at] == item;
 }
 
-/* Whether an interior pointer at this offset counts as a start reference. Words before an object
- * belong to it: the collector's header contains references, too. The two low bits may be marks. */
+/* Return whether an interior pointer at this offset counts as a start reference. Words before an
+ * object belong to it: the collector's header contains references, too. The two low bits may be
+ * flags. */
 static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_t pointer) {
     unsigned facts = h->facts[index];
     if (!facts)

@@ -158,7 +158,7 @@ API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     return DONE;
 }
 
-enum { SMALL = 1 << 16 }; /* sizes with an entry of their own */
+enum { SMALL = 1 << 16 }; /* sizes with a separate entry */
 
 /* Arguments and results of fl_interior_held. */
 typedef struct {
@@ -166,7 +166,7 @@ typedef struct {
     const uint64_t *sizes;
     uint32_t size_count, first, large; /* large: the first of `sizes` that is not SMALL */
     uint32_t *numbers; /* 1 + index in `sizes`, by size */
-    uint64_t *counts;  /* of each thread: size_count + 1, `apart` from the next one's */
+    uint64_t *counts;  /* of each thread: size_count + 1, `apart` from those of the next thread */
     size_t apart;
 } holding;
 

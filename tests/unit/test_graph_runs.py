@@ -189,7 +189,7 @@ def test_lists_that_must_stay_where_they_are(seed: int) -> None:
         stray = next((at for at, node in enumerate(nodes) if not low <= node < high), len(nodes))
         heads.append(nodes[0])
         within += [low, high]
-        expected.append((nodes[:stray], f"it leaves the pool, to {nodes[stray]:#x}" if stray < len(nodes) else ""))
+        expected.append((nodes[:stray], f"the list leaves the pool, to {nodes[stray]:#x}" if stray < len(nodes) else ""))
     pieces = tuple(graphs.cut(BASE, bytes(data), rng, 16))
     for engine in both():
         found = engine.follow_all(pieces, heads, 0, 1000, within)

@@ -74,7 +74,7 @@ class NativeBlocks:
             raise TypeError("blocks of another engine")
         last = min(last, len(other))
         if first < last and self.library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
-            raise ValueError(f"blocks {first} to {last} of another directory do not lie above those before them, or not on a granule")
+            raise ValueError(f"blocks {first} to {last} of another directory are not above the previous blocks, or not on a granule")
 
     def open_handle(self) -> Handle:
         """Handle for calls of the C engine that append blocks; RuntimeError once sealed."""

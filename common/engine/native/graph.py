@@ -72,7 +72,7 @@ class NativeGraph:
     def scan_blocks(self, piece: Piece) -> None:
         self._before_marking()
         if self._library.fl_scan_blocks(self._handle, c_piece(piece)) == DISORDER:
-            raise ValueError(f"piece {piece.address:#x} lies below what was scanned before")
+            raise ValueError(f"piece {piece.address:#x} lies below the scanned memory")
 
     def scan_roots(self, piece: Piece) -> None:
         self._library.fl_scan_roots(self._handle, c_piece(piece))
@@ -106,7 +106,7 @@ class NativeGraph:
 
     def interiors(self) -> NativeInteriors:
         if not self._marked or self._classified:
-            raise RuntimeError("between marking and classifying")
+            raise RuntimeError("call it between marking and classifying")
         return NativeInteriors(self._library, self, self._handle)
 
     def classify(self, budget: int) -> bool:
@@ -209,7 +209,7 @@ class NativeGraph:
         grouping = Handle(library.fl_groups_new(self._handle, *ranges, typed), library.fl_groups_free, "to group blocks")
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:
-                raise ValueError(f"piece {piece.address:#x} lies below the one before it")
+                raise ValueError(f"piece {piece.address:#x} lies below the previous one")
         return shared.ordered(map(_group, library.rows(15, library.fl_groups_finish, grouping)))
 
     def leader(self, index: int) -> int:

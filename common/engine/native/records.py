@@ -25,7 +25,7 @@ class NativeRecords:
         numbers = zeros("I", self._count(piece, runs))
         arguments = (c_piece(piece), c_array(runs), len(runs) // RUN, c_array(numbers))
         if self._library.fl_records(self._handle, *arguments) == DISORDER:
-            raise ValueError("records do not lie in their piece")
+            raise ValueError("records are not in their piece")
         return numbers
 
     def _count(self, piece: Piece, runs: Sequence[int]) -> int:
@@ -33,7 +33,7 @@ class NativeRecords:
         piece."""
         count = sum(runs[2::RUN])
         if count > len(piece.data):
-            raise ValueError("records do not lie in their piece")
+            raise ValueError("records are not in their piece")
         return count
 
     @property

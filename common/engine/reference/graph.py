@@ -76,7 +76,7 @@ class PureGraph(LostBlocks):
 
     def scan_blocks(self, piece: Piece) -> None:
         if piece.address < self._scanned:
-            raise ValueError(f"piece {piece.address:#x} lies below {self._scanned:#x}, which was scanned before")
+            raise ValueError(f"piece {piece.address:#x} lies below {self._scanned:#x}, the end of the scanned memory")
         self._before_marking()
         self._scanned = piece.address + len(piece.data)
         blocks = self.blocks
@@ -180,7 +180,7 @@ class PureGraph(LostBlocks):
 
     def interiors(self) -> PureInteriors:
         if not self._marked or self._classified:
-            raise RuntimeError("between marking and classifying")
+            raise RuntimeError("call it between marking and classifying")
         return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or (), self._interior)
 
     def classify(self, budget: int) -> bool:

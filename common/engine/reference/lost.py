@@ -303,7 +303,7 @@ class Lost:
         at, floor = 0, 0
         for piece in pieces:
             if piece.address < floor:
-                raise ValueError(f"piece {piece.address:#x} lies below the one before it")
+                raise ValueError(f"piece {piece.address:#x} lies below the previous one")
             floor = piece.address + len(piece.data)
             base, words = words_of(piece, blocks.arch)
             while at < len(lost) and blocks.starts[lost[at]] < base:

@@ -36,7 +36,7 @@ class PureRecords:
         for start, stride, count in zip(runs[::RUN], runs[1::RUN], runs[2::RUN]):
             inside = piece.address <= start <= end and start % word == 0 and stride % word == 0 and stride >= self._reach
             if not inside or count > (end - start) // stride:
-                raise ValueError(f"records at {start:#x} do not lie in their piece")
+                raise ValueError(f"records at {start:#x} are not in their piece")
         made = array("I")
         for start, stride, count, mark in zip(*(runs[i::RUN] for i in range(RUN))):
             words = self._arch.unpack(bytes(piece.data[start - piece.address : start - piece.address + stride * count]))
