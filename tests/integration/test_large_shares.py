@@ -62,3 +62,20 @@ def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:
         one = found["mapped-file"]
         assert one["evidence"] == {"file": str(tmp_path / "page.data"), "mappings": COUNT, "private_writable": COUNT}
         assert one["bytes"] == COUNT * PART
+
+
+def test_mappings_that_nothing_refers_to(program: Path, tmp_path: Path) -> None:
+    for found in findings(program, tmp_path, "leaked"):
+        one = found["leaked-mappings"]
+        # A stale word may refer to one or two of them.
+        assert COUNT - 3 <= one["evidence"]["mappings"] <= COUNT
+        assert {row["size"] for row in one["evidence"]["sizes"]} == {PART}
+        assert "of the camera" in one["cause"]
+        assert "unread-memory" not in found and "unknown-owner" not in found
+
+
+@pytest.mark.parametrize("kind", ["kept", "chain"])
+def test_mappings_that_are_referred_to(kind: str, program: Path, tmp_path: Path) -> None:
+    for found in findings(program, tmp_path, kind):
+        assert "leaked-mappings" not in found
+        assert "unread-memory" in found

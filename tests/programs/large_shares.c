@@ -1,5 +1,6 @@
 /* Fills memory that is no heap: stacks of threads, memfd and System V segments, private mappings of a file.
- * Usage: large_shares threads|memfd|sysv|file COUNT FILE. Prints "ready" and waits. */
+ * leaked, kept, chain: anonymous mappings, each apart, to which nothing points, a table in malloc's heap, or the mapping before it.
+ * Usage: large_shares threads|memfd|sysv|file|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,6 +14,23 @@
 #define PART (256 << 10)
 
 static pthread_barrier_t all;
+static void **table; /* of the mappings that are kept */
+static void *first;  /* of the chain */
+
+/* A mapping with pages without access on either side, so that the kernel does not merge it with others. */
+__attribute__((noinline)) static void map_apart(const char *kind, int number, void ***link) {
+    size_t page = 4096;
+    char *around = mmap(NULL, PART + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (around == MAP_FAILED || mprotect(around + page, PART, PROT_READ | PROT_WRITE)) _exit(4);
+    memset(around + page, 0, PART);
+    snprintf(around + page, 64, "FRAME %d of the camera", number);
+    for (size_t at = page; at < PART; at += page) around[page + at] = 1;
+    if (!strcmp(kind, "kept")) table[number] = around + page + 4096;
+    if (!strcmp(kind, "chain")) {
+        **link = around + page;
+        *link = (void **)(around + page + 64);
+    }
+}
 
 __attribute__((noinline)) static void wait_for_client(void) {
     volatile char frame[PART / 4];
@@ -31,8 +49,14 @@ int main(int count, char **words) {
     if (count < 4) return 2;
     int number = atoi(words[2]);
     pthread_barrier_init(&all, NULL, (unsigned)number + 1);
+    void **link = &first;
+    table = calloc((size_t)number, sizeof *table);
     for (int i = 0; i < number; i++) {
         void *made = NULL;
+        if (!strcmp(words[1], "leaked") || !strcmp(words[1], "kept") || !strcmp(words[1], "chain")) {
+            map_apart(words[1], i, &link);
+            continue;
+        }
         if (!strcmp(words[1], "threads")) {
             pthread_t thread;
             pthread_attr_t small;

@@ -16,6 +16,7 @@ from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.free_memory import find_cached_memory, find_memory_freed_by_runtimes, find_unreturned_memory
 from findleaks.audit.findings.large_shares import mapped_files, shared_memory, thread_stacks, unlisted_heaps
 from findleaks.audit.findings.leaked import find_leaked_memory, find_possible_leaks, find_uncollected_garbage
+from findleaks.audit.findings.leaked_mappings import find_leaked_mappings
 from findleaks.audit.findings.retained import find_retained_memory
 from findleaks.audit.findings.threads import find_unjoined_threads
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
@@ -38,8 +39,10 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += [*freed, *scopes, *find_unjoined_threads(accounting)]
     shared = list(shared_memory(session, accounting))
     found += [*thread_stacks(session, accounting), *shared, *mapped_files(session, accounting)]
-    unread = list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
-    unowned = [] if unread else list(find_unattributed_memory(session, accounting))
+    mappings = list(find_leaked_mappings(session, accounting))
+    found += mappings
+    unread = [] if mappings else list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
+    unowned = [] if unread or mappings else list(find_unattributed_memory(session, accounting))
     found += [] if unread else unlisted_heaps(session, accounting)
     possible = []
     inside = find_unread_memory(session).is_inside  # the unread memory is malloc's blocks
