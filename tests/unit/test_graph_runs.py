@@ -92,7 +92,7 @@ def test_bad_runs_are_refused_whole(engine: type, runs: list[int], bits: bytes) 
     assert len(blocks) == 0
     blocks.append_runs(array("Q", [0x1000, 16, 16, 3, 0, 0, 0x500, 0, 0, 0, 99, 0x300]))  # a run of none says nothing
     assert len(blocks) == 3
-    with pytest.raises(ValueError, match="above the block before"):
+    with pytest.raises(ValueError, match="above the previous block"):
         blocks.append_runs(array("Q", [0x1020, 16, 16, 1, 0, 0]))
 
 
