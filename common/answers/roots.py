@@ -163,6 +163,7 @@ def _fields(row: RetainedNode) -> dict[str, Any]:
         "children": [_retained(child) for child in row.fields],
         "more": RetainedFields(row.left, row.more.blocks, row.more.bytes),
         "shared": RetainedAmount.of(row.shared),
+        "shared_children": tuple(_retained(one) for one in row.shared_rows),
         "holders": tuple(row.holders),
     }
 

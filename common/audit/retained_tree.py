@@ -17,7 +17,7 @@ from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.origins import Origin, check_declared_type
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.debuginfo.members import Type
-from findleaks.engine.dominators import SHARED, Dominators, root_node
+from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.formatting import counted, printable, size
 from findleaks.session import Session
@@ -26,6 +26,9 @@ from findleaks.target.base import Range
 STEPS = 32  # most blocks with a single field that are skipped on the way to one that gets a row
 CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # most different sizes of blocks that are counted separately
+SHARED_PART = 0.1  # least part of a row that memory reached through several fields is shown from
+MOST_SHARED = 5  # rows of such memory
+LAST = -2  # a depth: one level of fields, and no rows of shared memory
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
@@ -75,7 +78,8 @@ class RetainedNode:
     fields: list[RetainedNode] = field(default_factory=list)
     left: int = 0  # number of fields without a row
     more: Totals = NOTHING  # memory that these fields retain
-    shared: Totals = NOTHING
+    shared: Totals = NOTHING  # memory that is reached through several fields
+    shared_rows: list[RetainedNode] = field(default_factory=list)  # its largest blocks
     holders: list[str] = field(default_factory=list)  # for a shared block: the roots that reach it
     alike: Optional[SimilarFields] = None
 
@@ -192,6 +196,9 @@ class TreeBuilder:
             row.address = row.address or origin.start
             found = self._fields(index)
         row.shared = found.shared
+        is_last, depth = depth == LAST, 1 if depth == LAST else depth
+        if depth > 0 and not is_last and found.shared.bytes >= SHARED_PART * row.totals.bytes:
+            row.shared_rows = self._shared_rows(found.tree, max(int(SHARED_PART * row.totals.bytes), 1), depth)
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return
@@ -203,6 +210,36 @@ class TreeBuilder:
         rest = [one for group in groups[len(shown) :] for one in group]
         row.left = sum(one.alike for one in rest)
         row.more = sum_retained(rest)
+
+    def _shared_rows(self, tree: Dominators, least: int, depth: int) -> list[RetainedNode]:
+        """Return rows for blocks that several fields reach, of at least `least` bytes each.
+
+        Example: a server has its clients in a list and in an index. No field retains them, but each
+        client retains its buffers. A large block has a row with its own fields; many small ones of
+        one size have a row together."""
+        large = [child for child in tree.children(SHARED, MOST_SHARED) if child.bytes >= least]
+        rows = [self._shared_row(child, depth) for child in large]
+        named = Counter(self.reader.block(child.block).size for child in large)
+        for group in tree.spread(SHARED, MOST_SHARED + len(named)):
+            own = [child for child in large if self.reader.block(child.block).size == group.size]
+            totals = Totals(group.blocks - sum(child.blocks for child in own), group.bytes - sum(child.bytes for child in own))
+            if totals.bytes < least or len(rows) >= MOST_SHARED:
+                continue
+            count = group.children - len(own)
+            made = RetainedNode(f"{count:,} of {self.name(group.example)}", totals, "block", address=self.reader.block(group.example).start)
+            made.what = f"and {totals.blocks - count:,} blocks below them" if totals.blocks > count else ""
+            rows.append(made)
+        return sorted(rows, key=lambda row: (-row.totals.bytes, row.address))
+
+    def _shared_row(self, child: Child, depth: int) -> RetainedNode:
+        origin = self._origin(child.block)
+        made = RetainedNode(f"{origin.name} at {origin.start:#x}", Totals(child.blocks, child.bytes), "block", address=origin.start)
+        if child.blocks > 1:
+            # At depth 1 the block's own fields still get rows, as they show where the bytes are.
+            self._fill(made, self._fields(child.block), origin, depth - 1 if depth > 1 else LAST)
+        else:
+            made.what = self._hint(child.block, origin.name)
+        return made
 
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
         """Return the container that the field heads, unless debug information contradicts it."""

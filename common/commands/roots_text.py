@@ -52,13 +52,25 @@ def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     if row.holders:
         phrase += f" ← {some(row.holders)}"
     yield _line(row.totals, indent + phrase)
+    shared = list(_shared_lines(row, level + 1))
+    shared_first = bool(shared) and row.shared.bytes > max((child.totals.bytes for child in row.fields), default=0)
+    if shared_first:
+        yield from shared
     for child in row.fields:
         yield from _lines(child, level + 1)
     if row.fields and row.left and row.more.blocks:
         fields = counted(row.left, "more field") if row.sort != "shared" else "more"
         yield _line(row.more, "  " * (level + 1) + f"└ {fields}")
-    if row.fields and row.shared.blocks:
-        yield _line(row.shared, "  " * (level + 1) + "└ reached through several fields")
+    if not shared_first:
+        yield from shared
+
+
+def _shared_lines(row: RetainedNode, level: int) -> Iterator[_Line]:
+    """Yield what several fields of a row reach: its amount, then the largest blocks."""
+    if (row.fields or row.shared_rows) and row.shared.blocks:
+        yield _line(row.shared, "  " * level + "└ reached through several fields")
+        for one in row.shared_rows:
+            yield from _lines(one, level + 1)
 
 
 def _line(totals: Totals, phrase: str) -> _Line:

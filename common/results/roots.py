@@ -124,6 +124,8 @@ class Retained(Record):
     """Fields that are not among `children`."""
     shared: RetainedAmount = RetainedAmount(0, 0)
     """Blocks that are reached through several fields."""
+    shared_children: Sequence[Retained] = field(default=(), metadata=OPTIONAL)
+    """The largest of the blocks that are reached through several fields, with what they retain."""
     holders: Sequence[str] = field(default=(), metadata=OPTIONAL)
     """Roots that reach a shared block."""
 
