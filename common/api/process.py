@@ -143,8 +143,8 @@ class Process:
         return Blocks(session, BlockFilters(kinds, parse_states(state), _sizes(size), type, allocator, site), limit, largest)
 
     def block_at(self, address: int) -> Block:
-        """The block that holds `address`. UsageError: it is in no block; `whatis(address).block` is
-        None then."""
+        """The block that contains `address`. Raises UsageError if no block contains it;
+        `whatis(address).block` is then None."""
         found = self.whatis(address)
         if found.block is None:
             raise UsageError(f"{address:#x} is in no block: {found.text}")
