@@ -31,8 +31,8 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
     """A core file, or a minidump, as a process. Compressed ones are decompressed.
 
     `exe`: the program that dumped the core, if the path recorded in the core is wrong. `sysroot`: a
-    folder with the files of the core's machine. TargetError: the file cannot be read, or is no
-    core."""
+    folder with the files of the core's machine. Raises TargetError if the file cannot be read, or
+    is not a core."""
     from findleaks.target.core import open_core
 
     for what, given, is_right in (("exe", exe, os.path.isfile), ("sysroot", sysroot, os.path.isdir)):
@@ -42,11 +42,11 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
 
 
 def attach(pid: Union[int, str], fork: bool = False) -> Process:
-    """A copy of a live process, which is stopped while it is copied and then runs on.
+    """A copy of a live process, which is stopped while it is copied and then resumed.
 
     `pid`: the process id, or a name that one process has. `fork`: make the process clone itself,
-    and copy the clone, so that the stop is shorter. TargetError: there is no such process, or it
-    cannot be read; the message says which permission is missing."""
+    and copy the clone, so that the stop is shorter. Raises TargetError if there is no such
+    process, or if it cannot be read; the message says which permission is missing."""
     from findleaks.target.copied import attach
     from findleaks.target.processes import find_process
 
@@ -62,8 +62,8 @@ def attach(pid: Union[int, str], fork: bool = False) -> Process:
 
 
 def load(path: Union[str, os.PathLike[str]]) -> Snapshot:
-    """A snapshot that `findleaks snapshot` or `Snapshot.save` wrote. TargetError: the file cannot
-    be read, or is no snapshot."""
+    """A snapshot that `findleaks snapshot` or `Snapshot.save` wrote. Raises TargetError if the
+    file cannot be read, or is not a snapshot."""
     name = os.fspath(path)
     try:
         if not store.is_snapshot(name):
@@ -82,9 +82,9 @@ def diff(old: Union[Snapshot, Process], new: Union[Snapshot, Process]) -> Growth
 def current(debugger: Any = None) -> Process:
     """The process or core that is selected in the debugger that runs this Python: GDB or LLDB.
 
-    `debugger`: LLDB's SBDebugger, if it is not `lldb.debugger`. A live process must be stopped, and
-    once it has run, its results raise TargetError: call `current()` again. TargetError: there is no
-    debugger or no process."""
+    `debugger`: LLDB's SBDebugger, if it is not `lldb.debugger`. A live process must be stopped.
+    Once it has run, its results raise TargetError: call `current()` again. Raises TargetError if
+    there is no debugger or no process."""
     for front in ("gdb", "lldb"):
         if front in sys.modules or (debugger is not None and front == "lldb"):
             opened = importlib.import_module(f"findleaks.{front}.current").open_current(debugger)

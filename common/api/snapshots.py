@@ -62,7 +62,7 @@ class Snapshot:
 
     def save(self, path: str) -> None:
         """Write the snapshot to a file, which `findleaks.load` and `findleaks diff` read.
-        TargetError: it cannot be written."""
+        Raises TargetError if the file cannot be written."""
         store.save(self._taken, Path(path), __version__)
 
 
