@@ -48,7 +48,7 @@ def _isolates(session: Session, layout: Layout, warnings: list[str]) -> list[Iso
     namer, values = Namer(target, unwinder), Values(target, session.engine)
     nodes = globals_.derive(target)
     if nodes is None:
-        warnings.append("global handles are not counted: v8::internal::GlobalHandles::RecordStats is not the code that was expected")
+        warnings.append("global handles are not counted: v8::internal::GlobalHandles::RecordStats has unexpected code")
     for one in isolates_.isolates(target, layout):
         session.report_progress("reading handles", 0.0)
         opened = scopes(target, session.engine, unwinder, layout, one)

@@ -31,7 +31,7 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
     """Open a core file or a minidump as a process. Compressed files are decompressed.
 
     `exe`: the program that dumped the core, if the path recorded in the core is wrong. `sysroot`: a
-    folder that contains the files of the core's machine. TargetError: the file cannot be read, or
+    folder with the files of the core's machine. Raises TargetError if the file cannot be read, or
     is not a core."""
     from findleaks.target.core import open_core
 
@@ -42,11 +42,11 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
 
 
 def attach(pid: Union[int, str], fork: bool = False) -> Process:
-    """Copy a live process. It is stopped during the copy, then resumed.
+    """A copy of a live process, which is stopped while it is copied and then resumed.
 
-    `pid`: the process id, or a name that exactly one process has. `fork`: make the process clone
-    itself, and copy the clone, so that the stop is shorter. TargetError: there is no such process,
-    or it cannot be read; the message names the missing permission."""
+    `pid`: the process id, or a name that one process has. `fork`: make the process clone itself,
+    and copy the clone, so that the stop is shorter. Raises TargetError if there is no such
+    process, or if it cannot be read; the message says which permission is missing."""
     from findleaks.target.copied import attach
     from findleaks.target.processes import find_process
 
@@ -62,8 +62,8 @@ def attach(pid: Union[int, str], fork: bool = False) -> Process:
 
 
 def load(path: Union[str, os.PathLike[str]]) -> Snapshot:
-    """Load a snapshot that `findleaks snapshot` or `Snapshot.save` wrote. TargetError: the file
-    cannot be read, or is not a snapshot."""
+    """A snapshot that `findleaks snapshot` or `Snapshot.save` wrote. Raises TargetError if the
+    file cannot be read, or is not a snapshot."""
     name = os.fspath(path)
     try:
         if not store.is_snapshot(name):
@@ -86,8 +86,8 @@ def current(debugger: Any = None) -> Process:
     code.
 
     `debugger`: LLDB's SBDebugger, if it is not `lldb.debugger`. A live process must be stopped.
-    After it has run, its results raise TargetError; call `current()` again. TargetError: there is
-    no debugger or no process."""
+    Once it has run, its results raise TargetError: call `current()` again. Raises TargetError if
+    there is no debugger or no process."""
     for front in ("gdb", "lldb"):
         if front in sys.modules or (debugger is not None and front == "lldb"):
             opened = importlib.import_module(f"findleaks.{front}.current").open_current(debugger)

@@ -61,11 +61,9 @@ class Blocks:
         return self._table
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame with the columns address, size, state, kind, allocator, arena, type, site,
-        group.
-
-        Words are categories. `group`: a number that the blocks of one leak share; 2**32 - 1 for
-        blocks that are not leaked. FindleaksError: pandas is not installed."""
+        """A data frame: address, size, state, kind, allocator, arena, type, site, group. Words are
+        categories; `group` is the same number for the blocks of one leak, 2**32 - 1 for blocks that
+        are not leaked. Raises FindleaksError if pandas is not installed."""
         pd: Any = _module("pandas")
         np: Any = _module("numpy")
         table = self._table
@@ -93,8 +91,8 @@ class Blocks:
         )
 
     def to_arrow(self) -> pyarrow.Table:
-        """An Arrow table with the columns of `to_pandas`. Words are dictionaries. FindleaksError:
-        pyarrow is not installed."""
+        """An Arrow table with the columns of `to_pandas`; words are dictionaries. Raises
+        FindleaksError if pyarrow is not installed."""
         pa: Any = _module("pyarrow")
         table, count = self._table, len(self._table.address)
 

@@ -67,8 +67,8 @@ class Process:
         return "<Process: closed>" if session is None else f"<Process: {session.target.description}>"
 
     def close(self) -> None:
-        """Free the memory and close the files of the process. Results stay usable, and so do the
-        columns of blocks that were computed before."""
+        """Free the memory and close the files that are used for the process. Existing results, and
+        columns of blocks that were read before, can still be used."""
         session, self._open_session = self._open_session, None
         if session is not None:
             session.close()
@@ -142,8 +142,8 @@ class Process:
         return Blocks(session, BlockFilters(kinds, parse_states(state), _sizes(size), type, allocator, site), limit, largest)
 
     def block_at(self, address: int) -> Block:
-        """The block that contains `address`. UsageError: the address is in no block.
-        `whatis(address).block` is None instead."""
+        """The block that contains `address`. Raises UsageError if no block contains it;
+        `whatis(address).block` is then None."""
         found = self.whatis(address)
         if found.block is None:
             raise UsageError(f"{address:#x} is in no block: {found.text}")
@@ -156,13 +156,13 @@ class Process:
         return found.result
 
     def referrers(self, address: Address, exact: bool = False, limit: int = 0) -> References:
-        """Every word that refers to the block that contains `address`. `exact`: only words equal to
-        `address`. `limit`: number of references to describe (0: all); `count` counts all."""
+        """Every word that refers to the block that contains `address`. `exact`: only words equal
+        to `address`. `limit`: references to describe (0: all); `count` has all."""
         return referrers(self._session, _start(address), exact, limit)
 
     def path(self, address: Address, limit: int = 0) -> Path:
         """The shortest chain of references from a root to the block that contains `address`, or
-        from its leak head. `limit`: number of steps to keep (0: all)."""
+        from its leak head. `limit`: steps to keep (0: all)."""
         return find_path(self._session, _start(address), limit).result
 
     def roots(self, name: Union[str, Address, None] = None, depth: int = 2, limit: int = 0) -> list[Union[RetainedRoot, RetainedBlock]]:
@@ -196,8 +196,8 @@ class Process:
         return group_stacks(self._session, function, module, lines=lines).result.stacks
 
     def runtimes(self, native: bool = True) -> Sequence[Runtime]:
-        """Managed runtimes with their objects by type. `native`: also search for leaked objects and
-        for native memory reachable only from objects, which takes longer."""
+        """Managed runtimes with their objects by type. `native`: look for leaked objects and for
+        the native memory that objects retain, which takes longer."""
         return describe_runtimes(self._session, native=native).result.runtimes
 
     def caches(self, allocator: Optional[str] = None, by_arena: bool = False, sites: bool = False) -> Caches:

@@ -61,8 +61,8 @@ class Snapshot:
         return self._taken.warnings
 
     def save(self, path: str) -> None:
-        """Write the snapshot to a file, for `findleaks.load` and `findleaks diff`. TargetError: the
-        file cannot be written."""
+        """Write the snapshot to a file, which `findleaks.load` and `findleaks diff` read.
+        Raises TargetError if the file cannot be written."""
         store.save(self._taken, Path(path), __version__)
 
 

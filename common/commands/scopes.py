@@ -86,7 +86,7 @@ def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -
     yield from wrapped(f"  One scope hoards: {number(most.handles)} handles belong to {where}{share}.", width)
     if most.inner_functions:
         yield from wrapped(f"  Functions that run in it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)
-    yield from wrapped("  Handles made while no inner scope is open are freed only when this scope closes.", width)
+    yield from wrapped("  Handles created while no inner scope is open are freed only when that scope closes.", width)
     # `count` can find the callers of the outermost scope only: see runtimes/rules.py.
     if most is isolate.scopes[-1]:
         if live:

@@ -1,1 +1,2 @@
-"""The hot loops: their contract (contract.py), the C engine, and the Python engine."""
+"""The hot loops of the analysis: their contract (contract.py), the C engine, and the Python
+engine."""

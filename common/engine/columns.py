@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NO_GROUP = 0xFFFFFFFF
-"""In place of a group's number: the block belongs to no group."""
+"""Stands for a group's number: the block belongs to no group."""
 
 
 class BlockColumns(NamedTuple):
-    """Blocks of consecutive indices, by ascending address. The buffers are read-only, contiguous
-    and of equal length. They stay valid when the directory of blocks is gone."""
+    """Blocks with consecutive indices, by ascending address. The buffers are read-only, contiguous
+    and of equal length. They stay valid after the directory of blocks is freed."""
 
     address: memoryview
     """Addresses ("Q")."""

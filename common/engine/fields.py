@@ -1,7 +1,7 @@
 """What an owner retains, by field: the part of `Dominators.within` that both engines share.
 
-All that a node retains is below its children, and an edge into a child's subtree from elsewhere
-leads to the child itself. So it is enough to know which fields reach each child."""
+All that a node retains is below its children. An edge into a child's subtree from outside leads to
+the child itself. So it suffices to determine which fields reach each child."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from findleaks.target.base import Piece
 
 
 class FieldsTree(RootedTree):
-    """See dominators.Dominators. Engines extend `refer`, `root_words`; add the missing methods."""
+    """A tree with fields as roots; see dominators.Dominators. Engines extend `refer` and
+    `root_words`, and add the missing methods."""
 
     root_term = "field"
 
@@ -27,9 +28,10 @@ class FieldsTree(RootedTree):
         place = tree.place(node)
         self._tree = tree
         self._first, self._span = (0, 0) if place is None else (place, tree.count_at(place))
-        # labels: by place after the owner's: 0, 1 + the field that reaches this child, 1 + fields
-        # for several; all: labelled children, ascending; starts: by label, into heads and ends;
-        # heads: children by label; ends: cumulated blocks; sums: blocks and bytes, from label 1 on
+        # Columns of the tree. labels: by place after the owner's: 0, 1 + the field that reaches
+        # this child, or 1 + number of fields if several do. all: labelled children, ascending.
+        # starts: by label, into heads and ends. heads: children by label. ends: cumulated blocks.
+        # sums: blocks and bytes, from label 1 on.
         self._labels: Numbers = ()
         self._all: Numbers = ()
         self._starts: Numbers = ()
@@ -38,20 +40,20 @@ class FieldsTree(RootedTree):
         self._sums: Numbers = ()
 
     def scan_roots(self, piece: Piece) -> None:
-        """Fields are given by their targets."""
+        """Raise RuntimeError: fields are given by their targets."""
         raise RuntimeError("fields have no root memory")
 
     def refer_lost(self, definite: int, possible: int) -> None:
-        """Fields are given by their targets."""
-        raise RuntimeError("dominators of what is lost only")
+        """Raise RuntimeError: fields are given by their targets."""
+        raise RuntimeError("only a tree of leaked blocks has leak heads")
 
     def merge_into_roots(self, roots: array[int]) -> None:
-        """Only for the whole."""
-        raise ValueError("blocks are merged into roots of the whole tree only")
+        """Raise ValueError: only a whole tree merges blocks."""
+        raise ValueError("only a whole tree can merge blocks into roots")
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
-        """Only for the whole."""
-        raise ValueError("containers have owners in the whole tree only")
+        """Raise ValueError: only a whole tree has owners of containers."""
+        raise ValueError("only a whole tree can have owners of containers")
 
     def total(self) -> Totals:
         self._after()
@@ -116,7 +118,8 @@ class FieldsTree(RootedTree):
         return found
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
-        """See dominators.Dominators; of length 1 for a block that no field reaches."""
+        """Follow a linked list; see dominators.Dominators. The chain has length 1 for a block that
+        no field reaches."""
         self._after()
         if self._head(index) is None:
             return self._tree.chain(index, equal, 1)._replace(more=False)
@@ -128,20 +131,22 @@ class FieldsTree(RootedTree):
         return self._tree.within(node, fields)
 
     def _children(self, field: int, limit: int) -> Sequence[int]:
-        """Places of a field's (or `several`'s) first `limit` children, in any order."""
+        """Return places of the first `limit` children of a field (or of `several`), in any
+        order."""
         raise NotImplementedError
 
     def _spread(self, field: int, everything: bool) -> Rows:
-        """As WholeTree._spread, of what a field retains."""
+        """Return rows as WholeTree._spread does, of what a field retains."""
         raise NotImplementedError
 
     def _field(self, node: int) -> Optional[int]:
-        """`roots` for SHARED; None for a block."""
+        """Return the number of a field; `roots` for SHARED; None for a block."""
         self._after()
         return None if node >= 0 else self.roots if node == SHARED else self._root(node_root(node))
 
     def _head(self, index: int) -> Optional[int]:
-        """The place of the child whose subtree has this block; None where no field reaches it."""
+        """Return the place of the child whose subtree contains this block; None if no field reaches
+        it."""
         place = self._tree.place(index)
         if place is None or not self._first < place < self._first + self._span:
             return None

@@ -1,8 +1,10 @@
-"""Structures that are referred to by their inside: hash tables of Rust and Abseil, chunks of pmr
-resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc.
+"""Structures that programs refer to by interior pointers: hash tables of Rust and Abseil, chunks of
+pmr resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc, arrays of
+PHP.
 
-An interior pointer to one of these counts as a start reference if the bytes around both ends of it
-prove the structure. How: common/native/interior_{tables,chunks,stacks,counted,php}.c."""
+An interior pointer to one of these counts as a start reference if the bytes around the pointer, or
+those around its place, prove the structure. The proofs are in
+common/native/interior_{tables,chunks,stacks,counted,php}.c."""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from enum import IntEnum
 from typing import Protocol
 
 ROW = 6
-"""Numbers of a row of `Examination.found`: Structure, block index, offset of the pointer in the
-block, address that the pointer is stored at (0: unknown), entries and places for entries (tables;
+"""Words of a row of `Examination.found`: Structure, block index, offset of the pointer in the
+block, address where the pointer is stored (0: unknown), number of entries and capacity (tables;
 else 0)."""
 
 
@@ -30,13 +32,13 @@ class Structure(IntEnum):
 
 
 class Examination(Protocol):
-    """Interior references being examined. Those that a structure explains become start references;
-    `Interiors.promote` marks what these reach."""
+    """An examination of interior references. References that a structure explains become start
+    references; `Interiors.promote` marks the blocks that these reach."""
 
     def step(self, budget: int) -> bool:
         """Examine the next `budget` references; True when none is left."""
         ...
 
     def found(self) -> array[int]:
-        """Rows ("Q", see ROW) of the references that were accepted, in the order of recording."""
+        """Return rows ("Q", see ROW) of the accepted references, in the order of recording."""
         ...

@@ -1,4 +1,4 @@
-"""Chooses the engine: the C engine where its library loads and fits the target, else Python's."""
+"""Chooses the engine: the C engine if its library loads and supports the target, else Python's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from findleaks.target.arch import X86_64, Arch
 
 # Environment variables.
 PURE = "FINDLEAKS_PURE"  # 1 forces the Python engine
-THREADS = "FINDLEAKS_THREADS"  # threads that the C engine runs on
-_MOST_THREADS = 8  # by default: memory is not read much faster by more
+THREADS = "FINDLEAKS_THREADS"  # number of threads that the C engine uses
+_MOST_THREADS = 8  # maximum by default: more threads hardly read memory faster
 
 
 def missing_native(arch: Arch = X86_64) -> str:
-    """Why the C engine for such targets is unusable and what to do, in one line; "" if usable or
-    switched off."""
+    """Return why the C engine for such targets is unusable and what to do, in one line; "" if it is
+    usable or disabled."""
     if os.environ.get(PURE) == "1":
         return ""
     try:
@@ -30,7 +30,8 @@ def missing_native(arch: Arch = X86_64) -> str:
 
 
 def stale_native(arch: Arch = X86_64) -> bool:
-    """Whether the C engine for such targets is left unused as it was built from other sources."""
+    """Return whether the C engine for such targets is not used because it was built from other
+    sources."""
     try:
         library(word=arch.word, byteorder=arch.byteorder)
     except StaleLibrary:
@@ -41,7 +42,8 @@ def stale_native(arch: Arch = X86_64) -> bool:
 
 
 def threads() -> int:
-    """As FINDLEAKS_THREADS says, if that is a number from 1 up; else the CPUs of this process."""
+    """Return FINDLEAKS_THREADS, if that is a number from 1 up; else the number of CPUs of this
+    process, limited."""
     asked = os.environ.get(THREADS, "")
     if asked.isdecimal() and int(asked):
         return min(int(asked), 64)
@@ -49,17 +51,18 @@ def threads() -> int:
 
 
 def load(arch: Arch, pure: bool = False) -> Engine:
-    """`pure` or FINDLEAKS_PURE=1 asks for the Python engine."""
+    """Return the engine for this architecture. `pure` or FINDLEAKS_PURE=1 selects the Python
+    engine."""
     serves = sys.byteorder == "little" and sys.maxsize > 1 << 32  # this machine
     if serves and not pure and os.environ.get(PURE) != "1":
         try:
             loaded = library(word=arch.word, byteorder=arch.byteorder)
         except OSError:
-            pass  # not built, or for another machine: the Python engine serves, slower
+            pass  # not built, or for another machine: use the slower Python engine
         else:
             from findleaks.engine.native.engine import NativeEngine
 
             return NativeEngine(loaded, arch, threads())
-    from findleaks.engine.reference.engine import PureEngine  # one engine is imported, not both
+    from findleaks.engine.reference.engine import PureEngine  # import only the engine that is used
 
     return PureEngine(arch)

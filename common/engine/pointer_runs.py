@@ -1,8 +1,9 @@
-"""Arrays of pointers among other data.
+"""Finds arrays of pointers among other data.
 
 A *run* is a range of words that are 0 or point between the lowest and the highest block. It starts
 and ends with a pointer to a block in use; only these count. Stale pointers (to freed blocks)
-neither count nor end it; other values do, and more than `gap` bytes without a counted pointer."""
+neither count nor end it. Other values end it, and so does a distance of more than `gap` bytes
+without a counted pointer."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from findleaks.target.base import Piece
 
 
 class PointerRun(NamedTuple):
-    """`pointers` to blocks in use in [start, end), among zeros and stale pointers."""
+    """A range [start, end) with `pointers` pointers to blocks in use, among zeros and stale
+    pointers."""
 
     start: int
     end: int
@@ -20,7 +22,8 @@ class PointerRun(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """All blocks lie in [low, high). `least`: pointers of a run to be reported; `gap`: bytes."""
+    """Limits of a search. All blocks are in [low, high). `least`: minimum number of pointers in a
+    reported run; `gap`: bytes."""
 
     low: int
     high: int
@@ -29,12 +32,13 @@ class Bounds(NamedTuple):
 
 
 class PointerRuns(Protocol):
-    """Made by `Blocks.pointer_runs`."""
+    """A search for runs, made by `Blocks.pointer_runs`."""
 
     def read(self, piece: Piece) -> list[PointerRun]:
-        """Runs that end in this piece. Pieces ascend; memory between them counts as zeros."""
+        """Return runs that end in this piece. Pieces ascend; memory between them counts as
+        zeros."""
         ...
 
     def finish(self) -> list[PointerRun]:
-        """The unfinished run, if long enough; the next piece starts anew."""
+        """Return the unfinished run, if long enough. The next piece starts a new search."""
         ...

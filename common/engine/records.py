@@ -1,7 +1,8 @@
 """Sorts records of managed heaps by key: a slot's flags and class, an object's type.
 
-The low bits of a *record*'s first word, its *tag*, say which words are in its *key*: the first,
-masked, and up to three more. Keys are numbered as discovered; records get their keys' numbers."""
+The *tag* of a record is the low bits of its first word. It determines which words are in the
+record's *key*: the first, masked, and up to three more. Keys are numbered in the order of
+discovery; each record gets its key's number."""
 
 from __future__ import annotations
 
@@ -12,43 +13,47 @@ from typing import NamedTuple, Protocol
 from findleaks.target.base import Piece
 
 COLUMNS = 3
-RUN = 4  # words of a run: start, stride, count, mark (or-ed into the first words of keys)
-NONE = 0xFFFFFFFF  # in place of a number: there were too many keys
-MOST = 1 << 20  # keys that are distinguished
+RUN = 4  # words of a run: start, stride, count, mark (combined by OR with the first words of keys)
+NONE = 0xFFFFFFFF  # in place of a number: there are too many keys
+MOST = 1 << 20  # maximum number of keys
 Key = tuple[int, int, int, int]
 
 
 class Shape(NamedTuple):
-    """A key: the first word's mask, and offsets of up to three more words (multiples, above 0)."""
+    """Shape of a key: the first word's mask, and offsets of up to three more words (multiples of a
+    word, above 0)."""
 
     mask: int
     offsets: tuple[int, ...] = ()
 
 
 class Records(Protocol):
-    """Made by `Engine.records`."""
+    """A sorter of records, made by `Engine.records`."""
 
     @property
     def left(self) -> int:
-        """Records without a number, as there were too many keys."""
+        """Number of records without a number, because there were too many keys."""
         ...
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
-        """The numbers ("I") of the records of these runs ("Q"), in order. ValueError, and nothing
-        counted, unless all lie in `piece`, aligned, and contain the words of the shapes."""
+        """Return the numbers ("I") of the records of these runs ("Q"), in order.
+
+        ValueError, and nothing is counted, unless all records are in `piece`, aligned, and contain
+        the words of their shapes."""
         ...
 
     def keys(self) -> list[Key]:
-        """By number; words that a key lacks are 0."""
+        """Return the keys by number; words that a key does not have are 0."""
         ...
 
     def counts(self) -> list[int]:
-        """Records of each key so far, by number."""
+        """Return the number of records of each key so far, by the key's number."""
         ...
 
 
 def shape_words(shapes: Mapping[int, Shape], tag_mask: int) -> array[int]:
-    """All tags' shapes for the C engine; only the tag is in the key of a tag not listed."""
+    """Return all tags' shapes for the C engine. The key of a tag that is not listed has only the
+    tag."""
     if tag_mask & (tag_mask + 1) or tag_mask > 0xFFF:
         raise ValueError(f"not a mask of low bits: {tag_mask:#x}")
     words = array("Q")

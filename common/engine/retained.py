@@ -1,4 +1,5 @@
-"""What both engines' dominator trees share: order of calls, and queries of a complete tree."""
+"""The parts of the dominator tree that both engines share: order of calls, and queries of a
+complete tree."""
 
 from __future__ import annotations
 
@@ -27,27 +28,30 @@ Rows = Sequence[Sequence[int]]
 
 
 def node_number(node: int) -> int:
-    """As in arrays: a block's index, ROOT_NODE | root, or SHARED_NUMBER."""
+    """Return a node's number as arrays have it: a block's index, ROOT_NODE | root, or
+    SHARED_NUMBER."""
     return node if node >= 0 else (ROOT_NODE | node_root(node)) & SHARED_NUMBER
 
 
 def spreads(rows: Rows, limit: int) -> list[Spread]:
-    """`Dominators.spread` of rows: size, children, blocks, bytes, the lowest."""
+    """Return the result of `Dominators.spread`, from rows of size, children, blocks, bytes, lowest
+    child."""
     return sorted((Spread(*row) for row in rows), key=lambda spread: (-spread.bytes, spread.size))[: max(0, limit)]
 
 
 def sizes_of(rows: Rows, limit: int) -> list[tuple[int, int]]:
-    """`Dominators.sizes` of the same rows."""
+    """Return the result of `Dominators.sizes`, from the same rows."""
     return sorted(((row[0], row[1]) for row in rows), key=lambda item: (-item[0] * item[1], item[0]))[: max(0, limit)]
 
 
 def by_size(pairs: Sequence[int]) -> Rows:
-    """Rows for `sizes_of`, of pairs of 4 * size and number (native/size_counts.h)."""
+    """Return rows for `sizes_of`, from pairs of 4 * size and number (native/size_counts.h)."""
     return list(zip([four // 4 for four in pairs[::2]], pairs[1::2]))
 
 
 class RootedTree:
-    """A tree below numbered roots. Engines extend the recording methods, which only check here."""
+    """A tree below numbered roots. Engines extend the methods that record references, which only
+    check their arguments here."""
 
     root_term = "root"
 
@@ -71,7 +75,7 @@ class RootedTree:
 
     def _before(self) -> None:
         if self._begun:
-            raise RuntimeError("roots come before computing")
+            raise RuntimeError("record roots before computing")
 
     def _after(self) -> None:
         if not self._done:
@@ -79,13 +83,13 @@ class RootedTree:
 
 
 class WholeTree(RootedTree):
-    """See dominators.Dominators. Places are in preorder: what a node retains directly follows it.
-    An engine fills the arrays when the tree is complete."""
+    """A tree of all blocks; see dominators.Dominators. Places are in preorder: what a node retains
+    directly follows it. An engine fills the arrays when the tree is complete."""
 
     def __init__(self, roots: int, blocks: Sized, lost: bool) -> None:
         super().__init__(roots, blocks)
         self._lost = lost
-        # by place: node, its idom's place, nodes retained and their bytes
+        # By place: the node, its idom's place, the number of nodes retained and their bytes.
         self._nodes: Numbers = ()
         self._idoms: Numbers = ()
         self._counts: Numbers = ()
@@ -98,7 +102,7 @@ class WholeTree(RootedTree):
         self._root(definite)
         self._root(possible)
         if not self._lost:
-            raise RuntimeError("dominators of what is lost only")
+            raise RuntimeError("only a tree of leaked blocks has leak heads")
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         self._before()
@@ -170,7 +174,7 @@ class WholeTree(RootedTree):
         return found
 
     def place(self, node: int) -> Optional[int]:
-        """None if no root reaches the node."""
+        """Return a node's place; None if no root reaches the node."""
         self._after()
         if node == SHARED:
             return 0
@@ -183,11 +187,11 @@ class WholeTree(RootedTree):
         return place if place < NO_PLACE else None
 
     def blocks_at(self, first: int, end: int) -> array[int]:
-        """Indices ("I") of the blocks at places [first, end), among them no roots."""
+        """Return indices ("I") of the blocks at places [first, end), which contain no roots."""
         return array("I", self._nodes[first:end])
 
     def count_at(self, place: int) -> int:
-        """The number of places of the node there and of what it retains."""
+        """Return the number of places of the node at `place` and of what it retains."""
         return self._counts[place]
 
     def within(self, node: int, fields: int) -> Dominators:
@@ -197,14 +201,14 @@ class WholeTree(RootedTree):
         raise NotImplementedError
 
     def _labels_below(self, labels: array[int], most: int) -> bool:
-        """Whether each label is less than `most`, or NO_ROOT."""
+        """Return whether each label is less than `most`, or NO_ROOT."""
         raise NotImplementedError
 
     def _children(self, place: int, limit: int) -> Sequence[int]:
-        """Places of the first `limit` children or more, in any order."""
+        """Return places of at least the first `limit` children, in any order."""
         raise NotImplementedError
 
     def _spread(self, place: int, everything: bool) -> Rows:
-        """Rows as in `spreads` of the node's children; of all blocks that it retains, `everything`,
-        at least the first two columns."""
+        """Return rows, as in `spreads`, of the node's children. With `everything`, of all blocks
+        that it retains, with at least the first two columns."""
         raise NotImplementedError

@@ -1,6 +1,7 @@
-"""Blocks that pass filters, many at a time: as rows of JSON, or as columns (common/native/rows.c).
+"""Formats blocks that pass filters, many at a time: as rows of JSON, or as columns
+(common/native/rows.c).
 
-The C engine handles rows that need only a block's words and tables. It leaves others to its
+The C engine formats rows that need only a block's words and tables. It leaves other rows to its
 caller."""
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import NamedTuple, Protocol
 
 from findleaks.target.base import Piece, Range
 
-UNWANTED, NO_ARRAY = 1 << 31, 1 << 30  # bits of texts' numbers: hide the row; type not in arrays
+# Flags of texts' numbers: hide the row; type cannot be an array's element.
+UNWANTED, NO_ARRAY = 1 << 31, 1 << 30
 NO_TEXT = NO_ARRAY - 1
 
-STATES = 8  # first texts: five kinds of blocks in use, three other states
-MAX_WORDS = 1 << 16  # words whose types are cached; blocks with others are left to the caller
+STATES = 8  # number of first texts: five kinds of blocks in use, three other states
+MAX_WORDS = 1 << 16  # words whose types are cached; blocks with other words are left to the caller
 
 
 class Texts:
@@ -28,21 +30,25 @@ class Texts:
         self.ends: array[int] = array("Q")
 
     def add(self, text: str) -> int:
-        """Add a text; its number."""
+        """Add a text; return its number."""
         self.data += text.encode("ascii")
         self.ends.append(len(self.data))
         return len(self.ends) - 1
 
 
 class RowRules:
-    """Filters and texts of rows. `states`, `kinds`: a bit for each wanted; `low` to `high`: usable
-    sizes. `owners`: sorted, disjoint ranges, with `owner_texts` (numbers of texts; UNWANTED: none
-    of its blocks); `no_owner`: the text of other blocks. Words that point into `tables` may
-    identify a type. `mapped`: sorted, disjoint ranges of all readable memory. `untyped`: UNWANTED,
-    or 0. `string`: the text for "std::string". `label_texts`: numbers of texts, with UNWANTED, by
-    label of the graph (see Graph.set_labels); empty: blocks with labels have types as others.
-    `characters`: of the first 65,536, 0 if unprintable, else 1 + columns; empty: none known,
-    non-ASCII text is left to the caller."""
+    """Filters and texts of rows.
+
+    - `states`, `kinds`: a bit for each one wanted; `low` to `high`: usable sizes.
+    - `owners`: sorted, disjoint ranges, with `owner_texts` (numbers of texts; UNWANTED hides the
+      blocks); `no_owner`: the text of other blocks.
+    - `tables`: words that point into these may identify a type.
+    - `mapped`: sorted, disjoint ranges of all readable memory.
+    - `untyped`: UNWANTED, or 0. `string`: the text for "std::string".
+    - `label_texts`: numbers of texts, with UNWANTED, by label of the graph (see Graph.set_labels).
+      If empty, blocks with labels get types like other blocks.
+    - `characters`, for each of the first 65,536: 0 if unprintable, else 1 + columns. If empty,
+      non-ASCII text is left to the caller."""
 
     def __init__(self, states: int, kinds: int, sizes: tuple[int, int], tables: Sequence[Range], typed: bool) -> None:
         self.states, self.kinds, self.tables, self.typed = states, kinds, tables, typed
@@ -58,7 +64,8 @@ class RowRules:
         self.word_texts: array[int] = array("I")
 
     def learn(self, word: int, number: int) -> None:
-        """Set the text of a word into `tables`: number or NO_TEXT, with UNWANTED and NO_ARRAY."""
+        """Set the text of a word into `tables`: its number or NO_TEXT, with UNWANTED and
+        NO_ARRAY."""
         at = bisect_left(self.words, word)
         if len(self.words) < MAX_WORDS and (at == len(self.words) or self.words[at] != word):
             self.words.insert(at, word)
@@ -66,7 +73,8 @@ class RowRules:
 
 
 class RowBatch(NamedTuple):
-    """`rows` lines of `text`; `at`: where to continue; `rare`: that block is left to the caller."""
+    """`rows` lines of `text`. `at`: index where to continue; `rare`: the block at `at` is left to
+    the caller."""
 
     text: str
     at: int
@@ -75,9 +83,10 @@ class RowBatch(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """Columns of rows, of equal length; `at` and `rare` as in RowBatch. `names`: one number for all
-    names of a row, see `unpack_names`. The text of row i, undecoded UTF-8, is
-    text[hint_ends[i - 1]:hint_ends[i]], if hints[i] says that there is one."""
+    """Columns of rows, of equal length; `at` and `rare` as in RowBatch.
+
+    `names` has one number for all names of a row; see `unpack_names`. If hints[i] says that row i
+    has text, it is text[hint_ends[i - 1]:hint_ends[i]], undecoded UTF-8."""
 
     indices: memoryview  # "I"
     addresses: memoryview  # "Q"
@@ -95,21 +104,21 @@ class RowColumns(NamedTuple):
 
 
 class Hint(IntEnum):
-    """What the first bytes of a block hold (see block_types/text.py)."""
+    """Kind of text in the first bytes of a block (see block_types/text.py)."""
 
     NONE = 0
     ZEROS = 1
     TEXT = 2
-    SECOND = 3  # text behind the first word
+    SECOND = 3  # text after the first word
 
 
 def unpack_names(number: int) -> tuple[int, int, int]:
-    """The numbers of three texts: kind or state, owner, and type (NO_TEXT if unknown)."""
+    """Return the numbers of three texts: kind or state, owner, and type (NO_TEXT if unknown)."""
     return number & 7, number >> 3 & NO_TEXT, number >> 33
 
 
 class Selected(NamedTuple):
-    """Block indices ("I"), usable bytes, and `at` and `rare` as in RowBatch."""
+    """Block indices ("I") and usable bytes; `at` and `rare` as in RowBatch."""
 
     indices: array[int]
     bytes: int
@@ -118,26 +127,28 @@ class Selected(NamedTuple):
 
 
 class Rows(Protocol):
-    """Rows of a graph's classified blocks; `order` ("I"), if any: indices from `at` to `end`."""
+    """Rows of a graph's classified blocks. With `order` ("I"), `at` and `end` are positions in it;
+    without, block indices."""
 
     rules: RowRules
 
     def use(self, pieces: Sequence[Piece]) -> None:
-        """Set the memory to read (ascending): blocks outside it are left to the caller."""
+        """Set the memory to read (ascending). Blocks outside it are left to the caller."""
         ...
 
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:
-        """The next rows, at most `limit`."""
+        """Return the next rows, at most `limit`."""
         ...
 
     def columns(self, order: array[int] | None, at: int, end: int, limit: int) -> RowColumns:
-        """The next rows as columns, at most `limit`. They are valid until the next call."""
+        """Return the next rows as columns, at most `limit`. They are valid until the next call."""
         ...
 
     def select(self, at: int, end: int) -> Selected:
-        """The next blocks that pass the filters."""
+        """Return the next blocks that pass the filters."""
         ...
 
     def largest_first(self, indices: array[int]) -> Iterator[array[int]]:
-        """Stable sort by size, step by step, the last result sorted. Overwrites `indices`."""
+        """Sort indices by size, largest first, stably. Yields after each step; the last result is
+        sorted. Overwrites `indices`."""
         ...

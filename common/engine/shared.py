@@ -1,4 +1,5 @@
-"""What both engines share: limits, problems' wording (the C engine returns codes), sets, orders."""
+"""Parts that both engines share: limits, texts of problems (the C engine returns codes), sets,
+orders."""
 
 from __future__ import annotations
 
@@ -9,15 +10,16 @@ from findleaks.errors import FindleaksError
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
 
-MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two bits
+MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two flag bits
 MAX_EDGES = (1 << 31) - 1
 
 CYCLE_GAP = 4 << 20  # bytes between ranges of memory that are read as one
 
-# glibc's usable size exceeds the requested one by fewer words (alignment to two, minimum chunk).
+# glibc's usable size exceeds the requested one by fewer words than this (alignment to two words,
+# minimum chunk).
 SLACK_WORDS = 3
 
-# why following a list stopped, as in the C engine's follow.c
+# Reasons why following a list stopped, as in the C engine's follow.c.
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
 
 
@@ -29,25 +31,26 @@ class TooManyBlocks(FindleaksError):
 
 
 def list_problem(code: int, node: int, count: int) -> str:
-    """Why a list ended early at `node` after `count` good nodes; "" for END."""
+    """Return why a list ended early at `node` after `count` good nodes; "" for END."""
     why = {
-        CYCLE: f"the list runs into itself at {node:#x} after {count} nodes",
+        CYCLE: f"the list has a cycle at {node:#x} after {count} nodes",
         UNREADABLE: f"node {node:#x} cannot be read",
         MISALIGNED: f"node {node:#x} is misaligned",
         TOO_LONG: f"more than {count} nodes, the next is {node:#x}",
-        LEAVES: f"it leaves the pool, to {node:#x}",
+        LEAVES: f"the list leaves the pool, to {node:#x}",
     }
     return why[code] if code else ""
 
 
 def check_granule(granule: int) -> None:
-    """ValueError unless it is a power of two, at least 4."""
+    """Raise ValueError unless the granule is a power of two, at least 4."""
     if granule < 4 or granule & (granule - 1) or granule > 4096:
         raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
 
 
 def clipped(first: int, last: int | None, count: int) -> tuple[int, int]:
-    """The part of the range of indices [first, last) that exists; `last` None: up to the end."""
+    """Return the part of the range of indices [first, last) that exists; `last` None: up to the
+    end."""
     first = min(max(first, 0), count)
     return first, max(first, min(count if last is None else last, count))
 
@@ -66,27 +69,29 @@ class RangeSet:
 
 
 def ordered(groups: Iterable[Group]) -> list[Group]:
-    """Most bytes (direct + indirect) first; a total order, so that both engines agree."""
+    """Return groups with most bytes (direct + indirect) first. The order is total, so both engines
+    agree."""
     return sorted(
         groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label)
     )
 
 
 def check_labels(labels: int, ranks: Sequence[int], blocks: int) -> None:
-    """ValueError unless there is a label for each block, and no rank is 0."""
+    """Raise ValueError unless there is a label for each block, and no rank is 0."""
     if labels != blocks:
         raise ValueError(f"{labels} labels, {blocks} blocks")
     if 0 in ranks:
-        raise ValueError("a label of rank 0")
+        raise ValueError("rank 0; ranks begin at 1")
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
-    """Why blocks cannot be appended above `floor`; None if ascending, apart, and on granules."""
+    """Return why blocks cannot be appended above `floor`; None if they ascend, are disjoint, and on
+    granules."""
     if not len(starts) == len(sizes) == len(states):
         return "starts, sizes and states differ in length"
     for start, size, state in zip(starts, sizes, states):
         if start % granule or start < floor or size < 0 or start + max(size, 1) > limit:
-            return f"block {start:#x} of {size} bytes does not lie above the block before it, or not on a granule of {granule}"
+            return f"block {start:#x} of {size} bytes is not above the previous block, or not on a granule of {granule}"
         if not 0 <= state <= 3:
             return f"block {start:#x}: no such state: {state}"
         floor = start + max(size, 1)
@@ -94,19 +99,19 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
 
 
 def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
-    """Why runs of blocks cannot be appended above `floor` with so many `bits`, or None."""
+    """Return why runs of blocks cannot be appended above `floor` with `bits` bits, or None."""
     if len(runs) % RUN:
-        return f"{len(runs)} words are no whole number of runs"
+        return f"{len(runs)} words are not a whole number of runs"
     for at in range(0, len(runs), RUN):
         start, stride, size, count, bit, states = runs[at : at + RUN]
         if not count:
             continue
         if start % granule or stride % granule or start < floor or (count > 1 and max(size, 1) > stride):
-            place = f"does not lie above the block before it, or not on a granule of {granule}"
+            place = f"is not above the previous block, or not on a granule of {granule}"
             return f"run of {count} blocks at {start:#x}, {stride} bytes apart, {place}"
         floor = start + (count - 1) * stride + max(size, 1)
         if count > MAX_BLOCKS or floor > limit:
-            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, reaches past the address space"
+            return f"run of {count} blocks at {start:#x}, {stride} bytes apart, exceeds the address space"
         if states & 255 > 3 or states >> 8 > 3:
             return f"run at {start:#x}: no such states: {states:#x}"
         if states & 255 != states >> 8 and bit + count > bits:
@@ -115,7 +120,8 @@ def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: 
 
 
 def checked_exclusions(patterns: bytearray, exclusions: Sequence[Exclusion], count: int) -> Sequence[Exclusion]:
-    """The exclusions of Graph.exclude_words for `count` blocks; ValueError if they do not fit."""
+    """Return the exclusions of Graph.exclude_words for `count` blocks. ValueError if they do not
+    fit."""
     if len(patterns) != count:
         raise ValueError(f"{len(patterns)} bytes, {count} blocks")
     beyond = patterns.translate(None, bytes(range(min(len(exclusions), 256))))

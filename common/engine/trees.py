@@ -1,4 +1,4 @@
-"""Walks search trees whose nodes have parent pointers, and words their problems."""
+"""Walks search trees whose nodes have parent pointers, and describes their problems."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 
 class TreeLayout(NamedTuple):
-    """A node, in words: left, right, parent, colour (0 red, 1 black), which is in the first
-    `colour_bytes` bytes of its word; words to read."""
+    """Layout of a node, in words: left, right, parent, colour (0 red, 1 black), which is in the
+    first `colour_bytes` bytes of its word; and the number of words to read."""
 
     left: int
     right: int
@@ -22,23 +22,25 @@ class TreeLayout(NamedTuple):
 
 
 class TreeWalk(Protocol):
-    """A walk from the root, level by level, left before right. A node counts only if its parent
-    pointer leads back: each is visited once, and damage cannot cause an endless walk."""
+    """A walk from the root, level by level, left before right.
+
+    A node counts only if its parent pointer leads back. So each node is visited once, and damage
+    cannot cause an endless walk."""
 
     def step(self, budget: int) -> bool:
-        """Visit about `budget` nodes; True when done."""
+        """Visit about `budget` nodes. Return True when done."""
         ...
 
     def result(self) -> tuple[array[int], str]:
-        """The nodes' addresses, and "" or what is wrong with the first bad one."""
+        """Return the nodes' addresses, and "" or what is wrong with the first bad node."""
         ...
 
 
 def tree_problem(code: int, node: int, other: int) -> str:
-    """As users read it; "" for SOUND."""
+    """Return a problem as users read it; "" for SOUND."""
     said = {
         UNREADABLE: f"node {node:#x} cannot be read",
-        WRONG_PARENT: f"node {node:#x} gives {other:#x} as its parent, which does not lead to it",
+        WRONG_PARENT: f"node {node:#x} gives {other:#x} as its parent, which does not refer to it",
         TWICE: f"node {node:#x} has {other:#x} as both children",
         BOTH_RED: f"node {node:#x} and its parent are both red",
         COLOUR: f"node {node:#x} has colour {other:#x}",

@@ -1,12 +1,13 @@
-/* All functions that the library exports. native.h includes this file, so that the compiler checks
- * every definition against it. tests/fuzz/native.c calls what it declares; a unit test compares it
- * with SIGNATURES in ../engine/native/library.py. Comments are where the functions are defined. */
+/* All functions that the library exports. native.h includes this file, so that the compiler
+ * checks every definition against it. tests/fuzz/native.c calls what this file declares; a unit
+ * test compares it with SIGNATURES in ../engine/native/library.py. The functions are documented
+ * where they are defined. */
 #ifndef FINDLEAKS_API_H
 #define FINDLEAKS_API_H
 
 #include "native.h"
 
-/* Structures that callers only hand on. */
+/* Opaque structures. */
 struct blocks;
 struct graph;
 struct grouping;
@@ -19,7 +20,7 @@ struct tree_walk;
 struct link_walk;
 struct records;
 
-/* Rows of words, and structures that Python fills in. */
+/* Rows of words, and structures that Python fills. */
 struct block_total;
 struct chain;
 struct exclusion;

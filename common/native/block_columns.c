@@ -1,7 +1,7 @@
-/* Columns of blocks: addresses, usable sizes and states of many, for Python. */
+/* Columns of blocks for Python: addresses, usable sizes and states of many blocks. */
 #include "blocks.h"
 
-/* Of the blocks [first, last), which exist: an element each. */
+/* Fill columns with an element for each of the blocks [first, last), which exist. */
 API void fl_block_columns(const blocks *b, uint32_t first, uint32_t last, uint64_t *addresses, uint64_t *sizes, uint8_t *states) {
     if (first >= last)
         return;
@@ -16,8 +16,9 @@ API void fl_block_columns(const blocks *b, uint32_t first, uint32_t last, uint64
     memcpy(states, b->states + first, last - first);
 }
 
-/* Of these blocks, in any order: an element each, zeros for an index without a block. Neighbours,
- * which lists are full of, are found from one another. */
+/* Fill columns with an element for each of these blocks, in any order; zeros for an index
+ * without a block. Indices often follow one another, so a block's address is computed from the
+ * previous one's where possible. */
 API void fl_block_columns_of(const blocks *b, const uint32_t *indices, uint64_t count, uint64_t *addresses, uint64_t *sizes, uint8_t *states) {
     uint32_t last = NONE;
     uint64_t start = 0;
@@ -35,9 +36,9 @@ API void fl_block_columns_of(const blocks *b, const uint32_t *indices, uint64_t 
     }
 }
 
-/* Indices of the blocks in [first, last) with one of these states and one of these marks: a bit of
- * `states` for each state, and of `wanted` for each mark. Returns how many. Without branches: in a
- * heap, blocks that pass and others alternate at random. */
+/* Collect the indices of the blocks in [first, last) with a wanted state and a wanted mark;
+ * return their number. `states` has a bit for each state, `wanted` one for each mark. Without
+ * branches: in a heap, blocks that pass and others alternate at random. */
 API uint32_t fl_block_indices(const blocks *b, uint32_t first, uint32_t last, uint32_t states, const uint8_t *marks, uint32_t wanted,
                               uint32_t *indices) {
     uint32_t count = 0;

@@ -1,7 +1,7 @@
-/* Definite and indirect blocks, by strongly connected components of the lost ones (Tarjan, with
- * an explicit stack). One block of a component is the leak head ("leader") if no other component
- * refers to the component: the labelled block of the highest rank, else the lowest block. Other
- * blocks are counted under the lowest leader that reaches them. */
+/* Definite and indirect blocks, by strongly connected components of the leaked blocks (Tarjan,
+ * with an explicit stack). One block of a component is the leak head ("leader") if no other
+ * component refers to the component: the labelled block of the highest rank, else the lowest
+ * block. Other blocks are counted under the lowest leak head that reaches them. */
 #include "lost.h"
 #include "possible.h"
 
@@ -20,13 +20,13 @@ void lost_free(lost *l) {
              l->cycles.items, l->members.items, l);
 }
 
-/* Return one bit for each of 64 blocks: set if it is lost. Eight bytes are tested at a time; all
- * are below 0x80. */
+/* Return one bit for each of 64 blocks: set if it is leaked. Eight bytes are tested at a time;
+ * all are below 0x80. */
 static uint64_t lost_of(const graph *g, size_t first) {
     uint64_t bits = 0;
     for (size_t index = first; index < g->count && index < first + 64;) {
         if (g->count - index >= 8) {
-            /* 0: lost */
+            /* 0: leaked */
             uint64_t bytes = eight_bytes(g->kinds + index) | eight_bytes(g->b->states + index);
             uint64_t zero = ~(bytes + UINT64_C(0x7F7F7F7F7F7F7F7F)) & UINT64_C(0x8080808080808080);
             bits |= (zero >> 7) * UINT64_C(0x0102040810204080) >> 56 << (index - first);
@@ -100,7 +100,7 @@ static int leave(lost *l) {
     }
     if (l->low[place] != l->order[place])
         return DONE;
-    component made = {0, l->calls.count ? REFERRED : 0}; /* by the caller */
+    component made = {0, l->calls.count ? REFERRED : 0}; /* REFERRED if a caller refers to it */
     do {
         member = l->stack[--l->stacked];
         l->order[member] = COMPONENT | (uint32_t)l->components.count;
@@ -160,7 +160,7 @@ static int rank(graph *g, lost *l, int64_t *budget) {
     return DONE;
 }
 
-/* Find the leaders. Places ascend, so the first block of a component is its lowest. */
+/* Find the leak heads. Places ascend, so the first block of a component is its lowest. */
 static int lead(graph *g, lost *l, int64_t *budget) {
     for (; l->at < l->count; l->at++) {
         if (--*budget < 0)
@@ -181,7 +181,7 @@ static int lead(graph *g, lost *l, int64_t *budget) {
             if (PUSH(l->members, (cycle_member){l->at, own->members, 0}))
                 return NO_MEMORY;
         }
-        own->flags |= LED; /* its other blocks do not lead */
+        own->flags |= LED; /* its other blocks are not leak heads */
         g->kinds[l->indices[l->at]] = leads ? DEFINITE : INDIRECT;
     }
     return DONE;
@@ -231,7 +231,7 @@ INLINE int classify(graph *g, int64_t budget) {
     return 0;
 }
 
-/* Classify lost blocks. Returns 1 if work is left. */
+/* Classify leaked blocks. Returns 1 if work is left. */
 API int fl_classify(graph *g, int64_t budget) {
     int more = classify(g, budget);
     return more ? more : find_heads(g, budget);
@@ -247,7 +247,8 @@ API uint32_t fl_leader(const graph *g, uint32_t index) {
     return found ? g->lost->indices[found->place] : NONE;
 }
 
-/* For the blocks [first, last): the leader of each definite or indirect block, else NONE. */
+/* For the blocks [first, last), return the leak head of each definite or indirect block, else
+ * NONE. */
 API void fl_leaders(const graph *g, uint32_t first, uint32_t last, uint32_t *leaders) {
     for (uint32_t index = first; index < last; index++)
         leaders[index - first] = g->kinds[index] >= DEFINITE ? fl_leader(g, index) : NONE;

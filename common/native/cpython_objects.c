@@ -11,7 +11,7 @@
 #define COLLECTOR (2 * WORD) /* before an object: two links, the first 0 if untracked */
 #define STEPS 8u               /* objects start at multiples of HEADER below STEPS * HEADER */
 #define SUMS 6u
-#define FREE_THREADED 16u /* fewest bytes before an object's shared count */
+#define FREE_THREADED 16u /* minimum number of bytes before an object's shared count */
 #define IGNORED 0xFFFFFFFEu
 #define SMALL (UINT64_C(1) << 20)
 /* Bytes from ob_ref_shared to ob_mutex, ob_gc_bits and ob_ref_local, in free-threaded builds. */
@@ -54,9 +54,10 @@ static bool shared_counts(const uint8_t *count) {
     return owned && count[MUTEX] <= 3 && (shared >= DEFERRED || (shared < MOST_COUNTED && shared > -MOST_COUNTED));
 }
 
-/* Whether a block may be a dictionary's values. Their first words are not initialised and may
- * contain the rest of an object. The byte before the values is their offset, of which 24 and 32
- * are beyond an object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c: new_values). */
+/* Return whether a block may be a dictionary's values. Their first words are not initialised and
+ * may contain the rest of an object. The byte before the values is their offset, of which 24 and
+ * 32 are beyond an object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c:
+ * new_values). */
 static bool may_be_values(const uint8_t *data, uint64_t size) {
     return (size >= 24 && data[23] == 24) || (size >= 32 && data[31] == 32);
 }
@@ -77,7 +78,7 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
                    const uint8_t *lives, uint64_t count, uint64_t shift, const range *program, uint32_t *found, uint32_t *merged,
                    uint8_t *patterns, uint64_t *sums, words *cut) {
     index_of_types known = {NULL, NULL, 63};
-    unsigned steps = 0; /* bits of the steps at which objects of some type start */
+    unsigned steps = 0; /* a bit for each step at which objects of some type start */
     int code = NO_MEMORY;
     while (known.mask < 2 * count)
         known.mask = known.mask * 2 + 1;
@@ -144,9 +145,10 @@ end:
     return code;
 }
 
-/* Starts of the blocks in the piece with objects that a free-threaded interpreter made immortal,
- * to `out`. `found` and `offsets`: see fl_objects. A block whose object's head the piece cuts off
- * is left out: CPython's mimalloc has no small block across 64 KiB, where pieces end. */
+/* Write to `out` the starts of the blocks in the piece with objects that a free-threaded
+ * interpreter made immortal. `found` and `offsets`: see fl_objects. A block is omitted if the
+ * piece ends inside its object's head: no small block of CPython's mimalloc crosses a multiple
+ * of 64 KiB, where pieces end. */
 API int fl_immortal_objects(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {

@@ -1,30 +1,32 @@
-/* The storage of CPython's lists, and of attributes' values, beyond what they use.
+/* Unused storage of CPython's lists and attribute values.
  *
- * A list has more storage than items, and what follows them is of items that it gave away. A block
- * of values begins with the order of the attributes, which is not initialized as a whole. Both are
- * blocks of their own: the objects that own them claim them first, and then each is looked at. */
+ * A list has more storage than items, and the words after its items still contain items that it
+ * removed. A block of values begins with the order of the attributes, which is only partly
+ * initialized. Both kinds of storage are separate blocks. First the objects that own them claim
+ * them; then the contents of each claimed block are checked. */
 #include "blocks.h"
 
 #define NO_TYPE UINT32_MAX
-#define HAS_ITEMS 1u   /* kinds of a type: ob_size, ob_item, allocated behind the type */
-#define HAS_VALUES 2u /* a pointer to values four words before the object, before 3.12 */
-#define HAS_TAGGED 4u /* one byte less three words before the object, in 3.12 */
+#define HAS_ITEMS 1u   /* kinds of a type: ob_size, ob_item, allocated follow the type */
+#define HAS_VALUES 2u /* a pointer to values four words before the object, in 3.11 */
+#define HAS_TAGGED 4u /* a pointer minus one three words before the object, in 3.12 */
 #define PREFIX UINT32_C(0x80000000)
 #define DISPUTED UINT32_MAX
 #define MOST_PREFIX 64u
-#define SAMPLED 4u /* items at both ends of a list that are looked at */
+#define SAMPLED 4u /* items checked at both ends of a list */
 #define LAST_WORD 63u
 #define LOWEST_OBJECT 4096u
 
-/* The block that has this address, and its start; NONE if there is none. */
+/* Return the block that contains this address, and its start; NONE if there is none. */
 static uint32_t holder(const blocks *b, uint64_t address, uint64_t *start) {
     uint32_t index = block_before(b, slot_of(b, address), address, start);
     return index != NONE && (address == *start || address - *start < size_of(b, index)) ? index : NONE;
 }
 
-/* A claim says that words from number `claim` - 1 on of a block in use without an object are
- * unused, or, with PREFIX, that those below `claim` are. Of two lists the one with more items
- * counts: the other one was freed. */
+/* A claim on a block in use without an object. It says that the words from number `claim` - 1 on
+ * are unused or, with PREFIX, that the words below `claim` are. Example: a list with 3 items
+ * claims 4. Of two lists that claim a block, the one with more items counts, because the other
+ * list was freed. */
 static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims, uint32_t index, uint32_t claim) {
     if (b->states[index] != IN_USE || found[index] != NO_TYPE)
         return;
@@ -35,7 +37,7 @@ static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims
 /* `object`: the count and type of a list, at least five words. */
 static void claim_list(const blocks *b, const uint8_t *object, uint64_t shift, const uint32_t *found, uint32_t *claims) {
     uint64_t items = load(object + 2 * WORD), at = load(object + 3 * WORD), capacity = load(object + 4 * WORD);
-    uint64_t head = shift ? WORD : 0; /* a free-threaded list's items are behind their number */
+    uint64_t head = shift ? WORD : 0; /* in a free-threaded list, a number precedes the items */
     if (!items || items > capacity || capacity > (UINT64_C(1) << 30) || at % WORD || at < head)
         return;
     uint64_t start = 0, wanted = head + capacity * WORD;
@@ -57,9 +59,9 @@ static void claim_values(const blocks *b, uint64_t values, const uint32_t *found
         claim_block(b, found, claims, index, PREFIX | (uint32_t)(prefix / WORD));
 }
 
-/* Claims of the objects in the piece. `kinds`, a byte a type, are bits of HAS_ITEMS, HAS_VALUES and
- * HAS_TAGGED; `found`, `offsets` and `shift`: see fl_objects. Objects that the piece cuts off claim
- * nothing. */
+/* Record the claims of the objects in the piece. `kinds`, a byte for each type, has the bits
+ * HAS_ITEMS, HAS_VALUES and HAS_TAGGED; `found`, `offsets` and `shift`: see fl_objects. Objects
+ * that the piece contains only partly claim nothing. */
 API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
                           uint32_t *claims) {
     uint64_t start = 0;
@@ -79,8 +81,8 @@ API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found
     }
 }
 
-/* Can this word be an item of a list: a null pointer, an object, or an address outside all blocks,
- * as of objects in the interpreter's data? */
+/* Return whether this word can be an item of a list: a null pointer, an object, or an address
+ * outside all blocks, such as that of an object in the interpreter's data. */
 static bool is_item(const blocks *b, uint64_t word, const uint32_t *found, const uint8_t *offsets, uint64_t shift) {
     if (!word)
         return true;
@@ -91,7 +93,8 @@ static bool is_item(const blocks *b, uint64_t word, const uint32_t *found, const
     return index == NONE || (found[index] != NO_TYPE && word - start + shift == offsets[found[index]]);
 }
 
-/* Do the items at both ends, of those in the piece, look like items? `data`: the block's. */
+/* Return whether the items at both ends, of those in the piece, look like items. `data`: the
+ * block's bytes. */
 static bool are_items(const blocks *b, const uint8_t *data, uint64_t left, uint64_t first, uint64_t end, const uint32_t *found,
                       const uint8_t *offsets, uint64_t shift) {
     for (uint64_t at = first; at < end; at++) {
@@ -103,10 +106,10 @@ static bool are_items(const blocks *b, const uint8_t *data, uint64_t left, uint6
     return true;
 }
 
-/* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents agree
- * with their claims, and that have no pattern yet: tails[n] leaves out the words from n on, up to
- * LAST_WORD; heads[n] those before n. 0: there is no such pattern. Longer lists go to `rest`: the
- * bounds of their unused part, if words of it in the piece point into blocks. */
+/* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents
+ * agree with their claims, and that have no pattern yet. tails[n] excludes the words from n on,
+ * up to LAST_WORD; heads[n] those before n; 0: there is no such pattern. Longer lists add the
+ * bounds of their unused part to `rest`, if words of it in the piece point into blocks. */
 API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
                           const uint8_t *tails, const uint8_t *heads, uint8_t *patterns, words *rest) {
     uint64_t start = 0;

@@ -1,6 +1,6 @@
-/* Blocks that represent leading cycles without labelled blocks in groups, independently of the
- * order of their addresses; and totals of labels. The kinds of a cycle's blocks do not depend on
- * this. */
+/* Blocks that represent, in groups, the cycles of leak heads without labelled blocks, independently
+ * of the order of their addresses; and totals of labels. The kinds of a cycle's blocks do not
+ * depend on this. */
 #include "lost.h"
 
 /* Set labels by block (NONE: no label) and the rank of each label, at least 1. Both arrays must
@@ -68,7 +68,7 @@ API void fl_cycles_finish(graph *g) {
     l->represented = true;
 }
 
-/* Return the block that represents the cycle with this leader; else the block itself. */
+/* Return the block that represents the cycle with this leak head; else the block itself. */
 API uint32_t fl_representative(const graph *g, uint32_t index) {
     const lost *l = g->lost;
     uint32_t place = place_of(l, index), number = place == NONE ? NONE : l->low[place];

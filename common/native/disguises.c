@@ -1,18 +1,19 @@
-/* Searches memory for lost blocks' addresses in disguise: with tags in the upper bits, at addresses
- * that are no multiple of a word, shifted, or as 32-bit distances from a base.
+/* Searches memory for disguised addresses of leaked blocks: with tags in the upper bits, at
+ * addresses that are not multiples of a word, shifted, or as 32-bit distances from a base.
  *
- * Memory is looked at in strips. Loops that compilers vectorise compare the upper bits of what may
- * be an address with those of the lost blocks' address ranges; few strips pass and are looked at
- * word by word. */
+ * Memory is searched in strips. Loops that compilers vectorise compare the upper bits of
+ * possible addresses with those of the leaked blocks' address ranges. Few strips pass, and these
+ * are searched word by word. */
 #include "disguises.h"
 
 #include <stdlib.h>
 
 #define STRIP 128u  /* bytes */
-#define BEYOND 16u  /* readable bytes behind a strip */
-#define SOME_STRIPS 1024u /* that a thread takes at a time */
+#define BEYOND 16u  /* readable bytes after a strip */
+#define SOME_STRIPS 1024u /* strips that a thread takes at a time */
 
-/* Where the upper 16 bits of an address lie, from its first byte on: bits 32 to 47, or 16 to 31. */
+/* Position of the upper 16 bits of an address in a word, from the first byte on: bits 32 to 47,
+ * or bits 16 to 31 of a 4-byte word. */
 #define HIGH_SHIFT (WORD == 8 ? 32u : 16u)
 #define HIGH_AT (WORD == 8 ? (BIG ? 2u : 4u) : (BIG ? 0u : 2u))
 
@@ -59,8 +60,8 @@ static void add_form(disguises *d, uint32_t number, const range *s) {
     }
 }
 
-/* `ranges`: sorted and disjoint, with all lost blocks. Each becomes the segment from the first lost
- * block in it to the last. NULL without memory. The graph is classified. */
+/* `ranges`: sorted and disjoint, with all leaked blocks. Each becomes the segment from the first
+ * leaked block in it to the last. Returns NULL if out of memory. The graph must be classified. */
 API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_count, const form *forms, uint32_t form_count, uint64_t most) {
     disguises *d = calloc(1, sizeof *d);
     if (!d)
@@ -96,7 +97,7 @@ API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_co
     return d;
 }
 
-/* -- what passes the filters */
+/* -- words that pass the filters */
 
 typedef struct {
     disguises *d;
@@ -113,8 +114,8 @@ static bool is_text(const uint8_t *at, unsigned length) {
     return text;
 }
 
-/* Whether one of these bytes of a block is in a word that is no reference (fl_graph_exclude_words):
- * a runtime keeps addresses of its objects there, plain or not. */
+/* Return whether one of these bytes of a block is in an excluded word (fl_graph_exclude_words):
+ * a runtime stores addresses of its objects there, plain or disguised. */
 static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsigned width) {
     const exclusion *of = g->patterns && g->patterns[index] ? &g->exclusions[g->patterns[index]] : NULL;
     if (!of)
@@ -123,7 +124,8 @@ static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsign
     return mask >> (first < 63 ? first : 63) & 1 || mask >> (last < 63 ? last : 63) & 1;
 }
 
-/* Record that the `width` bytes at `place` are a pointer to `value` if that is in a lost block. */
+/* Record that the `width` bytes at `place` are a pointer to `value` if that is in a leaked
+ * block. */
 static void examine(const strip *s, unsigned place, unsigned width, uint32_t number, uint64_t value) {
     disguises *d = s->d;
     const blocks *b = d->g->b;
@@ -149,7 +151,7 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
     }
     uint64_t offset = value - start;
     if (d->forms[number].kind == TAGGED)
-        offset &= ~(uint64_t)(WORD - 1); /* tags in the low bits, too */
+        offset &= ~(uint64_t)(WORD - 1); /* ignore tags in the low bits, too */
     if (d->counts[number]++ >= d->most)
         return;
     if (PUSH(*s->found, (disguised){address, source, target, number, offset < ANY_OFFSET ? (uint32_t)offset : ANY_OFFSET}))
@@ -163,9 +165,10 @@ static bool in_segments(const disguises *d, uint64_t value) {
     return false;
 }
 
-/* -- addresses at bytes that begin no word */
+/* -- addresses at bytes where no word begins */
 
-/* A bit for each 64 bytes of the strip in which a pointer may begin at no multiple of a word. */
+/* Return a bit for each 64 bytes of the strip in which a pointer may begin at an address that is
+ * not a multiple of a word. */
 INLINE unsigned unaligned_chunks(const disguises *d, const uint8_t *data) {
     unsigned chunks = 0;
     uint16_t mask = (uint16_t)(d->mask >> HIGH_SHIFT);
@@ -230,7 +233,8 @@ INLINE void look_at_words(const strip *s) {
 
 /* -- numbers of 32 bits */
 
-/* Whether the number is half of a whole pointer to `value`, which has forms of its own. */
+/* Return whether the number is half of a whole pointer to `value`; other forms cover whole
+ * pointers. */
 static bool is_half(const strip *s, unsigned place, uint64_t value) {
     unsigned first = BIG ? place - 4 : place;
     return (!BIG || place >= 4) && (load64(s->data + first) & s->d->mask) == value;
@@ -280,7 +284,8 @@ typedef struct {
     bool roots, avx2;
 } searching;
 
-/* Of each `step` strips, which one is looked at: not always the same, as structures repeat. */
+/* Return which one of each `step` strips is searched. It varies, because structures repeat at
+ * regular distances. */
 INLINE uint64_t chosen(uint64_t group, uint64_t step) { return group * step + ((group * 0x9E3779B97F4A7C15u) >> 33) % step; }
 
 static void look_at_some(void *context, unsigned thread, uint64_t first, uint64_t end) {
@@ -291,7 +296,7 @@ static void look_at_some(void *context, unsigned thread, uint64_t first, uint64_
         if (at >= j->length)
             continue;
         strip s = {j->d, &j->d->found[thread], j->data + at, j->address + at, j->roots};
-        if (j->length - at < STRIP + BEYOND) { /* behind the end are zeros */
+        if (j->length - at < STRIP + BEYOND) { /* bytes after the end are zeros */
             memset(padded, 0, sizeof padded);
             memcpy(padded, s.data, j->length - at);
             s.data = padded;
@@ -303,7 +308,8 @@ static void look_at_some(void *context, unsigned thread, uint64_t first, uint64_
     }
 }
 
-/* Of each form, how many words lead into blocks, and how many to the first word of one in use. */
+/* Return for each form how many words lead into blocks, and how many to the first word of a
+ * block in use. */
 API int fl_disguises_tries(const disguises *d, words *found) {
     for (uint32_t number = 0; number < d->form_count; number++)
         if (PUSH_ALL(found, d->tries[number], d->starts[number]))
@@ -311,7 +317,7 @@ API int fl_disguises_tries(const disguises *d, words *found) {
     return DONE;
 }
 
-/* Search a piece, or one strip of each `step`. */
+/* Search a piece, or one strip of each `step` strips. */
 API int fl_disguises_scan(disguises *d, const piece *p, uint64_t step, bool roots) {
     uint64_t skip = -p->address & 7u;
     if (p->length <= skip || !d->segment_count)

@@ -1,4 +1,5 @@
-/* Lost blocks' addresses in disguise: what disguises.c shares with disguises_found.c. */
+/* Disguised addresses of leaked blocks: declarations that disguises.c and disguises_found.c
+ * share. */
 #ifndef FINDLEAKS_DISGUISES_H
 #define FINDLEAKS_DISGUISES_H
 
@@ -11,9 +12,9 @@ enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED };
 
 #define MOST_FORMS 64u
 #define MOST_SEGMENTS 8u
-#define ANY_OFFSET 0xFFFFu /* this offset in a block or more */
+#define ANY_OFFSET 0xFFFFu /* stands for all offsets in a block from this one on */
 
-/* A way to disguise a pointer. `base`: of COMPRESSED; `shift`: in bits. */
+/* A form of disguised pointers. `base`: of COMPRESSED; `shift`: in bits. */
 typedef struct form {
     uint64_t kind, base, shift;
 } form;
@@ -26,7 +27,7 @@ typedef struct {
 
 typedef struct {
     uint64_t place;          /* address of the disguised pointer */
-    uint32_t source, target; /* blocks; the source is NONE in root memory */
+    uint32_t source, target; /* block indices; the source is NONE in root memory */
     uint32_t form, offset;   /* offset in the target, ANY_OFFSET at most */
 } disguised;
 
@@ -36,15 +37,16 @@ typedef struct disguises {
     graph *g;
     uint32_t form_count, segment_count, interval_count, narrow_count;
     form forms[MOST_FORMS];
-    range segments[MOST_SEGMENTS];                   /* address ranges with lost blocks */
+    range segments[MOST_SEGMENTS];                   /* address ranges with leaked blocks */
     uint16_t high_low[MOST_SEGMENTS], high_span[MOST_SEGMENTS]; /* upper bits of addresses there */
     interval intervals[MOST_FORMS * MOST_SEGMENTS]; /* of aligned words */
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
-    uint64_t mask;                                   /* bits of an address */
+    uint64_t mask;                                   /* bits that an address can have */
     uint32_t tagged, unaligned;                      /* numbers of these forms, or NONE */
-    uint64_t most;                                   /* recorded of a form; 0: none */
+    /* maximum number recorded of a form; 0: none */
+    uint64_t most;
     _Atomic uint64_t counts[MOST_FORMS];
-    _Atomic uint64_t tries[MOST_FORMS], starts[MOST_FORMS]; /* if none is recorded */
+    _Atomic uint64_t tries[MOST_FORMS], starts[MOST_FORMS]; /* counted if none is recorded */
     _Atomic int failed;
     disguised_list found[MOST_THREADS]; /* by thread; all in the first once sorted */
     bool sorted;

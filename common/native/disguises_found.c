@@ -1,4 +1,4 @@
-/* What a search for disguised pointers found: counted by size and offset, and as references. */
+/* Results of a search for disguised pointers: counted by size and offset, and as references. */
 #include "disguises.h"
 
 #include <stdlib.h>
@@ -14,7 +14,8 @@ static int compare(const void *left, const void *right) {
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* All into one list, by form, target, offset and place: threads find them in no order. */
+/* Merge all results into one list, by form, target, offset and place. Threads find them in no
+ * order. */
 static int sort(disguises *d) {
     disguised_list *all = &d->found[0];
     for (unsigned thread = 1; thread < MOST_THREADS; thread++) {
@@ -30,7 +31,7 @@ static int sort(disguises *d) {
     return DONE;
 }
 
-/* Sizes of the leaders, in no order, repeated. */
+/* Return the usable sizes of the leak heads, in no order, repeated. */
 API int fl_leader_sizes(const graph *g, words *sizes) {
     for (uint64_t at = 0; at < g->lost->leaders.count; at++)
         if (words_push(sizes, size_of(g->b, g->lost->indices[g->lost->leaders.items[at].place])))
@@ -38,21 +39,22 @@ API int fl_leader_sizes(const graph *g, words *sizes) {
     return DONE;
 }
 
-/* The leader that is held if this lost block is: itself, or that of a cycle, which may begin at any
- * of its blocks. NONE for other indirect blocks. */
+/* Return the leak head that is reachable if this leaked block is: the block itself, or the head
+ * of its cycle, because all blocks of a cycle reach one another. NONE for other indirect blocks. */
 static uint32_t leader_held(const lost *l, uint32_t place) {
     const leader *of = &l->leaders.items[l->low[place]];
     return of->place == place || of->cycle > 1 ? of->place : NONE;
 }
 
-/* Keys (form << 48 | size's number << 16 | offset) of what was found, one for each word (`hits`),
- * each leader that a form reaches (`heads`), and each that it reaches from memory that is not lost
- * (`live`). Forms with more than `most` words, and sizes not in the list, which ascends, have none.
- * Call it before references are added to the graph. */
+/* Return keys (form << 48 | size's number << 16 | offset) of the results: one for each word
+ * (`hits`), for each leak head that a form leads to (`heads`), and for each leak head that it
+ * leads to from memory that is not leaked (`live`). Forms with more than `most` words, and sizes
+ * that are not in the ascending list, have no keys. Call it before references are added to the
+ * graph. */
 API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_count, words *hits, words *heads, words *live) {
     const graph *g = d->g;
     const lost *l = g->lost;
-    /* of leaders: 2 * (form + 1), and 1 if seen as live */
+    /* by leak head: 2 * (form + 1), plus 1 if seen as live */
     uint32_t *seen = calloc((size_t)l->count + 1, sizeof *seen);
     int failed = seen ? sort(d) : NO_MEMORY;
     for (uint64_t at = 0; at < d->found[0].count && !failed; at++) {
@@ -97,8 +99,8 @@ static int compare_sources(const void *left, const void *right) {
     return a->form < b->form ? -1 : a->form > b->form;
 }
 
-/* Three words for each disguised pointer of the accepted kinds (form << 16 | offset), by source and
- * place: its place, source << 32 | target, form. The others are dropped. */
+/* Return three words for each disguised pointer of the accepted kinds (form << 16 | offset), by
+ * source and place: its place, source << 32 | target, form. Other results are dropped. */
 API int fl_disguises_references(disguises *d, const uint64_t *accepted, uint64_t count, words *found) {
     int failed = sort(d);
     disguised_list *all = &d->found[0];

@@ -133,7 +133,7 @@ API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) 
     return finish(&s, failed, found);
 }
 
-/* Count the blocks at places [first, end) by size. Few blocks are read by place; many are read
+/* Count the blocks at places [first, end) by size. Few blocks are read by place. Many are read
  * in the order of blocks, which avoids cache misses. */
 static int count_sizes(const dominators *d, size_counts *c, uint32_t first, uint32_t end) {
     const blocks *b = d->g->b;
@@ -167,7 +167,7 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
     return size_counts_end(&c, failed, found);
 }
 
-/* Return the same for everything that the node retains. */
+/* Return pairs (size * 4, number) of all blocks that the node retains. */
 API int fl_dominators_sizes(const dominators *d, uint32_t place, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);
@@ -194,7 +194,8 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
             alike++;
             best = !best || before(d, at, best) ? at : best;
         }
-        /* at least nine tenths; sums may be near 2^64 */
+        /* the child retains less than nine tenths; written as a difference because sums may be
+         * near 2^64 */
         if (!best || (!(equal && alike == 1) && d->bytes[place] - d->bytes[best] > d->bytes[place] / 10))
             return;
         if (found->length >= limit) {
@@ -211,7 +212,8 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
     }
 }
 
-/* By place: nodes, idoms, counts, bytes; places by block, by root; the number of places. */
+/* Pass the arrays to Python. By place: nodes, idoms, counts, bytes; by block and by root:
+ * places; and the number of places. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
     const void *all[] = {d->nodes, d->parents, d->semis, d->bytes, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);

@@ -21,7 +21,7 @@ API void fl_dominators_free(dominators *d) {
              d->ancestors, d->placed, d->bytes, d->places, d->frames.items, d->others.items, d->spare, d->tallies, d);
 }
 
-/* Build the tree of all blocks in use, or of lost blocks. `later`: the first root of each
+/* Create a tree of all blocks in use, or of leaked blocks. `later`: the first root of each
  * priority except the first, ascending. */
 API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, const uint32_t *later, uint32_t priorities) {
     dominators *d = calloc(1, sizeof *d);
@@ -52,8 +52,8 @@ API void fl_dominators_refer(dominators *d, uint32_t root, const uint32_t *indic
         hold(d, indices[at], root);
 }
 
-/* Root `definite` refers to definite blocks; root `possible` to possible blocks with a live
- * referrer. */
+/* Root `definite` refers to definite blocks; root `possible` to possible blocks that a root or a
+ * reachable block refers to. */
 API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible) {
     d->definite = definite;
     d->possible = possible;
@@ -142,7 +142,7 @@ static int list(dominators *d, int64_t *budget) {
     d->at = pause;
     if (pause < d->g->count)
         return 1;
-    /* each group now begins where it ended */
+    /* each group now begins where it ended before */
     for (uint32_t group = d->roots + d->priorities - 1; group; group--)
         d->starts[group] = d->starts[group - 1];
     d->starts[0] = 0;
@@ -210,7 +210,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
     if (is_collapsed(d, index)) {
-        if (!bit(d->seen, index)) /* seen: inside a tree that an earlier priority reached */
+        if (!bit(d->seen, index)) /* seen: in a tree that an earlier priority reached */
             give(d, index, source);
         set_bit(d->seen, index);
         return DONE;
@@ -308,7 +308,7 @@ API uint32_t fl_dominators_progress(const dominators *d) {
     return begins[d->phase] + (uint32_t)((begins[d->phase + 1] - begins[d->phase]) * (done < whole ? done : whole) / (whole + 1));
 }
 
-/* 1: more to do; 0: the tree is complete. */
+/* Return 1 if work is left; 0 if the tree is complete. */
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
         refer_lost, refer_merged, count_groups, list, dominators_survey, dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis,

@@ -30,19 +30,20 @@ typedef struct dominators {
     graph *g;
     uint32_t roots, priorities;
     uint32_t *lasts; /* last group of each priority: blocks shared by its roots */
-    bool only_lost; /* consider lost blocks only */
+    bool only_lost; /* only leaked blocks are in the tree */
     const uint64_t *bounds; /* the caller's, while scanning */
     const uint32_t *owners;
     uint64_t bound_count, bound;
     uint32_t otherwise; /* root of words below all bounds */
-    uint32_t definite, possible; /* roots of lost blocks, or NO_ROOT */
-    /* the caller's: of each block the root it is merged into, NO_ROOT or IGNORED; or NULL */
+    uint32_t definite, possible; /* roots of leaked blocks, or NO_ROOT */
+    /* the caller's: for each block the root it is merged into, NO_ROOT or IGNORED; or NULL */
     const uint32_t *merged;
     /* the caller's: the container of each block, or NO_ROOT; the owner of each container */
     const uint32_t *containers, *container_owners;
     uint32_t *numbers; /* by block */
     uint64_t *seen; /* bit by block: numbered or barred; fits the cache, unlike `numbers` */
-    /* a bit by number, finally by place: may have an edge to a block that it does not dominate */
+    /* a bit by number, finally by place: the node may have an edge to a block that it does not
+     * dominate */
     uint64_t *outward;
     uint32_t *starts, *targets; /* blocks that each root alone refers to, then shared ones */
     uint32_t group, target, priority; /* progress of the visit */
@@ -62,7 +63,7 @@ typedef struct dominators {
     /* path compression; then new places, and the next free place below each node */
     uint32_t *labels, *ancestors;
     uint64_t *placed; /* by place, while the layout is computed: place of the idom << 32 | node */
-    uint64_t *bytes;  /* by place: what a node retains */
+    uint64_t *bytes;  /* by place: bytes that a node retains */
     uint32_t *places;                  /* of roots */
     LIST(frame) frames;
     words others; /* edges from higher numbers: target << 32 | source, sorted */
@@ -70,7 +71,7 @@ typedef struct dominators {
     uint32_t *tallies; /* of the radix sort */
     unsigned shift;
     uint64_t steps; /* steps up the tree so far */
-    uint32_t source; /* the node at which path compression goes on; 0: none */
+    uint32_t source; /* the node at which path compression continues; 0: none */
     bool upward, counted, jumping;
     uint64_t *moved; /* `outward` by place, while it is built */
 } dominators;
@@ -100,7 +101,8 @@ void reduction_free(dominators *d);
 /* Allocate an array by number unless it exists; false if out of memory. */
 INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
 
-/* A collapsed tree's top block: numbered, but its edges are not followed. */
+/* Return whether the node is the top block of a collapsed tree: it is numbered, but its edges
+ * are not followed. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
 /* Return the item at which a pass over [at, whole) must pause, and take the items up to it from
@@ -121,8 +123,8 @@ INLINE uint32_t priority_of(const dominators *d, uint32_t group) {
     return priority;
 }
 
-/* Whether to ignore an edge into a container's node: it counts only from the container's owner
- * or from another node. */
+/* Return whether to ignore an edge into a container's node. It counts only if it comes from the
+ * container's owner or from another node of the container. */
 INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
     uint32_t container = d->containers ? d->containers[index] : NO_ROOT;
     return container != NO_ROOT && d->container_owners[container] != from && !(from < ROOT_NODE && d->containers[from] == container);

@@ -7,18 +7,19 @@
 #include <stdlib.h>
 
 #define QUEUED 0x80000000u /* set in a label: the child is queued */
-#define SPENT (1u << 16)   /* queue items done before they are dropped */
+#define SPENT (1u << 16)   /* queue items that are done before they are dropped */
 #define FAR 24u            /* blocks ahead whose groups are prefetched */
 #define NEAR_BY 16u        /* blocks ahead whose edges are prefetched */
 #define SOON 8u            /* blocks ahead whose targets' places are prefetched */
-#define LOOKED_AT 4u       /* of them */
+#define LOOKED_AT 4u       /* number of these targets that are prefetched */
 #define TAKEN 64u          /* children taken from the queue at once, so that prefetches overlap */
 
 typedef struct fields {
     const dominators *d;
     uint32_t place, span, fields; /* the owner's; its places; number of fields */
     uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
-    words queue, both; /* children to search; `both`, of several fields, first */
+    /* children to search; `both`: those that several fields reach, searched first */
+    words queue, both;
     uint64_t head;     /* next in `queue` */
     uint32_t next[TAKEN], next_count, next_at; /* taken from it, and how many are done */
     uint32_t child, at; /* the child searched, the place reached; 0: none */
@@ -54,8 +55,8 @@ API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, ui
     return f;
 }
 
-/* Whether a place is a child. The label is tested first, as most places are labelled when there
- * is much work. */
+/* Return whether a place is a child. The label is tested first: while much work is left, most
+ * places are labelled. */
 INLINE bool is_child(const fields *f, uint32_t place) {
     if (place - f->place >= f->span || place == f->place)
         return false;
@@ -235,7 +236,7 @@ static int list(fields *f, int64_t *budget) {
         f->ends[(*start)++] = (uint32_t)sum[0];
         f->all[f->all_count++] = f->at;
     }
-    for (uint32_t label = f->fields + 1; label; label--) /* each now begins where it ended */
+    for (uint32_t label = f->fields + 1; label; label--) /* each now begins where it ended before */
         f->starts[label] = f->starts[label - 1];
     return DONE;
 }
@@ -253,7 +254,7 @@ API int fl_fields_compute(fields *f, int64_t budget) {
 
 API uint64_t fl_fields_done(const fields *f) { return f->done; } /* blocks searched */
 
-/* As fl_dominators_children, for a field or for `several`. */
+/* Return what fl_dominators_children does, for a field or for `several`. */
 API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, words *found) {
     for (uint32_t at = f->starts[field + 1]; at < f->starts[field + 2]; at++)
         if (keep_first(f->d, f->heads[at], limit, found))
@@ -261,7 +262,7 @@ API int fl_fields_children(const fields *f, uint32_t field, uint64_t limit, word
     return DONE;
 }
 
-/* As fl_dominators_spread, and fl_dominators_sizes. */
+/* Return what fl_dominators_spread and fl_dominators_sizes do, for a field or for `several`. */
 API int fl_fields_spread(const fields *f, uint32_t field, words *found) {
     return spread_of(f->d, f->heads + f->starts[field + 1], f->starts[field + 2] - f->starts[field + 1], found);
 }
@@ -270,7 +271,8 @@ API int fl_fields_sizes(const fields *f, uint32_t field, words *found) {
     return sizes_below(f->d, f->heads + f->starts[field + 1], f->starts[field + 2] - f->starts[field + 1], found);
 }
 
-/* Labels by place; by label: starts, children, cumulated blocks; all children; sums by label. */
+/* Pass the arrays to Python: labels by place; by label: starts, children, cumulated blocks; all
+ * children; sums by label. */
 API void fl_fields_arrays(const fields *f, const void **arrays, uint32_t *count) {
     const void *found[] = {f->labels, f->starts, f->heads, f->ends, f->all, f->sums};
     memcpy(arrays, found, sizeof found);

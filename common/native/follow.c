@@ -41,7 +41,7 @@ static int set_reserve(node_set *set) {
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address) {
     if (!count || pieces->address > address)
         return NULL;
-    /* branch-free: there may be thousands of pieces, and addresses come in no order */
+    /* without branches: there may be thousands of pieces, and addresses come in no order */
     while (count > 1) {
         uint64_t half = count / 2;
         pieces += pieces[half].address <= address ? half : 0;
@@ -61,7 +61,8 @@ const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) {
 /* A list that is followed on the assumption that it is intact. */
 typedef struct {
     uint64_t node, found;
-    uint64_t noted, turn; /* Brent: a cycle meets again a node recorded at a power of two */
+    /* Brent's algorithm: a cycle leads back to a node recorded at a power of two */
+    uint64_t noted, turn;
     const uint8_t *next;  /* the link word of the node */
     const piece *now;     /* the piece that contains it */
     range within;         /* range in which nodes must be */
@@ -114,7 +115,8 @@ static int step(const road *r, lane *l) {
 
 static const range everywhere = {0, UINT64_MAX};
 
-/* Follow lists side by side. Lists that end properly have their nodes, and are `sound`. */
+/* Follow lists side by side. Lists that end properly have their nodes stored, and are marked
+ * `sound`. */
 static int follow_sound(const road *r, lane *lanes, const uint64_t *heads, const range *within, uint64_t lists) {
     bool on = false;
     for (uint64_t at = 0; at < lists; at++) {

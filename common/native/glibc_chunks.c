@@ -263,9 +263,9 @@ API int fl_walk_chunks(blocks *b, const piece *p, uint64_t *chunk, uint64_t end,
     return w.code;
 }
 
-/* Whether a header is plausible: in use after a chunk in use (flags `normal`); in use after a
- * free chunk that repeats its size; or free in a thread's arena (without that flag). `previous`:
- * the header before, or NULL. */
+/* Return whether a header is plausible: in use after a chunk in use (flags `normal`); in use after
+ * a free chunk that repeats its size; or free in a thread's arena (without that flag). `previous`:
+ * the previous header, or NULL. */
 static bool agrees(const uint8_t *at, const uint8_t *end, const uint8_t *previous, uint64_t normal, bool *behind_free) {
     uint64_t head = load(at), flags = head & (2 * WORD - 1), size = head & ~(uint64_t)(2 * WORD - 1);
     *behind_free = false;

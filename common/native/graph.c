@@ -24,7 +24,7 @@ static void begin_groups(void *context, unsigned thread, uint64_t first, uint64_
     }
 }
 
-/* `kinds`: a zeroed byte a block; it and the blocks must outlive the graph. */
+/* `kinds`: a zeroed byte for each block; it and the blocks must outlive the graph. */
 API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     graph *g = calloc(1, sizeof *g);
     if (!g)
@@ -39,9 +39,10 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->group_end = GROUP;
     g->root_starts = calloc(bits, sizeof *g->root_starts);
     g->root_interiors = calloc(bits, sizeof *g->root_interiors);
-    g->edge_capacity = 2 * (uint64_t)b->count + STRETCH; /* memory only for those used */
+    /* memory is allocated only for edges that are used */
+    g->edge_capacity = 2 * (uint64_t)b->count + STRETCH;
     if (!(g->edges = alloc_large(g->edge_capacity * sizeof *g->edges))) {
-        g->edge_capacity = 0; /* address space is limited: as much as they will need */
+        g->edge_capacity = 0; /* address space is limited: reserve only as much as the edges need */
         (void)grow(&g->edges, 0, &g->edge_capacity, sizeof *g->edges);
     }
     g->edge_count = 1;

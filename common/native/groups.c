@@ -1,4 +1,4 @@
-/* Groups of lost blocks (definite ones, and heads of possible ones), or of all blocks in use
+/* Groups of leaked blocks (definite ones, and heads of possible ones), or of all blocks in use
  * with a known type. Blocks with a label are grouped by kind and label. Others are grouped by
  * kind, first word (if it identifies the type), size, cycle length, and whether indirect blocks
  * are counted under them. A cycle has the word and size of the block that represents it. */
@@ -31,7 +31,7 @@ typedef struct grouping {
     const graph *g;
     const range *types; /* the caller's */
     uint32_t type_count;
-    bool typed; /* all blocks in use whose type is known, not the lost ones */
+    bool typed; /* all blocks in use whose type is known, instead of the leaked ones */
     uint32_t next; /* blocks from this index on are not counted yet */
     uint64_t fed;
     const piece *piece; /* that the blocks being counted start in */

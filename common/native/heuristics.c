@@ -11,7 +11,7 @@
 #define HEAD (8 * WORD) /* bytes of a block that facts depend on, except inner vtables */
 enum { LENGTH64 = 1, NEWARRAY = 2, MULTIPLE_INHERITANCE = 4, STDSTRING = 8, OBJECTS = 16, DICT_VALUES = 32, ITEMS = 128 };
 #define OBJECT_AT(offset) (1u << (4 + (offset) / 16)) /* fact: object at offset 0, 16, 32, 48 */
-#define ITEMS_BEHIND (1u << 12)                  /* fact: a list's items, behind their number */
+#define ITEMS_BEHIND (1u << 12)                  /* fact: a list's items, after their number */
 #define VALUES_AT(offset) (1u << (7 + (offset) / 8)) /* dictionary's values at 8, 16, 24, 32 */
 
 typedef struct {
@@ -146,8 +146,9 @@ static bool has(const words *sorted, uint64_t item) {
     return at < sorted->count && sorted->items[at] == item;
 }
 
-/* Whether an interior pointer at this offset counts as a start reference. Words before an object
- * belong to it: the collector's header contains references, too. The two low bits may be marks. */
+/* Return whether an interior pointer at this offset counts as a start reference. Words before an
+ * object belong to it: the collector's header contains references, too. The two low bits may be
+ * flags. */
 static bool counts(const heuristics *h, uint32_t index, uint64_t offset, uint64_t pointer) {
     unsigned facts = h->facts[index];
     if (!facts)

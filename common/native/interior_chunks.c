@@ -10,8 +10,8 @@
 #define MOST_WORDS 4u
 #define LOW_BITS UINT64_C(63)
 
-/* Whether `end` may be the end of the chunk: only bytes that the allocator added by rounding may
- * follow. */
+/* Return whether `end` may be the end of the chunk: only bytes that the allocator added by
+ * rounding may follow. */
 static bool ends_chunk(const candidate *c, uint64_t end) {
     return end <= end_of(c) && end - c->start >= LEAST_CHUNK && (end_of(c) - end) * 2 <= c->size;
 }

@@ -19,7 +19,7 @@
 #define UNUSED UINT32_MAX
 #define ARGUMENT 32u
 #define MOST_ARGUMENTS (1u << 12)
-#define MOST_PADDING 24u /* bytes by which usable sizes exceed what was asked for */
+#define MOST_PADDING 24u /* bytes by which usable sizes exceed the requested sizes */
 #define SLOTS_AT_A_TIME 256u
 
 static bool read32(const memory *m, uint64_t address, uint32_t *value) {
@@ -30,7 +30,8 @@ static bool read32(const memory *m, uint64_t address, uint32_t *value) {
     return true;
 }
 
-/* A power of two of hash slots before the pointer, the first two of which an array may have. */
+/* Return whether a power of two of hash slots may precede the pointer. Checks the first two
+ * slots. */
 bool may_be_php_array(const memory *m, const candidate *c) {
     uint64_t offset = c->pointer - c->start, slots = offset / SLOT;
     uint32_t first, second;
@@ -38,7 +39,8 @@ bool may_be_php_array(const memory *m, const candidate *c) {
         return false;
     if (!read32(m, c->start, &first) || !read32(m, c->start + SLOT, &second))
         return false;
-    uint64_t least = slots == PACKED_SLOTS ? 0 : slots; /* no element has this number */
+    /* element numbers are below this; packed arrays have none */
+    uint64_t least = slots == PACKED_SLOTS ? 0 : slots;
     return (first == UNUSED || first < least) && (second == UNUSED || second < least);
 }
 
@@ -81,7 +83,7 @@ int php_array_at(memory *m, candidate *c) {
 
 bool may_be_php_arguments(const candidate *c) { return WORD == 8 && c->pointer - c->start == ARGUMENT; }
 
-/* A variadic argument is not in num_args. */
+/* A variadic argument is not counted in num_args. */
 int php_arguments_at(const memory *m, const candidate *c) {
     uint32_t count, required;
     uint64_t first;

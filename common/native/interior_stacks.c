@@ -8,12 +8,13 @@
 #include "interior_structures.h"
 
 #define LEAST_STACK 1024u
-#define CONTROL_WORDS 64u /* of a control block, at most */
+#define CONTROL_WORDS 64u /* maximum words of a control block */
 #define AWAITER_WORDS 8u
 
 static bool is_code(const range *code, uint32_t count, uint64_t address) { return address && in_ranges(code, count, address); }
 
-/* A context saved at `address`, which is in the block. Its rip is word 7, or 8 after a guard. */
+/* Return whether a context is saved at `address`, which is in the block. Its rip is word 7, or 8
+ * after a guard. */
 static bool is_context(const memory *m, const candidate *c, uint64_t address, const range *code, uint32_t count) {
     uint64_t control, low, high;
     if (WORD != 8 || BIG || address % 8 || address < c->start || address > end_of(c) || end_of(c) - address < 9 * 8)

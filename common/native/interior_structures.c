@@ -1,6 +1,6 @@
-/* Interior references that structures known to be held by their inside account for: each becomes a
- * start reference, as by a rule of interiors.c. Decided pointer by pointer; other pointers to the
- * same block are none of the structure's. */
+/* Interior references that known structures explain: each becomes a start reference, as if by a
+ * rule of interiors.c. Each pointer is examined separately; other pointers to the same block may
+ * belong to no structure. */
 #include "interior_structures.h"
 
 #include <stdlib.h>
@@ -10,18 +10,19 @@ typedef struct examination {
     memory memory;
     const range *code; /* the caller's */
     uint32_t code_count;
-    uint64_t at, root; /* the next recorded reference; the number of those from roots before it */
-    uint32_t source; /* the block whose words were looked through below `word` */
+    /* `at`: the next recorded reference; `root`: the number of previous references from roots */
+    uint64_t at, root;
+    uint32_t source; /* the block whose words below `word` were searched */
     uint64_t word;
     words found;
-    bool php; /* whether structures of PHP are looked for */
+    bool php; /* whether to search for structures of PHP */
 } examination;
 
 API void fl_structures_free(examination *e) {
     FREE_ALL(e->found.items, e);
 }
 
-/* `credit`: most control bytes that are read in all. */
+/* `credit`: maximum number of control bytes read in total. */
 API examination *fl_structures_new(graph *g, const range *code, uint32_t code_count, uint64_t credit, bool php) {
     examination *e = calloc(1, sizeof *e);
     if (!e)
@@ -33,14 +34,14 @@ API examination *fl_structures_new(graph *g, const range *code, uint32_t code_co
     return e;
 }
 
-/* Whether the word `at` bytes into a block, which refers to `value`, is no reference. */
+/* Return whether the word `at` bytes into a block, which refers to `value`, is excluded. */
 static bool left_out(const graph *g, uint32_t block, uint64_t at, uint64_t value) {
     uint32_t target = block_find(g->b, value);
     return target != NONE && is_excluded(g->patterns, g->exclusions, block, at, target, value - block_address(g->b, target));
 }
 
-/* The address of the next word of the source block with this value, from the one found last on: the
- * references of a block are recorded in the order of its words. 0 if there is none. */
+/* Return the address of the next word of the source block with this value, after the word found
+ * last; 0 if there is none. References of a block are recorded in the order of its words. */
 static uint64_t stored_at(examination *e, uint32_t source, uint64_t value) {
     const graph *g = e->g;
     uint64_t start = block_address(g->b, source), end = start + size_of(g->b, source);
@@ -50,7 +51,7 @@ static uint64_t stored_at(examination *e, uint32_t source, uint64_t value) {
         const piece *p = piece_holding(e->memory.pieces, e->memory.count, from);
         uint64_t offset = p ? from - p->address : 0;
         if (!p || offset >= p->length || p->length - offset < WORD) {
-            from += WORD; /* missing: a block of that is rare */
+            from += WORD; /* memory is missing, which is rare in a block */
             continue;
         }
         uint64_t last = end - from < p->length - offset ? end - from : p->length - offset;
@@ -85,7 +86,7 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
     return found || !is_table ? found : table_at(m, c);
 }
 
-/* Examine at most `budget` references: 1 if there are more. */
+/* Examine at most `budget` references; return 1 if there are more. */
 API int fl_structures_examine(examination *e, const piece *pieces, uint64_t count, uint64_t budget) {
     graph *g = e->g;
     e->memory.pieces = pieces;
@@ -109,12 +110,13 @@ API int fl_structures_examine(examination *e, const piece *pieces, uint64_t coun
     return DONE;
 }
 
-/* Rows of kind, block, offset, where the pointer is (0: unknown), entries and places; as found. */
+/* Return rows of kind, block, offset, address of the pointer (0: unknown), number of entries and
+ * capacity, in the order of discovery. */
 API int fl_structures_found(const examination *e, words *found) { return words_append(found, e->found.items, e->found.count); }
 
-/* Blocks that references to possible blocks come from (NONE: root memory, then where) and lead to,
- * three words each, of at most `most` references: 0 if there are more. Between marking and
- * classifying. */
+/* Return three words for each reference to a possible block: the source block (NONE: root
+ * memory), the address of the root word, and the target. Returns none if there are more than
+ * `most` references. Call it between marking and classifying. */
 API int fl_structures_places(const graph *g, uint64_t most, words *found) {
     uint64_t root = 0;
     for (uint64_t at = 0; at < g->inners.count; at++) {

@@ -1,5 +1,5 @@
-/* Structures that are known to be referred to by their inside: what proves one, in the bytes around
- * the pointer and in those that it points to. Each function bounds what it reads. */
+/* Structures that programs refer to by interior pointers. The bytes around the pointer, and
+ * those that it points to, prove each structure. Each function limits how much it reads. */
 #ifndef FINDLEAKS_INTERIOR_STRUCTURES_H
 #define FINDLEAKS_INTERIOR_STRUCTURES_H
 
@@ -8,7 +8,7 @@
 /* ../engine/interior_structures.py: Structure. */
 enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8 };
 
-/* Memory of the target; what may still be read of it by loops over control bytes. */
+/* Memory of the target, and how much of it loops over control bytes may still read. */
 typedef struct {
     const piece *pieces;
     uint64_t count, credit;
@@ -18,15 +18,15 @@ typedef struct {
 typedef struct {
     uint64_t start, size;  /* of the block */
     uint64_t pointer;      /* start < pointer < start + size */
-    uint64_t word;         /* where the pointer is stored; 0: in a register */
-    uint64_t used, places; /* found of a table: entries, and places for them */
+    uint64_t word;         /* address where the pointer is stored; 0: in a register */
+    uint64_t used, places; /* found in a table: number of entries, and capacity */
     uint64_t counted, full, deleted; /* control bytes under this mask; 0: not counted */
     bool sound;
 } candidate;
 
 INLINE uint64_t end_of(const candidate *c) { return c->start + c->size; }
 
-/* The word at `address`: false if it is missing. */
+/* Read the word at `address`; false if it is missing. */
 INLINE bool read_word(const memory *m, uint64_t address, uint64_t *value) {
     const uint8_t *at = word_at(m->pieces, m->count, address);
     if (at)
@@ -38,13 +38,14 @@ INLINE bool read_bytes(const memory *m, uint64_t address, uint64_t size, uint8_t
     return copy_out(m->pieces, m->count, address, size, out);
 }
 
-/* interior_tables.c: control bytes may begin at the pointer (cheap, before `word` is known); the
- * table that the words beside `word` describe: HASHBROWN, SWISS_TABLE or NOTHING. */
+/* interior_tables.c. may_be_table: whether control bytes may begin at the pointer (cheap, before
+ * `word` is known). The other function returns the table that the words beside `word` describe:
+ * HASHBROWN, SWISS_TABLE or NOTHING. */
 bool may_be_table(const memory *m, const candidate *c);
 int table_at(memory *m, candidate *c);
 
-/* interior_php.c: hash slots may lie before the pointer (cheap, before `word` is known); PHP_ARRAY,
- * PHP_ARGUMENTS or NOTHING. */
+/* interior_php.c. may_be_php_array: whether hash slots may lie before the pointer (cheap, before
+ * `word` is known). The other function returns PHP_ARRAY, PHP_ARGUMENTS or NOTHING. */
 bool may_be_php_array(const memory *m, const candidate *c);
 int php_array_at(memory *m, candidate *c);
 bool may_be_php_arguments(const candidate *c);

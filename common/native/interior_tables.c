@@ -1,15 +1,17 @@
-/* Hash tables with one control byte a bucket, whose head points to the control bytes, behind or
- * before the entries of the same block.
+/* Hash tables with one control byte a bucket, whose head points to the control bytes. The
+ * entries of the same block precede or follow these.
  *
  * hashbrown (Rust's std since 1.45; hashbrown 0.7 to 0.16, src/raw): entries, then `buckets` =
- * mask + 1 control bytes, a power of two, and 16, 8 or 4 bytes that repeat the first ones.
- * 0xFF: empty, 0x80: deleted, below 0x80: full. The head has, in any order: {pointer, mask,
+ * mask + 1 control bytes, a power of two, and 16, 8 or 4 bytes that repeat the first ones. 0xFF:
+ * empty, 0x80: deleted, below 0x80: full. The head has, in any order: {pointer, mask,
  * growth_left, items}, and growth_left + items + deleted == capacity(mask), 7/8 of the buckets.
  *
+ * Example: 8 buckets, 3 full, none deleted: mask 7, items 3, growth_left 4; 3 + 4 + 0 = 7.
+ *
  * Abseil (raw_hash_set.h, LTS 20230802 to 20250512): growth_left, control bytes, one of 0xFF at
- * index `capacity` = 2^k - 1, 15 or 7 bytes that repeat the first ones, entries. 0x80: empty, 0xFE:
- * deleted. The head has the pointer, and behind it that to the entries. Before that version the
- * control bytes began the block. */
+ * index `capacity` = 2^k - 1, 15 or 7 bytes that repeat the first ones, entries. 0x80: empty,
+ * 0xFE: deleted. The head has the pointer, followed by the pointer to the entries. Before that
+ * version the control bytes began the block. */
 #include "interior_structures.h"
 
 #define GROUP_MOST 16u
@@ -19,7 +21,7 @@
 #define SWISS_EMPTY 0x80u
 #define SWISS_DELETED 0xFEu
 #define SENTINEL 0xFFu
-#define SLOT_ALIGN 64u /* most bytes between the control bytes and the first entry */
+#define SLOT_ALIGN 64u /* maximum bytes between the control bytes and the first entry */
 
 typedef struct {
     uint64_t full, deleted, others; /* others: neither these nor empty */
@@ -35,8 +37,8 @@ bool may_be_table(const memory *m, const candidate *c) {
     return true;
 }
 
-/* Count `count` control bytes from `address`; stop early once more than `most` are not empty: false
- * then, if bytes are missing, or if too much was read in all. */
+/* Count `count` control bytes from `address` on. Return false if bytes are missing or too many
+ * were read in total, and stop early with false once more than `most` are not empty. */
 static bool count_bytes(memory *m, uint64_t address, uint64_t count, uint64_t most, uint8_t empty, uint8_t deleted, tally *found) {
     *found = (tally){0, 0, 0};
     while (count) {
@@ -71,7 +73,7 @@ static uint64_t capacity_of(uint64_t mask) { return mask < 8 ? mask : (mask + 1)
 
 static bool is_mask(uint64_t value) { return value && !(value & (value + 1)); }
 
-/* Whether the group behind the control bytes repeats the first ones. */
+/* Return whether the group after the control bytes repeats the first ones. */
 static bool repeats(const memory *m, uint64_t pointer, uint64_t buckets, uint64_t width) {
     uint8_t first[GROUP_MOST], last[GROUP_MOST];
     if (buckets >= width)
@@ -92,7 +94,7 @@ static bool is_hashbrown(memory *m, candidate *c, uint64_t mask, uint64_t growth
         uint64_t length = mask + 1 + width;
         if (length > left || (c->pointer - c->start) % width || (left - length) > c->size / 2 || !repeats(m, c->pointer, mask + 1, width))
             continue;
-        if (c->counted != mask) { /* once, however many orders of the head there are */
+        if (c->counted != mask) { /* once, even if the head may have several orders */
             tally found;
             c->counted = mask;
             c->sound = count_bytes(m, c->pointer, mask + 1, capacity, EMPTY, DELETED, &found);
@@ -108,7 +110,8 @@ static bool is_hashbrown(memory *m, candidate *c, uint64_t mask, uint64_t growth
     return false;
 }
 
-/* The index of the first byte of 0xFF that is one less than a power of two; 0 if there is none. */
+/* Return the index of the first 0xFF byte whose index is one less than a power of two; 0 if
+ * there is none. */
 static uint64_t sentinel(const memory *m, const candidate *c, uint64_t entries) {
     for (uint64_t capacity = 1; capacity < entries - c->pointer; capacity = capacity * 2 + 1) {
         uint8_t byte;
@@ -125,7 +128,7 @@ static bool is_swiss(memory *m, candidate *c, uint64_t entries) {
     uint64_t growth, capacity = sentinel(m, c, entries);
     if (!capacity || !read_word(m, c->pointer - WORD, &growth))
         return false;
-    growth &= HIGHEST >> 1; /* the highest bit: whether there are deleted ones */
+    growth &= HIGHEST >> 1; /* the highest bit shows whether there are deleted bytes */
     uint64_t most = capacity == 7 ? 7 : capacity - capacity / 8; /* 6 of 7 in groups of 8 */
     for (uint64_t width = GROUP_MOST; width >= 8; width /= 2) {
         uint64_t clones = width - 1 < capacity ? width - 1 : capacity;
@@ -154,7 +157,7 @@ int table_at(memory *m, candidate *c) {
         return NOTHING;
     for (unsigned at = 0; at <= 2 * NEIGHBOURS; at++)
         there[at] = read_word(m, (c->word + (uint64_t)at * WORD - NEIGHBOURS * WORD) & HIGHEST, &values[at]);
-    /* Four words in a row, one of which is the pointer: the others are these three. */
+    /* Four consecutive words, one of which is the pointer: the other three have these orders. */
     static const uint8_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     for (unsigned first = 0; first <= NEIGHBOURS; first++) {
         uint64_t others[3];

@@ -1,7 +1,7 @@
 /* Interior references to otherwise unreachable blocks, counted by offset. They reveal block
  * headers that the program adds. ../graph/conventions.py decides which offsets count as start
- * references, which makes blocks reachable. Marking has followed both sorts of references, so no
- * block becomes lost, and no lost block becomes reachable. */
+ * references, which makes blocks reachable. Marking has followed both sorts of references, so
+ * this step makes no reachable or possible block leaked, and no leaked block reachable. */
 #include "graph.h"
 
 #include "threads.h"
@@ -18,7 +18,8 @@ void interiors_free(graph *g) {
     g->root_words = (words){NULL, 0, 0};
 }
 
-API void fl_graph_note(graph *g) { g->noting = true; } /* interior references; before scanning */
+/* Record interior references; call it before scanning. */
+API void fl_graph_note(graph *g) { g->noting = true; }
 
 int interiors_reserve(inners *list, uint64_t more) {
     while (list->capacity < list->count + more)
@@ -31,8 +32,8 @@ static bool live(const graph *g, uint32_t source) {
     return source == NONE || g->kinds[source] == REACHABLE || g->kinds[source] == POSSIBLE;
 }
 
-/* Return the possible block that a live source's reference leads to, if the reference is still
- * interior; else NONE. */
+/* Return the possible block that a reference from a reachable or possible block leads to, if the
+ * reference is still interior; else NONE. */
 uint32_t interior_target(const graph *g, const inner *item) {
     if (item->offset == UINT32_MAX || !live(g, item->source))
         return NONE;
@@ -157,15 +158,15 @@ API int fl_interior_rows(const counting *c, uint64_t least, words *found) {
     return DONE;
 }
 
-enum { SMALL = 1 << 16 }; /* sizes with an entry of their own */
+enum { SMALL = 1 << 16 }; /* sizes with a separate entry */
 
-/* What fl_interior_held counts. */
+/* Arguments and results of fl_interior_held. */
 typedef struct {
     const graph *g;
     const uint64_t *sizes;
     uint32_t size_count, first, large; /* large: the first of `sizes` that is not SMALL */
     uint32_t *numbers; /* 1 + index in `sizes`, by size */
-    uint64_t *counts;  /* of each thread: size_count + 1, `apart` from the next one's */
+    uint64_t *counts;  /* of each thread: size_count + 1, `apart` from those of the next thread */
     size_t apart;
 } holding;
 

@@ -24,7 +24,7 @@ static uint64_t overlap(const range *r, uint64_t start, uint64_t end) {
 
 static bool counts(const graph *g, uint32_t index) { return g->b->states[index] == IN_USE && g->kinds[index] <= INDIRECT; }
 
-/* Add the bytes in these ranges of all blocks in use to sums[INDIRECT + 1]. */
+/* Add the bytes of all blocks in use that are in these ranges to sums[INDIRECT + 1]. */
 API void fl_kind_bytes(const graph *g, const range *ranges, uint64_t count, uint64_t *sums) {
     for (uint64_t at = 0; at < count; at++) {
         uint64_t start = 0;
@@ -40,7 +40,7 @@ API void fl_kind_bytes(const graph *g, const range *ranges, uint64_t count, uint
     }
 }
 
-/* The same for the blocks with these indices, in any order. */
+/* Add the same for the blocks with these indices, in any order. */
 API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count, uint64_t *sums) {
     for (uint64_t at = 0; at < number; at++) {
         uint32_t index = indices[at];
@@ -52,7 +52,7 @@ API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t numb
     }
 }
 
-/* Pairs (size * 4, blocks) of the blocks in use of this kind, unordered. */
+/* Return pairs (size * 4, number) of the blocks in use of this kind, unordered. */
 API int fl_kind_sizes(const graph *g, uint8_t kind, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);

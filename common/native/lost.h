@@ -1,4 +1,5 @@
-/* Lost blocks (left by marking), numbered by address ("places"), so that all arrays are short. */
+/* Leaked blocks (those not marked), numbered by address ("places"), so that all arrays are
+ * short. */
 #ifndef FINDLEAKS_LOST_H
 #define FINDLEAKS_LOST_H
 
@@ -23,8 +24,8 @@ typedef struct {
     uint32_t place, rank;
 } candidate;
 
-/* A leading cycle without labelled blocks: its leader (a number), the place of the block that
- * represents it in groups, and that block's type word. */
+/* A cycle of a leak head without labelled blocks: its leader (a number), the place of the block
+ * that represents it in groups, and that block's type word. */
 typedef struct {
     uint32_t leader, shown;
     uint64_t type_word;
@@ -40,10 +41,10 @@ struct lost {
     unsigned phase;
     uint32_t count;
     uint32_t *indices;  /* of each place */
-    uint64_t *bits;     /* a bit a block: it is lost */
-    uint32_t *ranks;    /* of each 64 bits: the place of the first */
-    uint32_t *order;    /* 0: not visited; then a number; at last COMPONENT | its component */
-    uint32_t *low; /* Tarjan's lowlink; later the leader that the place is under */
+    uint64_t *bits;     /* a bit for each block: it is leaked */
+    uint32_t *ranks;    /* by 64 bits: the place of the first one */
+    uint32_t *order;    /* 0: not visited; then a number; finally COMPONENT | its component */
+    uint32_t *low; /* Tarjan's lowlink; later the leak head under which the block is counted */
     uint32_t *stack;
     uint32_t stacked;
     LIST(call) calls;
@@ -53,7 +54,7 @@ struct lost {
     LIST(leader) leaders;
     LIST(cycle) cycles; /* ascending by leader */
     LIST(cycle_member) members; /* of all cycles, ascending by place */
-    uint64_t considered; /* members up to here; see cycles.c */
+    uint64_t considered; /* number of members considered so far; see cycles.c */
     bool represented;    /* cycles have their representatives */
 };
 
@@ -65,13 +66,13 @@ INLINE uint64_t type_word_at(const blocks *b, const piece *p, const range *types
     return word && in_ranges(types, type_count, word) ? word : 0;
 }
 
-/* Return the place of a block; NONE if it is not lost. */
+/* Return the place of a block; NONE if it is not leaked. */
 INLINE uint32_t place_of(const lost *l, uint32_t index) {
     uint64_t bits = l->bits[index >> 6], mask = UINT64_C(1) << (index & 63);
     return bits & mask ? l->ranks[index >> 6] + (uint32_t)__builtin_popcountll(bits & (mask - 1)) : NONE;
 }
 
-/* Return the cycle with this leader, if it has no labelled block; else NULL. */
+/* Return the cycle with this leak head, if it has no labelled block; else NULL. */
 INLINE const cycle *cycle_of(const lost *l, uint32_t number) {
     uint32_t at = 0;
     BISECT(at, (uint32_t)l->cycles.count, middle, l->cycles.items[middle].leader < number)

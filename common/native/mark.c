@@ -31,7 +31,7 @@ API int fl_mark_starts(graph *g, int64_t budget) {
     return g->phase == STARTS ? visit(g, budget, STARTS) : DONE;
 }
 
-/* Whether fl_mark_starts marked all blocks in use that these words refer to. */
+/* Return whether fl_mark_starts marked all blocks in use that these words refer to. */
 API bool fl_holds(const graph *g, const uint64_t *values, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         uint32_t index = block_find(g->b, values[at]);
@@ -76,7 +76,7 @@ API int fl_promote(graph *g, int64_t budget) {
         int more = visit(g, budget, PROMOTE);
         if (more)
             return more;
-        g->phase = MARKED; /* others may be accepted, and another call */
+        g->phase = MARKED; /* further references may be accepted, followed by another call */
         free(g->queue.items);
         g->queue = (queue){NULL, 0, 0, 0};
         DROP(g->promoted);
@@ -203,7 +203,7 @@ API void fl_kind_totals(const graph *g, block_total *totals) {
     add_up(g->b, 0, g->count, g->kinds, INDIRECT + 1, g->b->states, IN_USE, totals);
 }
 
-/* Whether at least so many blocks are of a kind. */
+/* Return whether at least `number` blocks are of a kind. */
 API bool fl_has_kind(const graph *g, uint8_t kind, uint32_t number) {
     uint32_t found = 0;
     for (uint32_t index = 0; index < g->count && found < number; index++)

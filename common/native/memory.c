@@ -45,7 +45,7 @@ void *alloc_large(size_t bytes) {
     return found;
 }
 
-/* Have the pages of memory ready that will be written to soon, where the system can. */
+/* Make the pages of memory resident that will be written soon, if the system supports this. */
 void ready_pages(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     uintptr_t first = (uintptr_t)memory & ~(uintptr_t)4095;

@@ -1,8 +1,9 @@
 /* Groups of slots of musl's mallocng (src/malloc/mallocng/meta.h and malloc.c of musl 1.2.1 to
- * 1.2.6). Metas, in pages of their own, describe groups, which are in mappings of their own or in a
- * slot of another group. Four bytes precede each slot's memory: 0 (unless the offset has 32 bits,
- * which then precede it), index in 5 bits and reserve in 3, and the offset from the group's storage
- * in units of 16 bytes. ../allocators/musl/engine.py defines the results. */
+ * 1.2.6). Metas, in separate pages, describe groups, which are in separate mappings or in a slot
+ * of another group. Four bytes precede each slot's memory: 0, index in 5 bits and reserve in 3,
+ * and the offset from the group's storage in units of 16 bytes. If the first byte is not 0, the
+ * offset has 32 bits and precedes these four bytes. ../allocators/musl/engine.py defines the
+ * results. */
 #include "native.h"
 
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 #define METAS ((AREA - FIRST) / META)
 #define LARGE 63u
 #define MOVED 0xE0u
-#define DEEPEST 64u /* nesting depth: strides shrink inwards, and there are fewer size classes */
+/* maximum nesting depth: strides shrink inwards, and there are fewer size classes */
+#define DEEPEST 64u
 #define MAX_LONE 1024u
 #define CLASSES 64u
 #define SUMS 7u
@@ -33,7 +35,7 @@ typedef struct slot_group {
     uint64_t mem, meta, masks, bits, stride, end, outer, nested;
 } group;
 
-/* A meta's bit fields: big-endian compilers begin with the highest bit. */
+/* Return a meta's bit fields: big-endian compilers begin with the highest bit. */
 INLINE uint64_t bits_of(uint64_t word) {
     if (!BIG)
         return word;
@@ -42,7 +44,7 @@ INLINE uint64_t bits_of(uint64_t word) {
     return first >> 7 | (first >> 6 & 1) << 5 | (first & 63) << 6 | (word & ((UINT64_C(1) << pages) - 1)) << 12;
 }
 
-/* Four bytes before a slot as little-endian targets have them: two bytes, then the offset. */
+/* Return the four bytes before a slot as on a little-endian target: two bytes, then the offset. */
 INLINE uint32_t head_of(uint32_t bytes) { return BIG ? bytes >> 24 | (bytes >> 8 & 0xFF00) | bytes << 16 : bytes; }
 
 INLINE uint32_t number_of(const group *g) { return g->bits >> 6 & 63; }
@@ -100,7 +102,8 @@ static int read_area(uint64_t area, const uint8_t *data, const uint64_t *classes
     return DONE;
 }
 
-/* What is wrong with the position of a group inside another, or on its own; 0: nothing. */
+/* Return a code for what is wrong with the position of a group inside another, or alone; 0 if
+ * nothing is. */
 static unsigned misplaced(const group *g, const group *around, const range *regions, uint32_t region_count) {
     if (!around) {
         if (!maplen_of(g) && freeable(g))
@@ -164,7 +167,7 @@ typedef struct {
 
 static int batch_push(words *batches, const batch *b) { return words_append(batches, (const uint64_t *)b, sizeof *b / sizeof(uint64_t)); }
 
-/* Batches of groups to read at once: adjacent, of one kind, and of some MiB. */
+/* Divide groups into batches to read at once: adjacent, of one kind, and of some MiB. */
 static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches) {
     batch b = {0, 0, 0, 0, 0, 0, 0};
     for (uint64_t at = 0; at < found->count; at++) {
@@ -233,14 +236,15 @@ INLINE bool read_int(reader *r, uint64_t address, uint32_t *value) {
     return true;
 }
 
-/* The header of a slot at `address`. */
+/* Read the header of a slot at `address`. */
 INLINE bool read_head(reader *r, uint64_t address, uint32_t *head) {
     bool there = read_int(r, address - HEADER, head);
     *head = there ? head_of(*head) : 0;
     return there;
 }
 
-/* Is there a block header before `block`? *reserve: bytes at the end of its slot not requested. */
+/* Return whether there is a block header before `block`. *reserve: bytes at the end of its slot
+ * that were not requested. */
 static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number, uint64_t offset, uint32_t *reserve) {
     uint32_t head, recorded;
     if (!read_head(r, block, &head) || (head >> 8 & 31) != number)
@@ -256,7 +260,8 @@ static bool reserve_of(reader *r, uint64_t block, uint64_t end, uint32_t number,
     return *reserve < 5 && *reserve <= end - block;
 }
 
-/* Find a block not at its slot's start: the 16 bits of its offset omit multiples of 1 MiB. */
+/* Find a block that is not at its slot's start. The 16 bits of its offset omit multiples of 1
+ * MiB. */
 static bool moved(reader *r, const group *g, uint32_t number, uint32_t head, uint64_t *start, uint64_t *size) {
     uint64_t end = *start + *size, begin = g->mem + UNIT;
     for (uint64_t ahead = (head >> 16) * (uint64_t)UNIT; ahead < *size; ahead += (uint64_t)UNIT << 16) {
@@ -271,7 +276,8 @@ static bool moved(reader *r, const group *g, uint32_t number, uint32_t head, uin
     return false;
 }
 
-/* Start, size and state of the block in a slot in use; a code for what is wrong with it, or 0. */
+/* Read start, size and state of the block in a slot in use; return a code for what is wrong with
+ * it, or 0. */
 static unsigned slot_read(reader *r, const group *g, uint32_t number, uint32_t right, uint64_t *start, uint64_t *size, uint8_t *state) {
     uint32_t head, reserved;
     if (!read_head(r, *start, &head))
@@ -314,7 +320,7 @@ static int trouble(output *out, uint64_t code, uint64_t index, uint64_t number) 
     return PUSH_ALL(out->troubles, code, index, number);
 }
 
-/* Slots [from, to) of a group, none of which contains another group. */
+/* Read slots [from, to) of a group, none of which contains another group. */
 static int slots_read(reader *r, const group *g, uint64_t index, uint32_t from, uint32_t to, output *out, uint64_t *sums) {
     uint64_t units = g->stride / UNIT, used = 0, usable = g->stride - HEADER;
     uint32_t free = free_of(g);
@@ -340,8 +346,8 @@ static int slots_read(reader *r, const group *g, uint64_t index, uint32_t from, 
     return failed;
 }
 
-/* Slots of groups [first, last), the first in no other; space for `capacity` blocks. Bytes in use
- * are added to the last of `sums`. */
+/* Read slots of groups [first, last), the first of which is in no other group. There is space
+ * for `capacity` blocks. Bytes in use are added to the last of `sums`. */
 API int fl_read_slots(const piece *pieces, uint64_t count, const group *records, uint64_t first, uint64_t last, uint64_t capacity,
                       uint64_t *starts, uint64_t *sizes, uint8_t *states, uint64_t *made, uint64_t *sums, words *troubles) {
     static const piece none = {0, NULL, 0};

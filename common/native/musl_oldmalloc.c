@@ -10,9 +10,9 @@
 
 enum { MORE, ENDS, DIFFERS, NO_SIZE }; /* also in ../allocators/musl/engine.py */
 
-/* At most `capacity` blocks of chunks from *chunk (updated), with headers in the piece that agree
- * with the one before (csize *before, updated); none ends after `limit` less a header. The result:
- * why the walk stopped at *chunk. */
+/* Read at most `capacity` blocks of chunks from *chunk on (updated). Their headers are in the
+ * piece and agree with the previous chunk (csize *before, updated); no chunk ends after `limit`
+ * minus a header. Returns why the walk stopped at *chunk. */
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t *sizes,
                      uint8_t *states, uint64_t *made) {
     uint64_t at = *chunk, last = *before, count = 0;

@@ -1,9 +1,9 @@
-/* What the C engine's files share. Each library built of them serves targets of one word size and
- * byte order, on 64-bit little-endian hosts. ../engine/native/ calls it; ../engine/reference/ gives
- * the results that ../engine/contract.py defines, too.
+/* Declarations that the C engine's files share. Each library built from them serves targets of
+ * one word size and byte order, on 64-bit little-endian hosts. ../engine/native/ calls it;
+ * ../engine/reference/ gives the same results, which ../engine/contract.py defines.
  *
- * Any address and length from a target may be wrong: nothing outside of pieces is read, and loops
- * are bounded by a piece's length or a count that the C engine made. */
+ * Any address and length from a target may be wrong. So nothing outside of pieces is read, and
+ * loops are limited by a piece's length or by a count that the C engine computed. */
 #ifndef FINDLEAKS_NATIVE_H
 #define FINDLEAKS_NATIVE_H
 
@@ -69,8 +69,8 @@ INLINE void prefetch_ahead(const uint8_t *at, uint64_t ahead, uint64_t length) {
         __builtin_prefetch((const void *)(line + done));
 }
 
-/* Prefetch up to `ahead` bytes behind data[offset], for a walk whose headers each wait for the one
- * before it. *fetched: how far this was done. */
+/* Prefetch up to `ahead` bytes after data[offset], for a walk in which the place of each header
+ * depends on the previous one. *fetched: offset up to which bytes are already prefetched. */
 INLINE void prefetch_on(const uint8_t *data, uint64_t offset, uint64_t ahead, uint64_t *fetched) {
     if (offset + ahead > *fetched) {
         uint64_t from = *fetched > offset ? *fetched - offset : 0;
@@ -93,8 +93,9 @@ INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
     return p->length < skip ? 0 : (p->length - skip) / WORD;
 }
 
-/* follow.c, over ascending pieces: the last that begins at or below `address`, or NULL; the word at
- * `address`, or NULL unless in one piece; copying from several, false if a byte is missing. */
+/* follow.c, for ascending pieces. piece_holding: the last piece that begins at or below
+ * `address`, or NULL. word_at: the word at `address`, or NULL unless one piece contains all of
+ * it. copy_out: copy bytes, also from several pieces; false if a byte is missing. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
@@ -120,7 +121,8 @@ void prefer_huge_pages(void *memory, size_t bytes);
 void *alloc_large(size_t bytes);
 #define LARGE_ARRAY ((size_t)8 << 20) /* bytes */
 
-/* Have pages in memory that will soon be written to: another thread need not wait for that then. */
+/* Make pages of memory resident that will be written soon, so that another thread need not wait
+ * for them. */
 void ready_pages(void *memory, size_t bytes);
 
 /* Free several, any of which may be NULL; free one, and forget it. */
@@ -154,7 +156,7 @@ typedef struct {
     uint64_t start, end;
 } range;
 
-/* The one of these sorted, disjoint ranges that holds `address`, or NULL. */
+/* Return the one of these sorted, disjoint ranges that contains `address`, or NULL. */
 INLINE const range *range_holding(const range *ranges, uint32_t count, uint64_t address) {
     uint32_t after = 0;
     BISECT(after, count, middle, ranges[middle].start <= address)

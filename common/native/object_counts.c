@@ -1,8 +1,9 @@
-/* Reference counts of lost CPython objects beside the references to them that were found.
+/* Compares the reference counts of leaked CPython objects with the references found.
  *
- * A lost object is referred to by lost blocks only. If it counts more references than these have,
- * somebody forgot to give one back. If none under a leader does, and the leader's cycle consists of
- * objects that the garbage collector knows, the collector will free them. */
+ * Only leaked blocks refer to a leaked object. If an object counts more references than these
+ * blocks contain, a Py_DECREF is missing. If no object under a leak head does, and the cycle of
+ * the leak head consists of objects that the garbage collector tracks, the collector will free
+ * them. Example: ob_refcnt is 3 and two leaked words refer to the object, so the excess is 1. */
 #include "lost.h"
 
 #include <stdlib.h>
@@ -10,21 +11,22 @@
 #define OBJECT_HEADER (2 * WORD) /* ob_refcnt, ob_type */
 #define NO_TYPE UINT32_MAX
 #define SUMS 3u
-/* Counts from here on are of immortal objects (3.12 and later). */
+/* Counts from here on belong to immortal objects (3.12 and later). */
 #define IMMORTAL (WORD == 8 ? UINT32_C(0x80000000) : UINT32_C(0x20000000))
 
 /* Bytes from ob_ref_shared to ob_gc_bits and ob_ref_local, in free-threaded builds. */
 #define GC_BITS (-5)
 #define REF_LOCAL (-4)
-#define FREE_THREADED 16u /* bytes before ob_ref_shared, at least */
+#define FREE_THREADED 16u /* minimum number of bytes before ob_ref_shared */
 #define DEFERRED 64 /* of ob_gc_bits: references on stacks are not counted */
 
 enum { OBJECT = 1, EXCESS = 2, TRACKED = 4, REFERS_TO_ITSELF = 8 };           /* flags of a block */
-enum { NOTHING, MISSING_DECREF, UNCOLLECTED, UNTRACKED_CYCLE, VERDICTS };     /* of a leader */
-enum { CYCLE_OF_OBJECTS = 1, CYCLE_UNTRACKED = 2, HAS_EXCESS = 4 }; /* what is under a leader */
+enum { NOTHING, MISSING_DECREF, UNCOLLECTED, UNTRACKED_CYCLE, VERDICTS };     /* of a leak head */
+/* properties of the blocks under a leak head */
+enum { CYCLE_OF_OBJECTS = 1, CYCLE_UNTRACKED = 2, HAS_EXCESS = 4 };
 
-/* For every lost block the number of words in other lost blocks that refer to its start, or to its
- * object. The graph is classified. */
+/* Count, for every leaked block, the words in other leaked blocks that refer to its start, or to
+ * its object. The graph must be classified. */
 API void fl_lost_references(const graph *g, uint32_t *counts) {
     const lost *l = g->lost;
     for (uint32_t place = 0; place < l->count; place++) {
@@ -37,7 +39,7 @@ API void fl_lost_references(const graph *g, uint32_t *counts) {
     }
 }
 
-/* References of a block to its own object; two low bits may be marks. */
+/* Return the number of references of a block to its own object; two low bits may be flags. */
 static uint32_t own_references(const graph *g, const uint8_t *data, uint64_t size, uint32_t index, uint64_t object) {
     const exclusion *of = g->patterns ? &g->exclusions[g->patterns[index]] : NULL;
     uint32_t found = 0;
@@ -50,11 +52,11 @@ static uint32_t own_references(const graph *g, const uint8_t *data, uint64_t siz
 
 typedef struct {
     uint32_t references;
-    bool exact, tracked; /* exact: not immortal, and not counted by the collector instead */
+    bool exact, tracked; /* exact: not immortal, and the count includes references on stacks */
 } counted;
 
-/* What an object counts; of a free-threaded interpreter if `shift`, see fl_objects. `offset`: where
- * in the block `data` the count of references is. */
+/* Read the reference count of an object; with `shift`, of an object of a free-threaded
+ * interpreter (see fl_objects). `offset`: position of the count in the block's bytes `data`. */
 static counted count_of(const uint8_t *data, uint64_t offset, uint64_t shift) {
     const uint8_t *at = data + offset;
     if (!shift) {
@@ -67,10 +69,10 @@ static counted count_of(const uint8_t *data, uint64_t offset, uint64_t shift) {
     return (counted){exact ? (uint32_t)all : 0, exact, at[GC_BITS] & 1};
 }
 
-/* Of each lost object in the piece: its flags, and in `counts`, which has the references found (see
- * fl_lost_references), how many more it counts itself. `found` is the type of each block's object
- * (fl_objects), `offsets` where the objects of a type begin, `shift` as there. Blocks that the
- * piece cuts off go to `cut`, by address. */
+/* Compare each leaked object in the piece: set its flags, and replace the number of references
+ * found in `counts` (see fl_lost_references) by the number that it counts in excess. `found` is
+ * the type of each block's object (fl_objects), `offsets` the offset of the objects of a type,
+ * `shift` as there. Blocks that the piece contains only partly are added to `cut`, by address. */
 API int fl_compare_counts(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, uint8_t *flags, uint32_t *counts,
                           words *cut) {
     const blocks *b = g->b;
@@ -100,9 +102,10 @@ static uint8_t verdict_of(uint8_t under) {
     return under & HAS_EXCESS ? MISSING_DECREF : under & CYCLE_UNTRACKED ? UNTRACKED_CYCLE : under & CYCLE_OF_OBJECTS ? UNCOLLECTED : NOTHING;
 }
 
-/* Judge each leader, once all objects are compared. verdicts[index] is that of the lost block's
- * leader. sums, three a type: objects with an excess, their excess references, uncollected objects.
- * totals: blocks and bytes of each verdict. Afterwards `counts` is 0 without an excess. */
+/* Judge each leak head, once all objects are compared. verdicts[index] is the verdict of the
+ * leaked block's leak head. sums has three words for each type: objects with an excess, their
+ * excess references, uncollected objects. totals: blocks and bytes of each verdict. Afterwards
+ * `counts` is 0 for blocks without an excess. */
 API int fl_judge_counts(const graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t *sums,
                         uint64_t *totals) {
     const lost *l = g->lost;

@@ -6,7 +6,7 @@ enum { NOT_KNOWN, USED, UNTOUCHED, IN_CACHES, OWN, KEPT, RETURNED, FREE_PAGE, PA
 /* The states of blocks (FREE includes memory in no block), then foreign memory. */
 enum { FOREIGN = 4, COLUMNS };
 
-/* Sorted, disjoint ranges, with a cursor at the first that may matter. */
+/* Sorted, disjoint ranges, with a cursor at the first one that may overlap. */
 typedef struct {
     const range *items;
     uint64_t count, at;
@@ -14,7 +14,7 @@ typedef struct {
 
 typedef struct {
     list known, held, metadata, foreign;
-    uint64_t start, end, page; /* page: number of the current one */
+    uint64_t start, end, page; /* page: number of the current page */
     unsigned shift;
     uint64_t bytes[4];
     uint64_t size, weight; /* majority vote (Boyer-Moore) for the block size with most bytes */
@@ -88,9 +88,11 @@ static void page_done(walk *w) {
     w->page++;
 }
 
-static const unsigned ranks[4] = {3, 2, 1, 0}; /* sizes voted on: in use; else cached; else free */
+/* Votes on sizes prefer blocks in use, then cached, then free ones. */
+static const unsigned ranks[4] = {3, 2, 1, 0};
 
-/* A weighted vote (Boyer-Moore) for the value that has most. */
+/* Vote with a weight (Boyer-Moore) for the value with most bytes. A vote for another value
+ * lowers the weight; that value takes over if the weight would become negative. */
 INLINE void vote(uint64_t *most, uint64_t *weight, uint64_t value, uint64_t bytes) {
     if (value == *most) {
         *weight += bytes;
@@ -114,9 +116,9 @@ INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
     }
 }
 
-/* Of the pages of `where`, from the one with its start: state, share of bytes in use (0 none, 1 …
- * 255 all), these bytes, a block size; adds to sums[PAGE_STATES][COLUMNS]. Padding up to a granule
- * counts with the block before. */
+/* Write, for the pages of `where` from the one that contains its start: state, share of bytes in
+ * use (0 none, 1 … 255 all), bytes in use, a block size. Adds to sums[PAGE_STATES][COLUMNS].
+ * Padding up to a granule counts with the block before it. */
 API void fl_pages(const blocks *b, const range *where, unsigned shift, const range *const *lists, const uint64_t *counts, uint8_t *states,
                   uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums) {
     walk w = {.start = where->start, .end = where->end, .page = where->start >> shift, .shift = shift};
@@ -158,7 +160,8 @@ static int run_found(words *out, uint64_t low, uint64_t high, uint64_t least, co
     return PUSH_ALL(out, low, high);
 }
 
-/* (start, end) free of blocks in use, cached, metadata: `least` bytes, or at an end of `where`. */
+/* Return (start, end) of ranges without blocks in use, cached blocks or metadata: of at least
+ * `least` bytes, or at an end of `where`. */
 API int fl_free_runs(const blocks *b, const range *where, uint64_t least, words *out) {
     uint64_t start = 0, free_from = where->start;
     uint32_t index = where->start < where->end ? block_reaching(b, where->start, &start) : b->count;
@@ -173,7 +176,7 @@ API int fl_free_runs(const blocks *b, const range *where, uint64_t least, words 
     return run_found(out, free_from, where->end, least, where);
 }
 
-/* Bytes that two sorted lists of disjoint ranges have in common. */
+/* Return the bytes that two sorted lists of disjoint ranges have in common. */
 API uint64_t fl_common(const range *left, uint64_t lefts, const range *right, uint64_t rights) {
     uint64_t found = 0;
     for (uint64_t a = 0, c = 0; a < lefts && c < rights;) {
@@ -188,8 +191,9 @@ API uint64_t fl_common(const range *left, uint64_t lefts, const range *right, ui
     return found;
 }
 
-/* found[page]: first word of the blocks with most bytes in use of a page, if in `types`, else 0;
- * kept with weights[page] across calls. Handles blocks whose first word is in the piece. */
+/* Write to found[page] the first word of the blocks that make up most of a page's bytes in use,
+ * if it is in `types`, else 0. weights[page] is kept across calls. Handles blocks whose first
+ * word is in the piece. */
 API void fl_page_words(const blocks *b, const piece *p, const range *types, uint32_t type_count, const range *where, unsigned shift,
                        uint64_t *found, uint64_t *weights) {
     uint64_t first, count = piece_words(p, &first), start = 0, origin = where->start >> shift;

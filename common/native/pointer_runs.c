@@ -6,7 +6,7 @@
 typedef struct run_search {
     uint64_t low, high; /* bounds of all blocks */
     uint64_t least, gap;
-    uint64_t start, last, count; /* current run: first and last pointer; 0: none */
+    uint64_t start, last, count; /* current run: start, last pointer, number of pointers; 0: none */
 } run_search;
 
 static int end_run(run_search *s, words *found) {

@@ -1,6 +1,6 @@
-/* Possible blocks that a root or a reachable block refers to (by their inside) are heads. The other
- * possible blocks are counted under the lowest head that reaches them: one stray number may lead to
- * a hundred thousand blocks. */
+/* Possible blocks to whose interior a root or a reachable block refers are heads. The other
+ * possible blocks are counted under the lowest head that reaches them: one stray number may lead
+ * to a hundred thousand blocks. */
 #include "possible.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static int count_below(graph *g, possible_heads *p, int64_t *budget) {
     return DONE;
 }
 
-/* After marking: 1 if there is more to do. */
+/* Find the heads; call it after marking. Returns 1 if work is left. */
 int find_heads(graph *g, int64_t budget) {
     possible_heads *p = g->possible;
     if (!p && !(p = g->possible = calloc(1, sizeof *p)))
@@ -83,7 +83,8 @@ const head *head_of(const graph *g, uint32_t index) {
     return at < p->heads.count && p->heads.items[at].index == index ? &p->heads.items[at] : NULL;
 }
 
-/* The heads' indices, ascending; false if every possible block is one: none are given then. */
+/* Return the heads' indices, ascending. Returns false, and no indices, if every possible block
+ * is a head. */
 API int fl_heads(const graph *g, words *found) {
     if (g->possible->flat)
         return 0;

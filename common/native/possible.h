@@ -1,4 +1,5 @@
-/* Possible blocks that reachable memory refers to, and what only these lead to. */
+/* Possible blocks to which reachable memory refers, and the blocks that are reachable only
+ * through them. */
 #ifndef FINDLEAKS_POSSIBLE_H
 #define FINDLEAKS_POSSIBLE_H
 
@@ -6,7 +7,7 @@
 
 typedef struct {
     uint32_t index, hanging;
-    uint64_t bytes; /* total size of the blocks that hang from it */
+    uint64_t bytes; /* total size of the blocks counted under it */
 } head;
 
 struct possible_heads {
@@ -15,10 +16,10 @@ struct possible_heads {
     LIST(head) heads; /* ascending */
     uint64_t at;
     words stack;
-    uint64_t *seen; /* a bit a block: a head, or counted under one */
+    uint64_t *seen; /* a bit for each block: it is a head, or counted under one */
 };
 
 int find_heads(graph *g, int64_t budget);
-const head *head_of(const graph *g, uint32_t index); /* NULL: no head */
+const head *head_of(const graph *g, uint32_t index); /* NULL if the block is not a head */
 
 #endif

@@ -5,7 +5,7 @@
 
 #define AHEAD 40u /* nodes ahead whose blocks are prefetched */
 
-/* Number of nodes that each node retains, itself included. */
+/* Compute the number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at) {
@@ -21,7 +21,8 @@ int dominators_count(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* The place of each node: behind its idom, and behind the idom's children with lower numbers. */
+/* Compute the place of each node: after its idom, and after the idom's children with lower
+ * numbers. */
 int dominators_place(dominators *d, int64_t *budget) {
     if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
         return NO_MEMORY;
@@ -78,7 +79,8 @@ static uint32_t *spare(dominators *d, uint32_t **used) {
     return found;
 }
 
-/* Fill the arrays by place; `counts` and `bytes`, which reuses `placed`, with the node's own. */
+/* Fill the arrays by place. `counts` and `bytes`, which reuses `placed`, first contain only the
+ * node itself. */
 int dominators_settle(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
     if (!d->nodes) {
@@ -115,7 +117,7 @@ int dominators_settle(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Add up what each node retains: those below it are behind it. */
+/* Sum up what each node retains: the nodes below it follow it. */
 int dominators_sum(dominators *d, int64_t *budget) {
     const uint32_t *idoms = d->parents;
     uint32_t *counts = d->semis, place = d->count - (uint32_t)d->at;

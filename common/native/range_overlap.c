@@ -8,8 +8,8 @@ static void add_part(const blocks *b, const range *r, uint32_t index, uint64_t s
         sums[b->states[index] & 3] += high - low;
 }
 
-/* The first and the last block may reach out of the range; those between have no address to be
- * looked up, as all of their bytes are in it. */
+/* Add the bytes of blocks in one range. The first and the last block may extend beyond the
+ * range. The blocks between are wholly in it, so their addresses are not needed. */
 static void add_range(blocks *b, const range *r, uint64_t *sums) {
     uint64_t start = 0;
     uint32_t index = block_reaching(b, r->start, &start), after = block_at_or_after(b, r->end);

@@ -1,7 +1,9 @@
-/* Text hints: readable text at a block's start, quoted, cut, as JSON; as ../block_types/text.py.
+/* Text hints: readable text at a block's start, quoted, cut, as JSON; same as
+ * ../block_types/text.py.
  *
- * Non-ASCII characters take a table of Unicode. Without one, or beyond it, -1 leaves the block to
- * Python. What is not UTF-8, as most pointers and numbers, is rejected here. */
+ * Non-ASCII characters need a table of Unicode. Without it, and for characters beyond it, -1
+ * leaves the block to Python. Bytes that are not UTF-8, such as most pointers and numbers, are
+ * rejected here. */
 #include "rows.h"
 
 #define COLUMNS 24u
@@ -13,7 +15,8 @@ enum { NO_TEXT = 0, TEXT = 1, UNKNOWN_TEXT = -1 };
 
 static bool readable(uint8_t c) { return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\t' || c == '\r'; }
 
-/* A UTF-8 character's length, of `count` bytes; 0: invalid; count + 1: cut off. RFC 3629, 4. */
+/* Return the length of a UTF-8 character in `count` bytes; 0: invalid; count + 1: cut off. RFC
+ * 3629, 4. */
 static uint32_t character(const uint8_t *data, uint32_t count) {
     uint8_t first = data[0], low = 0x80, high = 0xbf;
     uint32_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
@@ -34,14 +37,14 @@ static uint32_t character(const uint8_t *data, uint32_t count) {
     return length;
 }
 
-/* The code point of a whole character below CHARACTERS; CHARACTERS for any other. */
+/* Return the code point of a complete character below CHARACTERS; CHARACTERS for any other. */
 static uint32_t code_point(const uint8_t *data, uint32_t length) {
     if (length == 2)
         return (uint32_t)(data[0] & 0x1f) << 6 | (data[1] & 0x3f);
     return length == 3 ? (uint32_t)(data[0] & 0xf) << 12 | (uint32_t)(data[1] & 0x3f) << 6 | (data[2] & 0x3f) : CHARACTERS;
 }
 
-/* Is there text, up to its NUL or the end? *length: its bytes, if so. */
+/* Return whether the data is text, up to its NUL or the end. *length: its bytes, if so. */
 static int text_of(const uint8_t *data, uint32_t count, uint32_t least, const uint8_t *table, uint32_t *length) {
     const uint8_t *nul = memchr(data, 0, count);
     uint32_t end = nul ? (uint32_t)(nul - data) : count, at = 0, characters = 0, odd = 0;
@@ -75,7 +78,7 @@ static uint8_t *put(uint8_t *out, const char *text, uint32_t count) {
     return out + count;
 }
 
-/* One character as it is shown, of *count columns. */
+/* Write one character as it is displayed, in *count columns. */
 static void shown(uint8_t c, char *part, uint32_t *count) {
     static const char digits[] = "0123456789abcdef";
     static const char escaped[] = "\n\t\r\x1b\"\\", by[] = "ntre\"\\";
@@ -96,7 +99,7 @@ static void shown(uint8_t c, char *part, uint32_t *count) {
     }
 }
 
-/* Text, quoted and cut to COLUMNS, inside JSON: quotes and backslashes are escaped once more. */
+/* Write text, quoted and cut to COLUMNS, inside JSON: quotes and backslashes are escaped twice. */
 static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const uint8_t *table) {
     static const char digits[] = "0123456789abcdef";
     uint32_t columns = 0, step;
@@ -108,7 +111,7 @@ static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const 
         if (step == 1) {
             shown(text[at], part, &wide);
             length = wide;
-        /* non-ASCII: as it is, escaped for JSON, or escaped as unprintable and again for JSON */
+        /* non-ASCII: unchanged, escaped for JSON, or escaped as unprintable and again for JSON */
         } else {
             uint32_t code = code_point(text + at, step);
             bool printable = table[code];
@@ -138,8 +141,8 @@ static uint8_t *quoted(uint8_t *out, const uint8_t *text, uint32_t count, const 
     return put(out, "\\\"", 2);
 }
 
-/* Is the first word a mapped address? One that has a NUL byte may look like text otherwise: without
- * ASLR a heap is at 0x555555564040 and such, whose bytes are "@@VUUU". */
+/* Return whether the first word is a mapped address. An address that has a NUL byte may look
+ * like text: without ASLR a heap is at addresses like 0x555555564040, whose bytes are "@@VUUU". */
 static bool is_pointer(const uint8_t *data, uint32_t count, const row_rules *r) {
     return count >= WORD && memchr(data, 0, WORD) && in_ranges(r->mapped, r->mapped_count, load(data));
 }

@@ -1,11 +1,12 @@
-/* Sorts managed heaps' records by key: see ../engine/records.py. The Python engine numbers the
- * keys alike. */
+/* Sorts managed heaps' records by key: see ../engine/records.py. The Python engine assigns the
+ * same numbers. */
 #include "native.h"
 #include <stdlib.h>
 
 enum { COLUMNS = 3, KEY = 1 + COLUMNS, SHAPE = 1 + COLUMNS, RUN = 4 };
 
-/* `keys`: KEY words each, as discovered; `table`: their numbers by hash (open, half empty). */
+/* `keys`: KEY words each, in the order of discovery; `table`: their numbers by hash (open
+ * addressing, at least half empty). */
 typedef struct records {
     uint64_t *keys, *counts;
     uint32_t *table;
@@ -21,7 +22,7 @@ API void fl_records_free(records *r) {
 
 static int resized(records *r, uint64_t capacity);
 
-/* `tag_mask` + 1 shapes; at most `most` keys are distinguished. */
+/* `tag_mask` + 1 shapes; at most `most` different keys. */
 API records *fl_records_new(const uint64_t *shapes, uint64_t tag_mask, uint64_t most) {
     records *r = calloc(1, sizeof *r);
     if (!r)
@@ -72,7 +73,8 @@ static int resized(records *r, uint64_t capacity) {
     return DONE;
 }
 
-/* A key's number, new if need be; NONE if too many, or without memory (see *code). */
+/* Return a key's number, adding the key if it is new; NONE if there are too many, or without
+ * memory (see *code). */
 static uint32_t numbered(records *r, const uint64_t *key, int *code) {
     uint64_t mask = 2 * r->capacity - 1, at = hashed(key) & mask;
     for (; r->table[at] != EMPTY; at = (at + 1) & mask)
@@ -93,8 +95,8 @@ static uint32_t numbered(records *r, const uint64_t *key, int *code) {
     return number;
 }
 
-/* Key numbers of these runs' records (start, stride, count, mark); DISORDER, and nothing counted,
- * unless each is in the piece with all its columns. */
+/* Return the key numbers of the records in these runs (start, stride, count, mark). DISORDER,
+ * and nothing is counted, unless each record is in the piece with all its columns. */
 API int fl_records(records *r, const piece *p, const uint64_t *runs, uint64_t count, uint32_t *numbers) {
     uint64_t reach = WORD;
     for (uint64_t i = 0; i <= r->tag_mask; i++)
@@ -129,7 +131,7 @@ API int fl_records(records *r, const piece *p, const uint64_t *runs, uint64_t co
     return code;
 }
 
-/* The keys, how often each occurs, and the number of records without one. */
+/* Return the keys, the number of records of each, and the number of records without a key. */
 API int fl_records_keys(const records *r, words *keys, words *counts, uint64_t *left) {
     *left = r->left;
     return words_append(keys, r->keys, r->used * KEY) || words_append(counts, r->counts, r->used) ? NO_MEMORY : DONE;

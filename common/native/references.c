@@ -24,7 +24,8 @@ INLINE void resolve(const blocks *b, const stretch *s, batch *c) {
     }
 }
 
-/* A candidate's edge, or NONE. Whether to a block in use is not checked: it would cost a miss. */
+/* Return a candidate's edge, or NONE. Does not check whether the block is in use, which would
+ * cost a cache miss. */
 INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     uint32_t index = c->indices[at];
     if (index == NONE)
@@ -35,8 +36,8 @@ INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
     return offset < size_of(b, index) ? index << INDEX_SHIFT | INTERIOR : NONE;
 }
 
-/* The block in use with the word at `address`, and its start, or NONE. Addresses ascend; `recent`:
- * last table. */
+/* Return the block in use that contains the word at `address`, and its start, or NONE. Addresses
+ * ascend; `recent`: the table of the last address. */
 INLINE uint32_t source_of(const blocks *b, uint64_t address, table *recent, uint64_t *at) {
     uint64_t start = 0, key = address >> b->table_shift;
     if (key != recent->key) {
@@ -87,8 +88,8 @@ static void look_up(const search *how, stretch *s, batch *c) {
         look_up_plain(how, s, c);
 }
 
-/* Collect the places of those words, from `first` on, that are between the lowest and the highest
- * block. Branch-free, as values are unpredictable. */
+/* Collect the places of those words, from `first` on, that are between the lowest and the
+ * highest block. Without branches, because values are unpredictable. */
 static void filter(const search *how, const uint8_t *data, uint32_t first, uint32_t count, batch *c) {
     uint64_t low = how->low, span = how->span;
     uint32_t kept = c->count;

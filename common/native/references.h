@@ -1,22 +1,23 @@
-/* References in a stretch of memory, found without changing the graph: on any thread. */
+/* References in a stretch of memory. Any thread can find them, because the search does not
+ * change the graph. */
 #ifndef FINDLEAKS_REFERENCES_H
 #define FINDLEAKS_REFERENCES_H
 
 #include "graph.h"
 
-#define STRETCH 8192u /* words; with what is found in them, they fit the first cache */
+#define STRETCH 8192u /* words; with the results, they fit the first-level cache */
 #define BATCH 256u     /* candidates looked up together: misses overlap, and slots stay cached */
 
 typedef enum { FROM_BLOCKS, FROM_ROOTS } origin;
 
 typedef struct {
-    uint32_t source; /* the block that the word is in; of a root, the number of the word */
+    uint32_t source; /* the block that contains the word; for a root, the index of the word */
     uint32_t edge;   /* as in graph.h */
 } reference;
 
-/* A word with the address of a block's inside. */
+/* A word that contains an interior address of a block. */
 typedef struct {
-    uint64_t start, pointer; /* of the block; the word */
+    uint64_t start, pointer; /* start of the block; value of the word */
 } inside;
 
 typedef struct {
@@ -25,11 +26,11 @@ typedef struct {
     uint32_t words;
     uint32_t count, insides;
     reference found[STRETCH];  /* in the order of the words */
-    inside interior[STRETCH];  /* of those found that are INTERIOR */
+    inside interior[STRETCH];  /* those of `found` that are INTERIOR */
     uint64_t apart[352];       /* so that stretches do not begin in the same cache sets */
 } stretch;
 
-/* Words that may be pointers, and what is known of them. */
+/* Words that may be pointers, and what is known about them. */
 typedef struct {
     uint32_t count;
     uint32_t places[BATCH + 4]; /* word numbers; filter_avx2 writes up to four beyond `count` */
@@ -39,7 +40,8 @@ typedef struct {
     const slot *slots[BATCH];
 } batch;
 
-/* What a search needs of the graph: a copy, as threads that record write beside the original. */
+/* Data of the graph that a search needs. It is a copy, because recording threads write next to
+ * the original. */
 typedef struct {
     const blocks *b;
     const uint8_t *patterns; /* see fl_graph_exclude_words */

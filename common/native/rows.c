@@ -1,14 +1,14 @@
-/* Blocks that pass filters, as rows of JSON (../audit/block_rows.py; ../engine/rows.py). The
- * walk stops at a row that takes more than the block's words or a table: Python makes it. */
+/* Formats blocks that pass filters as rows of JSON (../audit/block_rows.py; ../engine/rows.py).
+ * The walk stops at a row that needs more than the block's words or a table: Python formats it. */
 #include "graph.h"
 #include "rows.h"
 
-#define UNWANTED 0x80000000u /* bit of a text's number: no row */
+#define UNWANTED 0x80000000u /* flag in a text's number: hide the row */
 #define NO_ARRAY 0x40000000u
 #define TEXT_MASK 0x3fffffffu
 #define NO_TEXT_AT_ALL TEXT_MASK
 #define TYPE_WORDS 5u
-#define MAX_ROW_BYTES (128u + MAX_HINT_BYTES) /* bytes of a row at most, besides texts */
+#define MAX_ROW_BYTES (128u + MAX_HINT_BYTES) /* maximum bytes of a row without texts */
 #define FILE_MAGIC 0xFBAD0000u
 #define LEAST_FILE (WORD == 8 ? 216u : 148u) /* bytes */
 #define STRING_LOOK 256u
@@ -18,13 +18,14 @@ enum { STOPPED = 0, RARE = 1 };
 typedef struct {
     const graph *g;
     const row_rules *r;
-    const piece *pieces, *now; /* now: the last block's piece */
+    const piece *pieces, *now; /* now: the piece with the last block */
     uint64_t piece_count;
     uint32_t owner; /* index of the last owner found */
     uint8_t copy[STRING_LOOK];
 } lister;
 
-/* `size` bytes of the target, at most STRING_LOOK; NULL unless all are in pieces. */
+/* Return `size` bytes of the target, at most STRING_LOOK; NULL unless pieces contain all of
+ * them. */
 static const uint8_t *bytes_at(lister *l, uint64_t address, uint64_t size) {
     const piece *p = l->now;
     if (p && address - p->address < p->length && p->length - (address - p->address) >= size)
@@ -47,7 +48,7 @@ static uint32_t owner_of(lister *l, uint64_t address) {
     return r->owner_texts[l->owner];
 }
 
-/* The number of the text for a word in `tables`; NONE: unknown. */
+/* Return the number of the text for a word in `tables`; NONE if unknown. */
 static uint32_t known(const row_rules *r, uint64_t word) {
     uint32_t at = 0;
     BISECT(at, r->word_count, middle, r->words[middle] < word)
@@ -56,7 +57,7 @@ static uint32_t known(const row_rules *r, uint64_t word) {
 
 enum { NO_STRING, STRING, MAYBE };
 
-/* Is this a std::string (../block_types/shapes.py), by the memory in pieces? */
+/* Return whether this is a std::string (../block_types/shapes.py), by the memory in pieces. */
 static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_t size) {
     uint64_t pointer = given[0], length = given[1], capacity = given[2];
     bool own = pointer == address + 2 * WORD;
@@ -82,7 +83,8 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
     return found;
 }
 
-/* The type's text number or NO_TEXT_AT_ALL, with UNWANTED if filtered out; NONE: for Python. */
+/* Return the type's text number or NO_TEXT_AT_ALL, with UNWANTED if filtered out; NONE if Python
+ * must decide. */
 static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64_t size) {
     const row_rules *r = l->r;
     uint64_t first[TYPE_WORDS];
@@ -138,7 +140,7 @@ static uint8_t *put_decimal(uint8_t *out, uint64_t value) {
     return out;
 }
 
-/* Does this block pass the filters that need none of its bytes? */
+/* Return whether this block passes the filters that need none of its bytes. */
 static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
     const row_rules *r = l->r;
     const blocks *b = l->g->b;
@@ -149,8 +151,8 @@ static bool passes(lister *l, uint32_t index, uint64_t start, uint32_t *owner) {
     return size >= r->low && size <= r->high && !(*owner & UNWANTED);
 }
 
-/* One row without its texts. `state`: number of its text; `data`: its first `count` bytes, or NULL
- * if they were not needed. */
+/* One row without its texts. `state`: number of its text; `data`: its first `count` bytes, or
+ * NULL if they are not needed. */
 typedef struct {
     uint64_t start, size;
     uint32_t index, owner, type, state, count;
@@ -158,7 +160,7 @@ typedef struct {
     bool used;
 } row;
 
-/* The walk over the blocks (indices in `order`, if any) from `number` up to `stop`. */
+/* A walk over the blocks (indices in `order`, if any) from `number` up to `stop`. */
 typedef struct {
     const uint32_t *order;
     uint32_t first, number, stop;
@@ -171,8 +173,8 @@ static walk walk_from(const uint32_t *order, uint32_t at, uint32_t end, uint32_t
 
 enum { ROW = 2 };
 
-/* The next row that passes the filters, of number w->number: the caller raises that to go on. ROW;
- * STOPPED at the end; RARE: it is left to Python. */
+/* Find the next row that passes the filters; its number is w->number, which the caller
+ * increments to continue. Returns ROW, STOPPED at the end, or RARE if the row is left to Python. */
 INLINE int next_row(lister *l, walk *w, row *found) {
     const graph *g = l->g;
     const row_rules *r = l->r;
@@ -205,9 +207,9 @@ INLINE int next_row(lister *l, walk *w, row *found) {
     return STOPPED;
 }
 
-/* Rows of JSON of the blocks (indices in `order`, if any) from number *at (updated) to `end`, at
- * most `steps`, to `out`, of `capacity` bytes, at most *limit (updated). RARE: the next block is
- * left to Python. */
+/* Write rows of JSON of the blocks (indices in `order`, if any) from number *at (updated) to
+ * `end`. Writes to `out`, of `capacity` bytes, after at most `steps` blocks at most *limit rows
+ * (updated). RARE: the next block is left to Python. */
 API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
                 uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint64_t *written) {
     lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
@@ -250,7 +252,7 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
     return code == RARE ? RARE : STOPPED;
 }
 
-/* The same blocks' indices, as many as `steps`, and their sizes in *bytes. */
+/* Return the indices of the same blocks, at most `steps`, and the sum of their sizes in *bytes. */
 API int fl_row_indices(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, uint32_t *at, uint32_t end,
                        uint32_t steps, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
     lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
@@ -266,8 +268,8 @@ API int fl_row_indices(const graph *g, const row_rules *r, const piece *pieces, 
     return code;
 }
 
-/* The same blocks' columns: at most *limit rows (updated), of which each column has space for
- * `steps`. */
+/* Write the columns of the same blocks: at most *limit rows (updated). Each column has space for
+ * `steps` rows. */
 API int fl_row_columns(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at,
                        uint32_t end, uint32_t steps, uint64_t *limit, const row_columns *c, uint64_t *written) {
     lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};

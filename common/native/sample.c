@@ -1,4 +1,4 @@
-/* A consistent sample of the blocks in use: ../engine/sampling.py says how they are chosen. */
+/* A consistent sample of the blocks in use; ../engine/sampling.py describes the choice. */
 #include "blocks.h"
 
 enum { LARGE_SHIFT = 12, COLUMNS = 3, BATCH = 256, USUAL_SHIFT = 4 }; /* LARGE of sampling.py */
@@ -19,7 +19,7 @@ INLINE unsigned bit_length(uint64_t word) { return word ? 64u - (unsigned)__buil
 
 INLINE unsigned level_of(uint64_t hash, uint64_t size) { return 64u - bit_length(hash) + bit_length(size >> LARGE_SHIFT); }
 
-/* Those bits of the hash that its half does not have yet. */
+/* Bits of the hash that half_mixed has not computed yet. */
 #define LOWER_BITS ((UINT64_C(1) << 33) - 1)
 
 /* Raise the level until at most `most` rows are left. */
@@ -38,7 +38,8 @@ static unsigned thin(words *found, unsigned level, uint64_t most) {
     return level;
 }
 
-/* Addresses of `count` blocks from number `index` on, which is at starts[0], and of the next. */
+/* Compute the addresses of `count` blocks from number `index` on, whose address is starts[0],
+ * and the address of the next block. */
 INLINE void addresses(const blocks *b, uint32_t index, uint32_t count, unsigned shift, uint64_t *starts) {
     uint64_t start = starts[0];
     for (uint32_t done = 0; done < count;) {
@@ -50,8 +51,9 @@ INLINE void addresses(const blocks *b, uint32_t index, uint32_t count, unsigned 
     starts[count] = start;
 }
 
-/* Places of the blocks that may be in a sample: of hashes up to `below`, or perhaps large, as the
- * next block is far. Neither sizes nor states are read here, which takes longer than to hash. */
+/* Choose the blocks that may be in a sample: those with hashes up to `below`, and possibly large
+ * ones, because the next block is far. Sizes and states are not read here: reading them takes
+ * longer than computing hashes. */
 static uint32_t choose(const uint64_t *starts, uint32_t count, uint64_t below, uint32_t *chosen) {
     uint32_t choices = 0;
     for (uint32_t at = 0; at < count; at++) {
@@ -61,11 +63,11 @@ static uint32_t choose(const uint64_t *starts, uint32_t count, uint64_t below, u
     return choices;
 }
 
-/* The highest hash of a block below LARGE in a sample of this level. */
+/* Return the highest hash of a block below LARGE in a sample of this level. */
 INLINE uint64_t highest_hash(unsigned level) { return (level < 64 ? UINT64_MAX >> level : 0) | LOWER_BITS; }
 
-/* Rows (address, size, level) of a sample of `level`, to which the blocks in use of indices
- * [first, last) are added; its lowest level is returned. `found`: empty, to be freed. */
+/* Add the blocks in use with indices [first, last) to a sample of `level` with rows (address,
+ * size, level); return its new level. `found`: empty, to be freed by the caller. */
 API int fl_sample(const blocks *b, uint64_t most, uint32_t first, uint32_t last, unsigned level, const uint64_t *rows, uint64_t count,
                   words *found) {
     uint64_t below = highest_hash(level), starts[BATCH + 1];

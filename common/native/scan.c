@@ -1,6 +1,6 @@
-/* Scanning memory for words that refer to blocks. Threads look for the references in one stretch
- * after another; they are recorded in the order of the words, so that the graph does not depend on
- * the number of threads. */
+/* Scans memory for words that refer to blocks. Threads search one stretch after another.
+ * References are recorded in the order of the words, so that the graph does not depend on the
+ * number of threads. */
 #include "scan.h"
 
 #include "dominators.h"
@@ -10,14 +10,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define BUFFERS 32u     /* stretches a thread: none waits while memory is cleared for another */
-#define LEAST_SHARE 16u /* stretches that are worth a thread */
+/* stretches for each thread, so that none waits while another clears memory */
+#define BUFFERS 32u
+#define LEAST_SHARE 16u /* minimum number of stretches for a thread */
 
-/* Memory for stretches, kept from one piece of memory to the next. */
+/* Memory for stretches, reused for the next piece. */
 typedef struct scan {
     unsigned threads;
-    batch *batches;     /* one a thread */
-    stretch *stretches; /* BUFFERS a thread */
+    batch *batches;     /* one for each thread */
+    stretch *stretches; /* BUFFERS for each thread */
 } scan;
 
 void scan_free(scan *memory) {
@@ -25,7 +26,7 @@ void scan_free(scan *memory) {
         FREE_ALL(memory->batches, memory->stretches, memory);
 }
 
-/* For so many threads, at least; NULL without memory. */
+/* Allocate for at least `threads` threads; NULL if out of memory. */
 static scan *scan_memory(graph *g, unsigned threads) {
     if (g->scan && g->scan->threads >= threads)
         return g->scan;
@@ -40,14 +41,14 @@ static scan *scan_memory(graph *g, unsigned threads) {
     return g->scan;
 }
 
-/* Call before scanning. Words of block i are no references as exclusions[patterns[i]] says; pattern
- * 0 leaves out none. Both arrays must outlive the scan. */
+/* Call before scanning. exclusions[patterns[i]] gives the words of block i that are not
+ * references; pattern 0 excludes none. Both arrays must outlive the scan. */
 API void fl_graph_exclude_words(graph *g, const uint8_t *patterns, const exclusion *exclusions) {
     g->patterns = patterns;
     g->exclusions = exclusions;
 }
 
-/* Record an interior reference; the caller reserved space. */
+/* Record an interior reference; the caller has reserved space. */
 INLINE void note(graph *g, uint32_t source, uint32_t place, const inside *in) {
     uint64_t offset = in->pointer - in->start;
     g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
@@ -104,7 +105,7 @@ static int record_roots(graph *g, const stretch *s) {
         }
         set_bit(edge & INTERIOR ? g->root_interiors : g->root_starts, edge >> INDEX_SHIFT);
     }
-    g->seed = 0; /* where marking has begun, it looks at the bits again */
+    g->seed = 0; /* if marking has begun, it reads the bits again */
     return DONE;
 }
 
@@ -114,18 +115,19 @@ static int record_root_edges(dominators *d, const stretch *s) {
     return DONE;
 }
 
-/* Memory that is scanned, in stretches. */
+/* Memory to scan, in stretches. */
 typedef struct {
     graph *g;
     dominators *d; /* NULL: for the graph */
     search how;
     const uint8_t *data;
     uint64_t address, words, stretches, buffers;
-    uint32_t *edges; /* where those of the graph will be recorded, and how many at a guess */
+    uint32_t *edges; /* where the graph's edges will be recorded, and their estimated number */
     uint64_t edges_wanted;
-    /* The next stretch to be looked through; all before `recorded` are recorded. */
+    /* The next stretch to search; all stretches before `recorded` are recorded. */
     _Atomic uint64_t next, recorded;
-    _Atomic(const stretch *) filled[MOST_THREADS * BUFFERS]; /* by stretch number; NULL: not yet */
+    /* by stretch number; NULL: not searched yet */
+    _Atomic(const stretch *) filled[MOST_THREADS * BUFFERS];
     _Atomic int failed;
     _Atomic unsigned waiting;
     pthread_mutex_t lock;
@@ -147,12 +149,13 @@ static int record(const scanning *j, const stretch *s) {
 static void wake(scanning *j) {
     if (!j->waiting)
         return;
-    (void)pthread_mutex_lock(&j->lock); /* a thread that is about to wait has looked before */
+    (void)pthread_mutex_lock(&j->lock); /* a thread that is about to wait has checked before */
     (void)pthread_cond_broadcast(&j->change);
     (void)pthread_mutex_unlock(&j->lock);
 }
 
-/* Record what is filled. One thread does: else the graph's cache lines went to and fro. */
+/* Record stretches that are filled. Only one thread does this: otherwise the graph's cache lines
+ * would move between processors. */
 static void record_filled(scanning *j) {
     const stretch *s;
     for (uint64_t number = j->recorded; (s = j->filled[number % j->buffers]) && !j->failed; j->recorded = ++number) {
@@ -170,7 +173,8 @@ static bool may_go_on(const scanning *j, unsigned thread, uint64_t recorded) {
     return j->recorded >= recorded || j->failed || (!thread && j->filled[j->recorded % j->buffers]);
 }
 
-/* Wait until so many stretches are recorded; thread 0 records meanwhile. False if all ends. */
+/* Wait until `recorded` stretches are recorded; thread 0 records meanwhile. False if the scan
+ * ends. */
 static bool wait_for(scanning *j, unsigned thread, uint64_t recorded) {
     while (j->recorded < recorded && !j->failed) {
         if (!thread)
@@ -192,7 +196,8 @@ static void scan_some(void *context, unsigned thread) {
     if (thread == 1 && j->edges_wanted) /* harmless if the edges are moved meanwhile */
         ready_pages(j->edges, j->edges_wanted * sizeof *j->edges);
     stretch *own = &j->g->scan->stretches[thread * BUFFERS];
-    uint64_t at = 0, needed[BUFFERS] = {0}; /* by buffer: what must be recorded before it is used */
+    /* by buffer: the stretch that must be recorded before it is reused */
+    uint64_t at = 0, needed[BUFFERS] = {0};
     for (uint64_t number; (number = j->next++) < j->stretches; at = (at + 1) % BUFFERS) {
         uint64_t window = number < j->buffers ? 0 : number - j->buffers + 1;
         if (!wait_for(j, thread, window > needed[at] ? window : needed[at]))
@@ -205,7 +210,7 @@ static void scan_some(void *context, unsigned thread) {
         else
             record_filled(j);
     }
-    if (!thread) /* others may wait for that */
+    if (!thread) /* other threads may wait for that */
         (void)wait_for(j, thread, j->stretches);
 }
 
@@ -218,7 +223,8 @@ static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t 
         return NO_MEMORY;
     j.buffers = (uint64_t)threads * BUFFERS;
     j.edges = g->edges + g->edge_count;
-    if (from == FROM_BLOCKS) /* of a word in four: rarely fewer than there are */
+    /* assume a reference in one of four words: rarely fewer than the real number */
+    if (from == FROM_BLOCKS)
         j.edges_wanted = count / 4 < g->edge_capacity - g->edge_count ? count / 4 : g->edge_capacity - g->edge_count;
     if (threads > 1) {
         (void)pthread_mutex_init(&j.lock, NULL);
@@ -250,7 +256,7 @@ API int fl_scan_blocks(graph *g, const piece *p) {
     return scan_piece(g, p, FROM_BLOCKS, NULL);
 }
 
-/* Once the graph is settled, memory is not kept. */
+/* Free memory if the graph is settled: then no further scan follows. */
 static int scanned_roots(graph *g, int result) {
     if (g->phase) {
         scan_free(g->scan);

@@ -1,4 +1,4 @@
-/* Scanning memory for references: on several threads, recorded in the order of the words. */
+/* Scans memory for references on several threads, and records these in the order of the words. */
 #ifndef FINDLEAKS_SCAN_H
 #define FINDLEAKS_SCAN_H
 

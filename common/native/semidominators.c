@@ -5,7 +5,7 @@
 
 #define DIGIT 11 /* bits sorted in one pass */
 #define DIGITS (1u << DIGIT)
-#define SOON 8u           /* edges ahead whose nodes are prefetched */
+#define SOON 8u           /* number of edges by which nodes are prefetched ahead */
 #define LONG_WALK 65536u  /* steps up the tree from one node */
 #define STEPS_A_NODE 4u   /* steps on average: beyond either, skip links are built */
 
@@ -50,8 +50,8 @@ int dominators_sort(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Semidominators, last number first. Edges from higher numbers come from nodes linked to ancestors
- * above `number`: the lowest semidominator on the way counts (path compression). */
+/* Compute semidominators, last number first. Edges from higher numbers come from nodes linked to
+ * ancestors above `number`: the lowest semidominator on the way counts (path compression). */
 int dominators_semis(dominators *d, int64_t *budget) {
     uint32_t *semis = d->semis;
     if (!d->others.count && !d->at && !d->upward)
@@ -97,8 +97,8 @@ int dominators_semis(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* A node's idom: its parent's nearest ancestor in the tree numbered at most its semidominator.
- * Where walks get long, skip links (E. Myers 1983) make them logarithmic. */
+/* Compute a node's idom: the nearest ancestor of its parent whose number is at most its
+ * semidominator. If walks get long, skip links (E. Myers 1983) make them logarithmic. */
 int dominators_idoms(dominators *d, int64_t *budget) {
     uint32_t *idoms = d->parents, *jumps = d->ancestors, *depths = d->labels;
     for (; d->at + 1 < d->count; d->at++) {
@@ -120,7 +120,7 @@ int dominators_idoms(dominators *d, int64_t *budget) {
                 return NO_MEMORY;
             d->jumping = true;
             d->ancestors[0] = d->labels[0] = 0;
-            d->at = d->steps = 0; /* start again with skip links: idoms found so far stay */
+            d->at = d->steps = 0; /* start again with skip links; idoms found so far remain valid */
             return dominators_idoms(d, budget);
         }
         uint32_t parent = idoms[number] & ~UP;

@@ -1,4 +1,4 @@
-/* Counting blocks by size, and by state. */
+/* Counts blocks by size, and by state. */
 #include "size_counts.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ int size_counts_end(size_counts *c, int failed, words *found) {
     return failed;
 }
 
-/* Pairs (size * 4 + state, blocks) of the blocks of indices [first, last), unordered. */
+/* Return pairs (size * 4 + state, number) of the blocks with indices [first, last), unordered. */
 API int fl_by_size(const blocks *b, uint32_t first, uint32_t last, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);
@@ -62,8 +62,8 @@ API int fl_by_size(const blocks *b, uint32_t first, uint32_t last, words *found)
     return size_counts_end(&c, failed, found);
 }
 
-/* Indices of the blocks in use of at least `least` bytes and at most `greatest`, ascending; the
- * first `most` of them. */
+/* Return the first `most` indices, ascending, of the blocks in use of at least `least` bytes and
+ * at most `greatest`. */
 API int fl_of_sizes(const blocks *b, uint64_t least, uint64_t greatest, uint64_t most, words *found) {
     int failed = DONE;
     for (uint32_t index = 0; index < b->count && found->count < most && !failed; index++)

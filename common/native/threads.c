@@ -6,7 +6,7 @@
 #include <signal.h>
 
 #define STACK_SIZE ((size_t)256 << 10) /* the C engine's functions need a few KiB */
-#define LEAST_PARTS 8u                  /* that are worth threads */
+#define LEAST_PARTS 8u                  /* minimum number of parts for several threads */
 
 typedef struct {
     pthread_t thread;
@@ -27,7 +27,8 @@ static unsigned start(worker *workers, unsigned wanted, void (*work)(void *, uns
     unsigned started = 0;
     if (pthread_attr_init(&attributes))
         return 0;
-    (void)pthread_attr_setstacksize(&attributes, STACK_SIZE); /* else the default serves */
+    /* if this fails, the default size is used */
+    (void)pthread_attr_setstacksize(&attributes, STACK_SIZE);
     sigfillset(&all);
     if (!pthread_sigmask(SIG_SETMASK, &all, &before)) { /* inherited by the new threads */
         for (; started < wanted; started++) {

@@ -1,15 +1,18 @@
-/* Tree reduction: collapse single-entry trees. A block with one referrer is dominated by it: a tree
- * of these, as most of a typical heap is, needs no depth-first visit, where cache misses come one
- * after another. All blocks are visited breadth first, where they overlap. *Join nodes* are blocks
- * with several referrers, their referrers, and all that leads to a join node. Of another tree only
- * the top is numbered, with the tree's weight. */
+/* Tree reduction: collapses single-entry trees. A block with one referrer is dominated by it. So
+ * a tree of such blocks, which make up most of a typical heap, needs no depth-first visit, in
+ * which cache misses cannot overlap. All blocks are visited breadth first, where cache misses
+ * overlap. *Join nodes* are blocks with several referrers, their referrers, and all blocks that
+ * lead to a join node. Of other trees, only the top is numbered, with the tree's weight.
+ *
+ * Example: a refers to b and c, c to d, and only these edges exist: a, b, c, d are one tree, and
+ * a is numbered with weight 4. If b also refers to d, then d, b, c and a are join nodes. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
-#define FAR 64u      /* ranks ahead whose edges are prefetched */
-#define SOON 32u     /* ranks ahead whose targets' bits are prefetched */
-#define LOOKED_AT 8u /* targets prefetched for each */
+#define FAR 64u      /* ranks by which edges are prefetched ahead */
+#define SOON 32u     /* ranks by which targets' bits are prefetched ahead */
+#define LOOKED_AT 8u /* targets prefetched for each rank */
 #define JOIN_SHARE 4u /* give up if more than 1/JOIN_SHARE of the blocks are join nodes */
 
 void reduction_free(dominators *d) {
@@ -35,7 +38,8 @@ INLINE void mark_join(uint64_t *bits, uint32_t at, uint32_t *count) {
     set_bit(bits, at);
 }
 
-/* Has the block an earlier edge to the same target, among the last LOOKED_AT? */
+/* Return whether the block has an earlier edge to the same target, among the last LOOKED_AT
+ * edges. */
 static bool repeated(const uint32_t *edge, const uint32_t *first) {
     for (const uint32_t *before = edge; before > first && edge - before < (ptrdiff_t)LOOKED_AT;)
         if (*--before >> INDEX_SHIFT == *edge >> INDEX_SHIFT)
@@ -43,8 +47,9 @@ static bool repeated(const uint32_t *edge, const uint32_t *first) {
     return false;
 }
 
-/* A second edge to a block makes it and its source join nodes. An edge back to the source's own
- * parent does so only if that is one: the parent dominates the source. */
+/* Handle a second edge to a block: it makes the block and the edge's source join nodes. An edge
+ * back to the source's own parent does so only if the parent is a join node, because the parent
+ * dominates the source. */
 static void again(dominators *d, const uint32_t *edge, const uint32_t *first, uint32_t from) {
     uint32_t index = *edge >> INDEX_SHIFT, above = d->above[from];
     if (bit(d->earlier, index) || (above != NONE && index == d->order[above]) || repeated(edge, first))
@@ -53,7 +58,7 @@ static void again(dominators *d, const uint32_t *edge, const uint32_t *first, ui
     mark_join(d->join_blocks, index, &d->join_count);
 }
 
-/* A block's first edge, or 0; in `weights` by rank until its edges are followed. */
+/* Return a block's first edge, or 0. It is in `weights` by rank until its edges are followed. */
 INLINE uint32_t first_of(const graph *g, uint32_t index) {
     uint32_t count, first = edges_of(g, index, &count);
     return count ? first : 0;
@@ -75,7 +80,7 @@ static void seed(dominators *d) {
     d->priority++;
 }
 
-/* Follow the edges of all ranks so far, and of those added. */
+/* Follow the edges of all ranks so far, and of ranks added meanwhile. */
 static void follow(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     const uint32_t *edges = g->edges;
@@ -113,7 +118,7 @@ static void follow(dominators *d, int64_t *budget) {
         d->edge = last ? 0 : (uint32_t)(edge - edges);
         if (!last)
             break;
-        firsts[from] = 1; /* from here on its weight */
+        firsts[from] = 1; /* from here on it is the weight */
     }
     d->ranks = ranks;
     d->at = from;
@@ -147,7 +152,7 @@ int dominators_survey(dominators *d, int64_t *budget) {
     return 1;
 }
 
-/* Propagate join nodes to their parents; add up the weights of the other trees. */
+/* Propagate join nodes to their parents; sum up the weights of the other trees. */
 int dominators_joins(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
@@ -169,10 +174,10 @@ int dominators_joins(dominators *d, int64_t *budget) {
     return d->at < d->ranks;
 }
 
-/* Is this block, no join node, the top of a collapsed tree? */
+/* Return whether this block, which is not a join node, is the top of a collapsed tree. */
 INLINE bool begins(const dominators *d, uint32_t rank) { return d->above[rank] == NONE || bit(d->joins, d->above[rank]); }
 
-/* Number join nodes and tops of collapsed trees only; `count` is the number of both. */
+/* Number only join nodes and tops of collapsed trees; `count` is the number of both. */
 int dominators_collapse(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;
@@ -199,8 +204,8 @@ int dominators_collapse(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Put collapsed trees' blocks behind their tops. For ranks done, `above` is the place, `weights`
- * the next free place below it. */
+/* Insert collapsed trees' blocks after their tops. For ranks that are done, `above` is the
+ * place, `weights` the next free place below it. */
 int dominators_grow(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;

@@ -6,7 +6,7 @@
 enum { SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY_NODES };
 enum { LEFT, RIGHT, PARENT, COLOURED, WORDS, COLOUR_BYTES, LAYOUT };
 #define AHEAD 16u
-#define RED_ABOVE 1u /* set in a parent: it is red */
+#define RED_ABOVE 1u /* flag in a parent pointer: the node is red */
 
 typedef struct tree_walk {
     uint64_t layout[LAYOUT], most;
@@ -15,7 +15,7 @@ typedef struct tree_walk {
     uint64_t at, trouble[3]; /* code, node, other node */
 } tree_walk;
 
-/* The number in the first bytes of a word in memory. */
+/* Return the number in the first bytes of a word in memory. */
 static uint64_t leading(uint64_t word, uint64_t bytes) { return BIG ? word >> (8 * (WORD - bytes)) : word & ~(uint64_t)0 >> (64 - 8 * bytes); }
 
 API tree_walk *fl_tree_new(uint64_t root, uint64_t header, const uint64_t *layout, uint64_t most) {
@@ -47,7 +47,7 @@ static int descend(tree_walk *t, uint64_t child, uint64_t parent) {
     return child && (words_push(&t->queue, child) || words_push(&t->parents, parent)) ? NO_MEMORY : DONE;
 }
 
-/* Visit about `budget` nodes: 1 if there are more. */
+/* Visit about `budget` nodes; return 1 if there are more. */
 API int fl_tree_walk(tree_walk *t, const piece *pieces, uint64_t count, int64_t budget) {
     uint8_t record[8 * WORD];
     uint64_t size = t->layout[WORDS] * WORD;
@@ -94,14 +94,15 @@ API int fl_tree_walk(tree_walk *t, const piece *pieces, uint64_t count, int64_t 
     return 0;
 }
 
-/* The nodes, to be freed with fl_free, and the first problem: three words. */
+/* Return the nodes, to be freed with fl_free, and the first problem: three words. */
 API void fl_tree_done(tree_walk *t, words *nodes, uint64_t *trouble) {
     *nodes = t->nodes;
     t->nodes = (words){NULL, 0, 0};
     memcpy(trouble, t->trouble, sizeof t->trouble);
 }
 
-/* The index and usable size of the block that contains each address; NONE and 0 without one. */
+/* Return the index and usable size of the block that contains each address; NONE and 0 if there
+ * is none. */
 API void fl_holding(const blocks *b, const uint64_t *addresses, uint64_t count, uint32_t *indices, uint64_t *sizes) {
     for (uint64_t at = 0; at < count; at++) {
         const slot *later = at + AHEAD < count ? slot_of(b, addresses[at + AHEAD]) : NULL;
@@ -114,7 +115,8 @@ API void fl_holding(const blocks *b, const uint64_t *addresses, uint64_t count, 
     }
 }
 
-/* Index of the block that contains an address, with its start, size and state; NONE without one. */
+/* Return the index of the block that contains an address, with its start, size and state; NONE
+ * if there is none. */
 API uint32_t fl_lookup(const blocks *b, uint64_t address, uint64_t *found) {
     uint32_t index = block_find(b, address);
     if (index != NONE) {
@@ -125,7 +127,7 @@ API uint32_t fl_lookup(const blocks *b, uint64_t address, uint64_t *found) {
     return index;
 }
 
-/* Label these blocks, all or none: none if one is NONE or already labelled. */
+/* Label all these blocks, or none if an index is NONE or a block is already labelled. */
 API bool fl_claim(uint32_t *labels, uint64_t length, const uint32_t *indices, uint64_t count, uint32_t label) {
     for (uint64_t at = 0; at < count; at++)
         if (indices[at] >= length || labels[indices[at]] != NONE)
@@ -135,7 +137,7 @@ API bool fl_claim(uint32_t *labels, uint64_t length, const uint32_t *indices, ui
     return true;
 }
 
-/* Is every label below `most` or NONE? */
+/* Return whether every label is below `most` or NONE. */
 API bool fl_labels_below(const uint32_t *labels, uint64_t count, uint64_t most) {
     bool sound = true;
     for (uint64_t at = 0; at < count; at++)

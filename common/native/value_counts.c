@@ -7,7 +7,7 @@ INLINE uint32_t digit(uint64_t value, int pass) {
     return (uint32_t)(value >> (pass * BITS)) & (BUCKETS - 1);
 }
 
-/* One stable pass of the sort; `at`: where each digit's next value goes. */
+/* Do one stable pass of the sort; `at`: where the next value of each digit goes. */
 static void spread(const uint64_t *values, const uint64_t *weights, uint64_t count, uint64_t *at, int pass, uint64_t *to,
                    uint64_t *weights_to) {
     for (uint64_t place = 0; place < count; place++) {
@@ -18,8 +18,9 @@ static void spread(const uint64_t *values, const uint64_t *weights, uint64_t cou
     }
 }
 
-/* Distinct values, ascending, to `values`, their sums of weights to `sums`: the number. `sums` has
- * the weights first, unless each is 1 (`equal`). Spares are as large. */
+/* Write distinct values, ascending, to `values`, and their sums of weights to `sums`; return
+ * their number. `sums` contains the weights first, unless each weight is 1 (`equal`). The spare
+ * arrays have the same size. */
 API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, bool equal, uint64_t *spare, uint64_t *spare_sums) {
     uint64_t seen[PASSES][BUCKETS];
     uint64_t *from = values, *to = spare, *weights = sums, *weights_to = spare_sums, found = 0;
@@ -29,7 +30,7 @@ API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, b
             seen[pass][digit(values[place], pass)]++;
     for (int pass = 0; pass < PASSES && count; pass++) {
         uint64_t *at = seen[pass], next = 0;
-        if (at[digit(values[0], pass)] == count) /* all equal: nothing moves */
+        if (at[digit(values[0], pass)] == count) /* all digits are equal: nothing moves */
             continue;
         for (int bucket = 0; bucket < BUCKETS; bucket++) {
             uint64_t held = at[bucket];

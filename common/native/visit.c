@@ -1,5 +1,5 @@
-/* Visiting blocks breadth first, those visited together so that cache misses overlap: on one thread
- * or on several, which leave the same blocks marked. */
+/* Visits blocks breadth first, several together so that cache misses overlap. One thread or
+ * several mark the same blocks. */
 #include "visit.h"
 
 #include "threads.h"
@@ -8,12 +8,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Prefetched so far ahead of the visited block: edges (FAR), groups of their targets (SOON). */
+/* Prefetch distance ahead of the visited block: edges (FAR), groups of their targets (SOON). */
 #define FAR 32u
 #define SOON 16u
-#define LEAST_SHARED (1u << 16) /* blocks of a graph that are worth threads */
-#define LEAST_GIVEN 64u        /* queued blocks, of which half are given to a thread that waits */
-#define TURN 1024              /* blocks visited between two looks at the others */
+/* minimum number of blocks of a graph that is marked by several threads */
+#define LEAST_SHARED (1u << 16)
+/* minimum number of queued blocks, half of which are given to a waiting thread */
+#define LEAST_GIVEN 64u
+#define TURN 1024              /* blocks visited between two checks of the other threads */
 
 int grow_queue(queue *q) {
     uint32_t size = q->items ? q->mask + 1 : 0, wanted = size ? size * 2 : 1024;
@@ -29,7 +31,8 @@ int grow_queue(queue *q) {
 }
 
 
-/* One thread's part of marking. Others may mark the same blocks: these are visited twice then. */
+/* One thread's part of marking. Other threads may mark the same blocks, which are then visited
+ * twice. */
 typedef struct {
     graph *g;
     queue *queue;
@@ -43,7 +46,8 @@ static visitor visitor_of(graph *g, queue *q, unsigned phase) {
 
 INLINE uint8_t kind_of(const graph *g, uint32_t index) { return __atomic_load_n(node_of(g, index), __ATOMIC_RELAXED) >> KIND_SHIFT; }
 
-/* Change a block's kind if it has the one before: 1, and it is queued if it has edges; else 0. */
+/* Change a block's kind if it has the previous kind. Return 1 in that case and queue the block
+ * if it has edges; else 0. */
 INLINE int reach(const visitor *v, uint32_t index) {
     uint8_t *node = node_of(v->g, index), was = __atomic_load_n(node, __ATOMIC_RELAXED);
     if (was >> KIND_SHIFT != v->before)
@@ -56,14 +60,14 @@ INLINE int reach(const visitor *v, uint32_t index) {
     return push(v->queue, first, count != 0) ? NO_MEMORY : 1;
 }
 
-/* A reachable block refers to the inside of this one. */
+/* Handle a reference of a reachable block to the interior of this one. */
 INLINE void reach_inside(const visitor *v, uint32_t index) {
     uint64_t *bits = &v->g->interiors[index >> 6], mask = UINT64_C(1) << (index & 63);
     if (kind_of(v->g, index) == v->before && !(__atomic_load_n(bits, __ATOMIC_RELAXED) & mask))
         __atomic_fetch_or(bits, mask, __ATOMIC_RELAXED);
 }
 
-/* Queue some of the blocks that marking starts from; false if there are no more. */
+/* Queue some of the blocks from which marking starts; false if there are no more. */
 static bool seed(const visitor *v, int *failed) {
     enum { SOME = 16 };
     graph *g = v->g;
@@ -78,7 +82,7 @@ static bool seed(const visitor *v, int *failed) {
     return g->seed < all;
 }
 
-/* Visit queued blocks, taking from the budget, until it is used up or few are left. */
+/* Visit queued blocks, subtracting from the budget, until it is used up or few are left. */
 INLINE int visit_queued(const visitor *v, int64_t *budget, uint32_t few) {
     const graph *g = v->g;
     queue *q = v->queue;
@@ -108,7 +112,7 @@ INLINE int visit_queued(const visitor *v, int64_t *budget, uint32_t few) {
     return DONE;
 }
 
-/* Visit about `budget` blocks; 1 if there are more. */
+/* Visit about `budget` blocks; return 1 if there are more. */
 static int visit_alone(const visitor *v, int64_t budget) {
     int failed = DONE;
     for (bool seeds = true; budget > 0 && !failed;) {
@@ -122,12 +126,12 @@ static int visit_alone(const visitor *v, int64_t budget) {
     return failed ? failed : 1;
 }
 
-/* Threads that mark together. Those with nothing to visit take from `pool`, where others put half
- * of what they have queued when one waits. */
+/* Threads that mark together. When a thread waits, the others put half of their queued blocks
+ * into `pool`, from which it takes. */
 typedef struct {
     graph *g;
     unsigned phase;
-    pthread_mutex_t lock; /* for what follows it */
+    pthread_mutex_t lock; /* protects the following fields */
     pthread_cond_t change;
     LIST(uint32_t) pool;
     unsigned members;
@@ -140,7 +144,7 @@ typedef struct {
 static void locked(team *t) { (void)pthread_mutex_lock(&t->lock); }
 static void unlocked(team *t) { (void)pthread_mutex_unlock(&t->lock); }
 
-/* Put queued blocks into the pool, but as many as `kept`. */
+/* Put all queued blocks except `kept` into the pool. */
 static void give(team *t, queue *q, uint32_t kept) {
     locked(t);
     while (q->tail - q->head > kept && !t->failed)
@@ -150,7 +154,7 @@ static void give(team *t, queue *q, uint32_t kept) {
     unlocked(t);
 }
 
-/* Wait for blocks in the pool and queue some: false if there will be none. */
+/* Wait for blocks in the pool and queue some; false if there will be none. */
 static bool take(team *t, queue *q) {
     enum { SOME = 512 };
     locked(t);
@@ -202,7 +206,7 @@ static void join_team(void *context, unsigned thread) {
     locked(t);
     t->members--;
     unlocked(t);
-    give(t, v.queue, 0); /* for the next call, or for a member that still visits */
+    give(t, v.queue, 0); /* for the next call, or for another thread that still visits */
     free(own.items);
 }
 

@@ -1,1 +1,2 @@
-"""Managed runtimes in a process, read from their own structures; their code shows the layouts."""
+"""Managed runtimes in a process, read from their data structures; the layouts are derived from
+their code."""

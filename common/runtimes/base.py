@@ -1,10 +1,11 @@
-"""The interface of a runtime reader. To add a runtime, add a file or folder with a finder, and list
-it in the directory.
+"""The interface of a runtime reader.
 
-A runtime has its own heap, whose objects hold native blocks, and counters of its memory. Nothing is
-called in the target: exported symbols, the code of exported functions, and invariants show
-everything. For an unknown version, `problems` states what could not be read; the rest is reported.
-"""
+To add a runtime, add a file or folder with a finder, and list it in the directory.
+
+A runtime has its own heap, whose objects refer to native blocks, and counters of its memory.
+Readers call nothing in the target: they use exported symbols, the code of exported functions, and
+invariants. For an unknown version, `problems` states what could not be read; the rest is
+reported."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
 
 
 class Count(NamedTuple):
-    """A counter of the runtime, with the runtime's name. `unit`: "bytes", or "" for a plain
-    number."""
+    """A counter of the runtime, with the runtime's name for it. `unit` is "bytes", or "" for a
+    plain number."""
 
     value: int
     unit: str = ""
@@ -37,7 +38,8 @@ class Count(NamedTuple):
 
 class Part(NamedTuple):
     """Memory that the runtime owns: code, metadata, its heap.
-    || - `name` is used in a sentence ("code cache").
+
+    - `name` is used in a sentence ("code cache").
     - `used`: bytes of live objects in `ranges` (sorted, disjoint), None if unknown.
     - `inside`: the part is in blocks of an allocator, whose total includes it.
     - `parts`: known components, within these ranges.
@@ -58,8 +60,8 @@ class Part(NamedTuple):
 
 
 class Type(NamedTuple):
-    """The live objects of one type, their bytes in the managed heap, and counts that only this
-    runtime has (`own`)."""
+    """The live objects of one type and their bytes in the managed heap. `own` has counts that only
+    this runtime reports."""
 
     name: str
     objects: int
@@ -69,17 +71,20 @@ class Type(NamedTuple):
 
 class Holders(NamedTuple):
     """Live objects that may refer to native memory.
-    || Columns, ascending by address: start of an object, number of bytes from there that may
-    contain references to native memory, number of its type in `names`. Objects that certainly refer
-    to no native block may be omitted. Free slots may be included with the type
-    engine.dominators.NO_ROOT: words in them are not references.
-    || Objects of the first `owning` types free what they refer to, so they own it: references to it
-    from elsewhere, such as stale ones, are ignored. `owned`: blocks, by index, that objects of a
-    type own in addition to those that their words refer to. `pages`: parts of allocators' blocks
-    that contain many objects each, and no native memory.
-    || If each object is an allocator's block, the columns are empty, and `blocks` has the type
-    number of each block's object, or NO_ROOT, or IGNORED for an object without pointers. Such
-    blocks are not native memory themselves."""
+
+    Columns, ascending by address: start of an object, number of bytes from there that may contain
+    references to native memory, number of its type in `names`. Objects that certainly refer to no
+    native block may be omitted. Free slots may be included with the type engine.dominators.NO_ROOT:
+    words in them are not references.
+
+    Objects of the first `owning` types free what they refer to, so they own it. References to it
+    from elsewhere, such as stale ones, are ignored. `owned` lists blocks, by index, that objects of
+    a type own in addition to those that their words refer to. `pages` are parts of allocators'
+    blocks that contain many objects each, and no native memory.
+
+    If each object is an allocator's block, the columns are empty, and `blocks` has the type number
+    of each block's object, or NO_ROOT, or IGNORED for an object without pointers. Such blocks are
+    not native memory themselves."""
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
@@ -100,8 +105,10 @@ class Exclusions(NamedTuple):
 
 class ObjectTypes(NamedTuple):
     """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT.
-    `ranks`, by type number (at least 1): a cycle is named after its object of the highest rank.
-    `runtime`: its name; `phrase`: what an object is in a sentence ("Python object")."""
+
+    `ranks` has a number (at least 1) for each type; a cycle is named after its object of the
+    highest rank. `runtime` is the runtime's name, `phrase` names an object in a sentence ("Python
+    object")."""
 
     types: array[int]  # "I", by block
     names: Sequence[str]
@@ -111,8 +118,10 @@ class ObjectTypes(NamedTuple):
 
 
 class MiscountedType(NamedTuple):
-    """Leaked objects of one type: how many count more references than exist, the sum of these
-    excesses, and how many objects wait for the collector."""
+    """Leaked objects of one type.
+
+    `objects` is the number of objects that count more references than exist, `excess` the sum of
+    these differences, `uncollected` the number of objects that the collector has not freed yet."""
 
     name: str
     objects: int
@@ -124,20 +133,22 @@ class ReferenceCounts(NamedTuple):
     """Reference counts of leaked objects, compared with the existing references."""
 
     verdicts: bytearray  # by block: the CountVerdict of its leak head
-    # "I", by block: references that its object counts in excess of the existing ones
+    # "I", by block: number of references that its object counts but that do not exist
     excess: array[int]
     totals: Sequence[Totals]  # by CountVerdict, of all leaked blocks
-    types: Sequence[MiscountedType]  # most objects with an excess first
+    types: Sequence[MiscountedType]  # those with the most miscounted objects first
 
 
 class Objects(NamedTuple):
     """Live objects of a runtime's own heap, as nodes that refer to one another.
-    || Columns, ascending by address: start of an object, bytes of its slot, bytes in use (the rest
-    has remains of former objects), and bytes that are searched for references to other objects (0
-    for an object whose memory may refer to more than it holds). `buffers`: start and size in turn,
-    ascending and disjoint, of memory that objects have elsewhere (elements of arrays, tables) and
-    that refers to objects. `ranges`: memory of objects only, sorted and disjoint; `pages`: the part
-    of it in allocators' blocks."""
+
+    Columns, ascending by address: start of an object, bytes of its slot, bytes in use (the rest
+    contains remains of former objects), and bytes that are searched for references to other objects
+    (0 for an object whose memory may contain addresses of objects that it does not keep alive).
+
+    `buffers` has start and size in turn, ascending and disjoint, of memory outside the slots that
+    belongs to objects (elements of arrays, tables) and refers to objects. `ranges` is memory that
+    contains only objects, sorted and disjoint; `pages` is the part of it in allocators' blocks."""
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
@@ -149,10 +160,11 @@ class Objects(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A variable of the managed language ("shop.orders.cache"): the reference is at `address`, the
-    object at `value`. `table`: the block with the object's storage (such as a dictionary's), or 0.
-    `what`: type of the object, "" if unknown; `length`: of a collection, in `unit`s
-    ("elements")."""
+    """A variable of the managed language ("shop.orders.cache").
+
+    `address` is the address of the reference, `value` that of the object. `table` is the block with
+    the object's storage (such as a dictionary's), or 0. `what` is the type of the object, "" if
+    unknown. `length` is the length of a collection, in `unit`s ("elements")."""
 
     name: str
     address: int
@@ -174,10 +186,12 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem found in a process's memory. `kind` identifies it for programs; `bytes` is the
-    memory concerned, `resident` its resident part (None: unknown). `title` and `cause` ("" if
-    unknown) are sentences, `remedies` suggestions, `commands` the words of commands that show more,
-    `facts` the numbers behind it."""
+    """A problem found in a process's memory.
+
+    `kind` identifies it for programs. `bytes` is the size of the memory concerned, `resident` that
+    of its resident part (None: unknown). `title` and `cause` ("" if unknown) are sentences,
+    `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
+    behind it."""
 
     kind: str
     bytes: int
@@ -190,7 +204,7 @@ class Finding:
 
     @property
     def weight(self) -> int:
-        """Bytes that rank the finding: resident bytes, or all bytes if these are unknown."""
+        """Bytes by which findings are ranked: resident bytes, or all bytes if these are unknown."""
         return self.bytes if self.resident is None else self.resident
 
     def result(self) -> verdict.Finding:
@@ -203,9 +217,10 @@ class Finding:
 
 
 class Runtime:
-    """One runtime in a process; subclasses set the attributes and override what they can read.
-    Methods may be called repeatedly, in any order, and raise only Interrupted: data that cannot be
-    read become a line in `problems`."""
+    """A runtime in a process; subclasses set the attributes and override what they can read.
+
+    Methods may be called repeatedly and in any order. They raise only Interrupted; data that cannot
+    be read become a line in `problems`."""
 
     name: str  # "Ruby"
     version: str  # "3.1.2", or "" if unknown
@@ -223,26 +238,26 @@ class Runtime:
         return []
 
     def stack_memory(self) -> Sequence[Range]:
-        """Return sorted, disjoint parts of its heap that mix stacks with other data (Go): memory
+        """Return sorted, disjoint parts of the heap that mix stacks with other data (Go). Memory
         below a stack pointer is not necessarily dead there."""
         return []
 
     def note(self) -> str:
-        """Return a sentence for `find`, `verdict` and `map` on which of its memory is known, or
-        ""."""
+        """Return a sentence for `find`, `verdict` and `map` that says which of its memory was read,
+        or ""."""
         return ""
 
     def reserved(self) -> Sequence[Range]:
-        """Return addresses that are reserved for its heap, but not opened; see
+        """Return addresses that are reserved for its heap but not mapped yet; see
         Allocator.reserved."""
         return []
 
     def types(self) -> Sequence[Type]:
-        """Return live objects by type, unordered. Five million objects take less than 3 s."""
+        """Return live objects by type, in no order. Five million objects take less than 3 s."""
         return []
 
     def holders(self) -> Optional[Holders]:
-        """Return objects that may hold native blocks; None if unknown."""
+        """Return objects that may refer to native blocks; None if unknown."""
         return None
 
     def reported_bytes(self, name: str) -> Optional[int]:
@@ -261,7 +276,7 @@ class Runtime:
 
     @property
     def recorded(self) -> bool:
-        """Whether there may be `recordings`; known without reading them."""
+        """Whether there may be `recordings`; determined without reading them."""
         return False
 
     def recordings(self) -> Sequence[Recording]:
@@ -274,33 +289,39 @@ class Runtime:
         return []
 
     def object_nodes(self) -> Optional[Objects]:
-        """Return its objects, if they are not blocks and `variables` refer to them; else None.
-        Includes objects to which a variable refers."""
+        """Return the objects of its heap, if they are not blocks and `variables` refer to them;
+        else None. The result includes the objects to which variables refer."""
         return None
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Return words in blocks that are not references in any graph, if its objects are blocks:
-        links of lists of all objects, addresses kept for bookkeeping, and data that it will not use
-        again. None without such blocks."""
+        """Return words in blocks that are not references in any graph; None unless its objects are
+        blocks.
+
+        These are links of lists of all objects, addresses kept for bookkeeping, and data that the
+        runtime will not use again."""
         return None
 
     def words_for_ownership(self) -> Optional[Exclusions]:
-        """Return `excluded_words`, and further words that only a scan of all objects shows. Used
-        when the question is which root retains a block, not whether any does."""
+        """Return `excluded_words` and further words that only a scan of all objects finds.
+
+        Used to determine which root retains a block, not whether any root does."""
         return self.excluded_words()
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return other memory with addresses of its objects that serves to find them: heads of
-        lists of all objects, unused parts of its stacks. They are not references in any graph. In
-        any order."""
+        """Return memory outside blocks that contains addresses of its objects only to find them, in
+        any order.
+
+        Examples: heads of lists of all objects, unused parts of its stacks. Words in it are not
+        references in any graph."""
         return []
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
-        """See Allocator.heuristics, for a runtime whose allocator does not know its objects."""
+        """Return interior-pointer rules for a runtime whose allocator does not know its objects;
+        see Allocator.heuristics."""
         return Heuristic.NONE, ()
 
     def permanent_blocks(self) -> Sequence[int]:
-        """Return starts of blocks that it never frees, even if nothing refers to them: roots."""
+        """Return starts of blocks that the runtime never frees: they are roots."""
         return ()
 
     def object_types(self) -> Optional[ObjectTypes]:
@@ -321,18 +342,18 @@ class Runtime:
     report_call = ""  # function by which native code reports bytes to the collector; "": none
 
     def is_own_name(self, symbol: str) -> bool:
-        """Whether a variable of the module `where` belongs to the runtime, or to its managed
+        """Return whether a variable of the module `where` belongs to the runtime, or to its managed
         language."""
         return True
 
     def release_command(self, call: str) -> str:
         """Return a command or statement that makes this runtime call `call` ("malloc_trim(0)"),
-        which returns an allocator's free memory; "" if there is none."""
+        which returns an allocator's free memory to the kernel; "" if there is none."""
         return ""
 
     def describe(self, address: int) -> str:
-        """Return a phrase on the managed object at this address ("Ruby String, 12 characters"), or
-        ""."""
+        """Return a phrase that describes the managed object at this address ("Ruby String, 12
+        characters"), or ""."""
         return ""
 
 

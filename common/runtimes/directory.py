@@ -20,30 +20,33 @@ FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.node",
     "findleaks.runtimes.go",
 )
-"""Modules with `find(target, engine, directory)`; a new runtime adds itself here. They may have
-`HEAP`, a ManagedHeap, and `findings(target)`: problems that show even without reading the heap."""
+"""Modules with `find(target, engine, directory)`; add new runtimes here.
+
+A module may also have `HEAP`, a ManagedHeap, and `findings(target)`, which reports problems that
+are visible without reading the heap."""
 
 
 def known() -> list[str]:
-    """Names of the runtimes that can be read."""
+    """Return the names of the runtimes that can be read."""
     return [finder.rsplit(".", 1)[-1] for finder in FINDERS]
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """Problems that the runtimes' modules find."""
+    """Yield problems that the runtimes' modules find."""
     for module in map(importlib.import_module, FINDERS):
         yield from getattr(module, "findings", lambda target: ())(target)
 
 
 def heap_owners(files: Sequence[str], allocators: Collection[str]) -> list[str]:
-    """Owners of managed heaps that none of these allocators serves, by loaded files' base names."""
+    """Return the owners of managed heaps that none of these allocators serves. `files` are the base
+    names of loaded files."""
     heaps: list[ManagedHeap] = [module.HEAP for module in map(importlib.import_module, FINDERS) if hasattr(module, "HEAP")]
     found = {heap.owner for heap in heaps if heap.allocator not in allocators and any(file.startswith(heap.files) for file in files)}
     return sorted(found, reverse=True)  # the JVM, V8, Ruby, CPython
 
 
 def find(target: Target, engine: Engine, directory: Directory, names: Sequence[str] = ()) -> list[Runtime]:
-    """Every runtime in the process, or those whose module has one of these names."""
+    """Return the runtimes in the process: all, or those whose module has one of `names`."""
     found: list[Runtime] = []
     for module in FINDERS:
         if not names or module.rsplit(".", 1)[-1] in names:

@@ -1,10 +1,11 @@
-"""Whether a thread holds CPython's global interpreter lock, read from the current thread state.
+"""Determines whether a thread holds CPython's global interpreter lock, from the current thread
+state.
 
 `PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load that state
-(Python/pystate.c). Up to 3.11 it is one variable: the state of the thread that holds the lock,
-identified by `thread_id`, the result of pthread_self(), among its first words
-(Include/cpython/pystate.h, struct _ts). From 3.12 on the variable is thread-local, and 0 while the
-thread does not hold the lock. The operands of the getter's code give the variable's address."""
+(Python/pystate.c). Up to 3.11 it is one variable: the state of the thread that holds the lock.
+Among its first words is `thread_id`, the result of pthread_self() (Include/cpython/pystate.h,
+struct _ts). From 3.12 on the variable is thread-local, and 0 while the thread does not hold the
+lock. The operands of the getter's code give the variable's address."""
 
 from __future__ import annotations
 
@@ -21,20 +22,23 @@ from findleaks.target.base import Target
 
 GETTERS = ("PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet", "PyThreadState_Get")
 
-# Bytes of a thread state with `thread_id`: at 144 in 2.7, 152 in 3.6 and 3.11, 176 in 3.7 to 3.10.
+# Bytes of a thread state that include `thread_id`: its offset is 144 in 2.7, 152 in 3.6 and 3.11,
+# 176 in 3.7 to 3.10.
 STATE = 192
 
-LONGEST = 64  # bytes of a getter's code that are read
+LONGEST = 64  # number of bytes read of a getter's code
 
-# The dynamic thread vector: bytes of an entry, and the offset in it of the block's address (glibc,
+# The dynamic thread vector: size of an entry, and offset of the block's address in it (glibc,
 # sysdeps/generic/dl-dtv.h).
 ENTRY, VALUE = 16, 0
 
 
 @dataclass(frozen=True)
 class Lock:
-    """The current thread state is at `address`; or thread-local at `offset`, from the thread
-    pointer or, with `module`, from the start of that module's block."""
+    """Location of the current thread state.
+
+    It is at `address`, or thread-local at `offset` from the thread pointer or, with `module`, from
+    the start of that module's block."""
 
     arch: Arch
     address: int = 0
@@ -42,8 +46,8 @@ class Lock:
     module: int = 0
 
     def held(self, word: Callable[[int], int], thread_pointer: int) -> bool:
-        """Whether the thread with this thread pointer, which is pthread_self(), holds the lock.
-        `word` gives the word at an address, or raises UnreadableMemory."""
+        """Return whether the thread with this thread pointer, which is pthread_self(), holds the
+        lock. `word` returns the word at an address, or raises UnreadableMemory."""
         step, mask = self.arch.word, self.arch.mask
         try:
             if self.address:
@@ -61,8 +65,8 @@ class Lock:
 
 
 def derive(target: Target) -> Optional[Lock]:
-    """The lock of the target's CPython; None if there is none, or its code is not as expected.
-    Raises CapstoneMissing."""
+    """Return the lock of the target's CPython; None if there is none, or its code is not as
+    expected. Raises CapstoneMissing."""
     for name in GETTERS:
         symbol = target.symbol(name)
         if symbol is not None:
@@ -93,13 +97,14 @@ def _lock(target: Target, address: int, size: int) -> Optional[Lock]:
 
 
 def _offset(one: Instruction) -> Optional[int]:
-    """The displacement of a load of a whole word, without an index register."""
+    """Return the displacement of a load of a whole word without index register; None for another
+    instruction."""
     return one.displacement if one.loads and one.wide and one.scaled < 0 else None
 
 
 def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Optional[Lock]:
-    """The lock of a library, whose variable is found through the global offset table: the slot has
-    an address or, with `local`, an offset in thread-local storage."""
+    """Return the lock of a library, which finds the variable through a slot of the global offset
+    table. The slot contains an address or, with `local`, an offset in thread-local storage."""
     mask = target.arch.mask
     try:
         value = (target.word(slot) + offset) & mask
@@ -109,8 +114,8 @@ def _through_slot(target: Target, slot: int, offset: int, local: bool) -> Option
 
 
 def _through_index(target: Target, index: int, called: int, following: Optional[Instruction]) -> Optional[Lock]:
-    """The lock whose `tls_index` {module number, offset in its block}, the argument of
-    __tls_get_addr, is at `index`. The instruction after the call loads from what it returns."""
+    """Return the lock whose `tls_index` {module number, offset in its block}, the argument of
+    __tls_get_addr, is at `index`. The instruction after the call loads from the result."""
     getter = target.symbol("__tls_get_addr")
     more = _offset(following) if following is not None and following.base == RAX else None
     if more is None or getter is None or resolve_stub(target, called) != getter.address:

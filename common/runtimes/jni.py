@@ -1,9 +1,10 @@
 """Finds functions of the Java Native Interface in a libjvm without symbols, by index in its
 function table.
-|| The order is that of the interface (Java Native Interface Specification, chapter 4, "Interface
+
+The order is that of the interface (Java Native Interface Specification, chapter 4, "Interface
 Function Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot keeps the table in
-writable data, as agents may replace entries (src/hotspot/share/prims/jni.cpp). The table after it
-is for -Xcheck:jni; its functions call those of the first."""
+writable data, because agents may replace entries (src/hotspot/share/prims/jni.cpp). The table after
+it is for -Xcheck:jni; its functions call those of the first."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ MODULE = "libjvm.so"
 
 RESERVED = 4  # words of 0 before the functions
 
-MAX_DATA = 16 << 20  # most bytes searched in each region; libjvm has 1 MiB of data
+MAX_DATA = 16 << 20  # maximum number of bytes searched in each region; libjvm has 1 MiB of data
 
 _KINDS = "Object Boolean Byte Char Short Int Long Float Double"
 
@@ -64,8 +65,8 @@ def _calls(where: str) -> Iterator[str]:
 
 NAMES = tuple(_names())  # functions up to JNI 1.6; later versions append to the table
 
-# Entries that must be different functions in libjvm. Functions that get fields are excluded:
-# HotSpot replaces them by code generated at run time.
+# Minimum number of different functions in the table. Entries that get fields may be outside libjvm:
+# HotSpot replaces them with code generated at run time.
 MIN_DISTINCT = len(NAMES) - 40
 
 

@@ -1,9 +1,9 @@
 """Rules of `count --outside-scope`: what opens and closes a scope, and whether a thread is in one.
 
-A rule with a `state` reads it, and needs no breakpoints: "v8" reads the level of handle scopes in
-the thread's isolate, "gil" whether the thread holds CPython's lock. Other rules, and "gil" if the
-interpreter's code is not as expected, count for each thread how often `enter` was called more than
-`leave` since counting began."""
+A rule with a `state` reads that state and needs no breakpoints: "v8" reads the level of handle
+scopes in the thread's isolate, "gil" whether the thread holds CPython's lock. Other rules count,
+for each thread, the calls of `enter` minus the calls of `leave` since counting began. "gil" does
+the same if the interpreter's code is not as expected."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from findleaks.errors import UsageError
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of scope. `guarded`: the functions usually counted. `enter` and `leave`: names to
-    look for, of which at least one must exist for a built-in rule, all for a user's own."""
+    """One kind of scope.
+
+    `guarded` are the functions usually counted. `enter` and `leave` are names of functions. At
+    least one of them must exist for a built-in rule, all must exist for a user's own rule."""
 
     name: str
     enter: tuple[str, ...]
@@ -45,7 +47,7 @@ RULES = {
             ("napi_close_handle_scope", "napi_close_escapable_handle_scope"),
             ("napi_create_object",),
             "",
-            "a N-API handle scope",
+            "an N-API handle scope",
         ),
         # hotspot/share/prims/jni.cpp
         Rule("jni", ("jni_PushLocalFrame",), ("jni_PopLocalFrame",), ("jni_NewLocalRef",), "", "a JNI local frame"),
@@ -53,18 +55,22 @@ RULES = {
         Rule("python-gil", ("PyGILState_Ensure",), ("PyGILState_Release",), ("PyObject_Call",), "gil", "the global interpreter lock"),
     )
 }
-"""By name. To add a rule, add a line here."""
+"""Rules by name. To add a rule, add a line here."""
 
 
 def rule(name: str, enter: Sequence[str] = (), leave: Sequence[str] = ()) -> Rule:
-    """The rule of this name, or without one a user's own of `enter` and `leave`. UsageError
-    otherwise."""
+    """Return the rule of this name; without a name, return a user's own rule of `enter` and
+    `leave`. Raises UsageError."""
     if name and (enter or leave):
-        raise UsageError("--outside-scope names a rule, --enter and --leave make one: give one of both")
+        raise UsageError("expected either --outside-scope or --enter and --leave, not both")
     if name:
         if name not in RULES:
-            raise UsageError(f"--outside-scope {name}: no such rule; there are {', '.join(RULES)}, or make one by --enter and --leave")
+            raise UsageError(
+                f"--outside-scope {name}: no such rule; use one of {', '.join(RULES)}, or define a scope by --enter and --leave"
+            )
         return RULES[name]
     if not enter or not leave:
-        raise UsageError(f"--{'leave' if enter else 'enter'} is missing: a scope is opened by one function and closed by another")
+        raise UsageError(
+            f"--{'leave' if enter else 'enter'} is missing: give both the function that opens a scope and the one that closes it"
+        )
     return Rule("", tuple(enter), tuple(leave), what=f"{' or '.join(enter)} … {' or '.join(leave)}")

@@ -1,8 +1,8 @@
 """Managed heaps that findleaks does not read, recognised by loaded files and by symbols.
 
-In ANONYMOUS mappings: they show as unattributed memory. IN_BLOCKS of malloc: each object is a
-block, or large blocks have many objects; the collector's own lists and tables refer to all of them,
-so that garbage counts as reachable. Which memory it is, is not derived from these names."""
+Heaps in ANONYMOUS mappings show as unattributed memory. Heaps IN_BLOCKS of malloc have an object in
+each block, or many objects in large blocks. The collector's lists and tables refer to all of them,
+so garbage counts as reachable. These names do not show which memory belongs to a heap."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from findleaks.value_classes import NamedTuple
 
 
 class UnreadHeap(NamedTuple):
-    """`files`: how names of loaded files begin. `symbol`: one that programs have into which it is
-    linked; only the program itself is searched, as reading all symbol tables takes long."""
+    """A managed heap that is recognised but not read.
+
+    `files` are prefixes of the names of loaded files. `symbol` is defined in programs that are
+    statically linked with the runtime. It is looked up only in the program itself, because reading
+    all symbol tables takes long."""
 
     owner: str  # in a sentence
     files: tuple[str, ...] = ()
@@ -41,11 +44,12 @@ IN_BLOCKS: tuple[UnreadHeap, ...] = (
     UnreadHeap("PyPy", ("libpypy",)),
     UnreadHeap("OCaml", ("ocaml",), "caml_startup"),
 )
-"""Lua and Perl by the program itself: if another program embeds them, most blocks are its own."""
+"""Lua and Perl are recognised only as the program itself. If another program embeds them, most
+blocks belong to that program."""
 
 
 def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:
-    """Owners of these heaps that the process has."""
+    """Return the owners of these heaps that are present in the process."""
     files = [module.path.rsplit("/", 1)[-1] for module in target.modules()]
     return list(dict.fromkeys(_found(target, files, heaps)))
 

@@ -296,8 +296,8 @@ def test_the_process_ends(how: str, why: str, door: Words, running: Running, at:
 ERRORS = {
     "count no_such": "no function 'no_such' in any symbol table of the process",
     "count event --outside-scope napi": "the rule napi does not work on this process: no function napi_open_handle_scope",
-    "count event --outside-scope v8": "the rule v8 does not work on this process: no loaded file that could be read has V8",
-    "count event --outside-scope other": "--outside-scope other: no such rule; there are v8, napi, jni, python-gil",
+    "count event --outside-scope v8": "the rule v8 does not work on this process: no readable loaded file contains V8",
+    "count event --outside-scope other": "--outside-scope other: no such rule; use one of v8, napi, jni, python-gil",
     "count event --enter event": "--leave is missing",
     "count event --enter enter_scope --enter none --leave leave_scope": "the rule enter_scope or none … leave_scope does not work on this",
     "count event --enter event --leave leave_scope": "event itself opens or closes the scope",

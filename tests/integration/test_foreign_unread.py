@@ -38,7 +38,7 @@ def said(picture: Picture) -> dict[int, str]:
     return {int(address, 16): word for word, address in (line.split() for line in picture.output.splitlines() if " " in line)}
 
 
-@pytest.mark.platform("AArch64", "registers that are not read again")
+@pytest.mark.platform("AArch64", "dead registers")
 @pytest.mark.parametrize("build", BUILDS)
 def test_leftovers_hold_nothing(made: dict[str, tuple[Picture, list[str]]], build: str) -> None:
     """Threads in pause(), in their own read() and futex(), and in a function that a signal interrupted."""

@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parents[1] / "programs" / "help_examples.c"
 ADDRESS = "0x55d0c0a012a0"
 NOTHING_MANAGED = {
     "runtime": "no managed runtime found",
-    "scopes": "no handle scopes can be read: no loaded file that could be read has V8",
+    "scopes": "no handle scopes can be read: no readable loaded file contains V8",
 }
 """What the commands say that need a managed runtime, of a C program."""
 

@@ -133,4 +133,4 @@ def test_what_v8_has_freed_and_not_given_back(tmp_path: Path, version: str) -> N
     (one,) = (row for row in verdict["findings"] if row["finding"] == "freed-by-runtime")
     assert 0.95 * freed["bytes"] <= one["bytes"] <= one["evidence"]["mapped_bytes"] == freed["bytes"]
     assert one["next"] == ["runtime"]
-    assert answer["text"].endswith("; V8's heap, a chunk freed and not given back")
+    assert answer["text"].endswith("; V8's heap, a chunk that V8 freed but did not unmap")

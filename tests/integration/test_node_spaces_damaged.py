@@ -155,11 +155,11 @@ def alike(words: Words, picture: Picture) -> tuple[str, ...]:
 CASES = {
     alike: "",
     wild: "the chunk at 0x",
-    wild_many: "for its space, which is none: it counts for none (and 4 more chunks)",
+    wild_many: ", which does not exist: it belongs to no space (and 4 more chunks)",
     swapped: "bytes as committed, and its chunks have",
     circle: "",
-    entry: "is no space where it should be, at 0x4141414141414140: it is left out",
-    renumbered: "is no space where it should be",
+    entry: "is not a space, at 0x4141414141414140: it is ignored",
+    renumbered: "is not a space, at",
     counter: "counts 4,096 bytes as committed, and its chunks have",
 }
 
@@ -213,9 +213,9 @@ class Without:
 @pytest.mark.parametrize(
     ("absent", "problem"),
     [
-        (shape.STATISTICS, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not distinguished"),
-        (shape.VALID, "GetHeapSpaceStatistics is not the code that was expected: V8's spaces are not distinguished"),
-        (spaces.READ_ONLY[0], "the read-only space is not found"),
+        (shape.STATISTICS, "GetHeapSpaceStatistics has unexpected code: V8's spaces are not distinguished"),
+        (shape.VALID, "GetHeapSpaceStatistics has unexpected code: V8's spaces are not distinguished"),
+        (spaces.READ_ONLY[0], "the read-only space was not found"),
     ],
 )
 def test_another_version_keeps_the_rest(picture: Picture, absent: str, problem: str) -> None:

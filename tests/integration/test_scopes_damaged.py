@@ -68,8 +68,8 @@ def other_code(data: bytes) -> bytes:
 
 
 CHANGED = [
-    (without_names, "v8::HandleScope::NumberOfHandles has no symbol: node has V8, but not its symbols"),
-    (other_code, "v8::HandleScope::NumberOfHandles is not the code that was expected: this V8 is not known; report its version"),
+    (without_names, "v8::HandleScope::NumberOfHandles has no symbol: node contains V8, but not its symbols"),
+    (other_code, "v8::HandleScope::NumberOfHandles has unexpected code: this version of V8 is unknown; report it"),
 ]
 
 

@@ -46,7 +46,7 @@ def check(running: cores.Running, where: list[str]) -> None:
     assert warnings == []
 
 
-@pytest.mark.platform("x86-64", "registers that are not read again")
+@pytest.mark.platform("x86-64", "dead registers")
 @pytest.mark.parametrize("how", ["live", "kernel", "gcore"])
 @pytest.mark.parametrize("threads", mark_matrix_except([0, 2], 2))
 def test_leftovers_hold_nothing(build, tmp_path: Path, how: str, threads: int) -> None:

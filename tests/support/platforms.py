@@ -21,7 +21,7 @@ from findleaks.target.arch import ARCHES
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "platforms.md"
 ROWS = {
-    "Doors": (
+    "Front ends": (
         *("cores, on the command line", "cores, in GDB", "cores, in LLDB", "live, on the command line", "live, in GDB", "live, in LLDB"),
         *(
             "cores of gcore",
@@ -54,7 +54,7 @@ ROWS = {
             "signed return addresses",
             "tags in pointers",
         ),
-        "registers that are not read again",
+        "dead registers",
         "dead words of frames",
     ),
 }

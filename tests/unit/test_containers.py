@@ -79,7 +79,7 @@ def test_a_node_with_a_wrong_parent_is_left_out_with_what_hangs_from_it(engine: 
     made.put(nodes[1] + 8, nodes[5])
     found = only(made, engine)
     assert found.length == 4
-    assert found.problem == f"node {nodes[1]:#x} gives {nodes[5]:#x} as its parent, which does not lead to it"
+    assert found.problem == f"node {nodes[1]:#x} gives {nodes[5]:#x} as its parent, which does not refer to it"
 
 
 def test_wrong_colours(engine: Engine) -> None:
@@ -142,7 +142,7 @@ def test_an_unordered_map_that_runs_into_itself(engine: Engine) -> None:
     made.put(nodes[-1], nodes[10])
     found = only(made, engine)
     assert found.length == 40
-    assert found.problem == f"the list runs into itself at {nodes[10]:#x} after 40 nodes"
+    assert found.problem == f"the list has a cycle at {nodes[10]:#x} after 40 nodes"
 
 
 def test_an_unordered_map_with_a_wrong_count(engine: Engine) -> None:
@@ -214,7 +214,7 @@ def test_a_list_that_runs_into_itself(engine: Engine) -> None:
     made.put(OWNER, nodes[0])
     found = only(made, engine)
     assert found.length == 40
-    assert found.problem == f"the list runs into itself at {nodes[3]:#x} after 40 nodes"
+    assert found.problem == f"the list has a cycle at {nodes[3]:#x} after 40 nodes"
 
 
 def test_a_few_nodes_that_end_in_nonsense_are_no_list(engine: Engine) -> None:

@@ -134,8 +134,8 @@ def test_rules() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("nix", (), ()), "no such rule; there are v8, napi"),
-        (("v8", ("a",), ("b",)), "give one of both"),
+        (("nix", (), ()), "no such rule; use one of v8, napi"),
+        (("v8", ("a",), ("b",)), "expected either --outside-scope or"),
         (("", ("a",), ()), "--leave is missing"),
         (("", (), ("a",)), "--enter is missing"),
     ],

@@ -272,7 +272,7 @@ def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
     ):
         with pytest.raises(RuntimeError, match="compute first"):
             ask()
-    with pytest.raises(RuntimeError, match="lost only"):
+    with pytest.raises(RuntimeError, match="only a tree of leaked blocks"):
         dominators.refer_lost(0, 1)
     for wrong in (
         lambda: dominators.refer(2, [0]),

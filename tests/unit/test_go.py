@@ -98,8 +98,8 @@ def test_parts_and_what_is_dead() -> None:
     ]
     assert go.dead() == [Range(BASE + 6 * PAGE, BASE + 8 * PAGE), Range(BASE + 9 * PAGE, BASE + PAGES_OPEN * PAGE)]
     assert go.stack_memory() == [Range(BASE, BASE + PAGES_OPEN * PAGE)]
-    assert go.describe(BASE + 3 * PAGE) == "Go's heap, a goroutine's stack or the collector's own"
-    assert go.describe(BASE + 7 * PAGE) == "Go's heap, pages that are free: dead" and go.describe(DATA) == ""
+    assert go.describe(BASE + 3 * PAGE) == "Go's heap, a goroutine's stack or collector data"
+    assert go.describe(BASE + 7 * PAGE) == "Go's heap, free pages" and go.describe(DATA) == ""
     assert go.problems == []
 
 

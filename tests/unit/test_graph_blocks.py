@@ -99,7 +99,7 @@ class TestRules:
         blocks.append([0x10], [0x8], [0])
         with pytest.raises(ValueError):  # noqa: PT011 - each says something else
             blocks.append([0x100, *starts], [8, *sizes], [0, *states])
-        with pytest.raises(ValueError, match="above the block before"):
+        with pytest.raises(ValueError, match="above the previous block"):
             blocks.append([0x10], [1], [0])
         assert len(blocks) == 1
 

@@ -84,7 +84,7 @@ def test_what_a_bad_list_is_reported_as(engine: type) -> None:
         assert list(found) == nodes
         return str(why)
 
-    assert problem(BASE + 0x20) == f"the list runs into itself at {BASE + 0x20:#x} after 3 nodes"
+    assert problem(BASE + 0x20) == f"the list has a cycle at {BASE + 0x20:#x} after 3 nodes"
     assert problem(BASE + 0x100) == f"node {BASE + 0x100:#x} cannot be read"
     assert problem(BASE + 0xF9) == f"node {BASE + 0xF9:#x} is misaligned"
     assert problem(0) == ""

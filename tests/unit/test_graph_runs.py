@@ -92,7 +92,7 @@ def test_bad_runs_are_refused_whole(engine: type, runs: list[int], bits: bytes) 
     assert len(blocks) == 0
     blocks.append_runs(array("Q", [0x1000, 16, 16, 3, 0, 0, 0x500, 0, 0, 0, 99, 0x300]))  # a run of none says nothing
     assert len(blocks) == 3
-    with pytest.raises(ValueError, match="above the block before"):
+    with pytest.raises(ValueError, match="above the previous block"):
         blocks.append_runs(array("Q", [0x1020, 16, 16, 1, 0, 0]))
 
 
@@ -189,7 +189,7 @@ def test_lists_that_must_stay_where_they_are(seed: int) -> None:
         stray = next((at for at, node in enumerate(nodes) if not low <= node < high), len(nodes))
         heads.append(nodes[0])
         within += [low, high]
-        expected.append((nodes[:stray], f"it leaves the pool, to {nodes[stray]:#x}" if stray < len(nodes) else ""))
+        expected.append((nodes[:stray], f"the list leaves the pool, to {nodes[stray]:#x}" if stray < len(nodes) else ""))
     pieces = tuple(graphs.cut(BASE, bytes(data), rng, 16))
     for engine in both():
         found = engine.follow_all(pieces, heads, 0, 1000, within)

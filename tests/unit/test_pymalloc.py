@@ -183,7 +183,7 @@ class TestCorrupt:
     def test_a_list_that_leaves_its_pool(self, engine: type) -> None:
         image = Image()
         image.target.write_word(ARENA + HEADER + 48 * 3, ARENA + (1 << 14) + HEADER)
-        self.wrong(image, engine, f"it leaves the pool, to {ARENA + (1 << 14) + HEADER:#x}")
+        self.wrong(image, engine, f"the list leaves the pool, to {ARENA + (1 << 14) + HEADER:#x}")
 
     def test_a_list_with_what_is_no_block(self, engine: type) -> None:
         image = Image()

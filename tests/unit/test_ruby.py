@@ -140,14 +140,12 @@ def test_unknown_code_leaves_the_rest() -> None:
     target = image.target()
     target.write(r.CODE + 0x40, b"\xc3")
     found = ruby(target)
-    assert [one.what for one in found.problems] == [
-        "Ruby 3.1.9: rb_gc_adjust_memory_usage is not the code that was expected: malloc_increase is left out"
-    ]
+    assert [one.what for one in found.problems] == ["Ruby 3.1.9: rb_gc_adjust_memory_usage has unexpected code: malloc_increase is omitted"]
     assert types(found)["Class"] == 4
     assert "malloc_increase_bytes" not in found.counters()
     target.write(r.CODE, b"\xc3")
     found = ruby(target)
-    assert [one for one in found.problems if "rb_gc_count is not the code" in one.what]
+    assert [one for one in found.problems if "rb_gc_count has unexpected code" in one.what]
     assert (list(found.types()), found.parts(), found.holders(), list(found.dead())) == ([], [], None, [])
     assert found.describe(image.address(0) + 80) == ""
 
@@ -182,9 +180,9 @@ def test_damaged_pages_are_named_and_left_out() -> None:
     shown = [one.what for one in found.problems]
     assert len(shown) == 4
     assert f"{r.HEADERS + 0x800:#x} and its page" in shown[0]
-    assert "which is no page" in shown[1]
+    assert "which is not a page" in shown[1]
     assert "0x6161616161616161 cannot be read" in shown[2]
-    assert shown[3] == "1 more pages of Ruby's heap are left out likewise"
+    assert shown[3] == "1 more pages of Ruby's heap are also ignored"
 
 
 def test_more_pages_than_there_is_memory_for() -> None:

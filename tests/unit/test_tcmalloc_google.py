@@ -200,7 +200,7 @@ def sample(image: Image) -> None:
         (in_slab, "a cache has 0x"),
         (slots, "which is impossible"),
         (link, "1 on the list, 2 by its count; node 0x7fff00000000"),
-        (loop, "runs into itself"),
+        (loop, "has a cycle at"),
         (sample, "the record of the sampled block at"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

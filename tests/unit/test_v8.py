@@ -127,11 +127,11 @@ def other_architecture(image: Image) -> FakeTarget:
 
 
 WHY = [
-    (no_symbols, "no loaded file that could be read has V8"),
-    (stripped, "node has V8, but not its symbols: install them as /usr/lib/debug/.build-id/ab/12cd.debug"),
-    (other_count, "v8::HandleScope::NumberOfHandles is not the code that was expected"),
+    (no_symbols, "no readable loaded file contains V8"),
+    (stripped, "node contains V8, but not its symbols: install them as /usr/lib/debug/.build-id/ab/12cd.debug"),
+    (other_count, "v8::HandleScope::NumberOfHandles has unexpected code"),
     (unknown_instruction, "v8::HandleScope::NumberOfHandles "),
-    (other_current, "v8::Isolate::GetCurrent is not the code that was expected"),
+    (other_current, "v8::Isolate::GetCurrent has unexpected code"),
     (no_isolate, "no thread is in an isolate"),
     (wild_isolate, "no thread is in an isolate"),
     (other_architecture, "x86-64 and AArch64 only, not of RISC-V"),
@@ -182,13 +182,13 @@ def between(image: Image, isolate: int) -> None:
 
 
 DAMAGE = [
-    (between, 3, "block 4 of 4, {3}, does not hold the next handle: handles before it are counted"),
-    (twice, 2, "block 3 of 4, {2}, is in the list twice: handles before it are counted"),
-    (wild, 2, "block 3 of 4, 0x500000000, cannot be read: handles before it are counted"),
-    (crooked, 2, "block 3 of 4, {2}, is misaligned: handles before it are counted"),
+    (between, 3, "block 4 of 4, {3}, does not contain the next handle: only handles before it are counted"),
+    (twice, 2, "block 3 of 4, {2}, is in the list twice: only handles before it are counted"),
+    (wild, 2, "block 3 of 4, 0x500000000, cannot be read: only handles before it are counted"),
+    (crooked, 2, "block 3 of 4, {2}, is misaligned: only handles before it are counted"),
     (huge, 0, "is corrupt: it counts 1,152,921,504,606,846,976 blocks of handles"),
     (many, 0, "the list of its 1,048,576 blocks of handles at"),
-    (elsewhere, 3, "block 4 of 4, {3}, does not hold the next handle: handles before it are counted"),
+    (elsewhere, 3, "block 4 of 4, {3}, does not contain the next handle: only handles before it are counted"),
     (nowhere, 0, "the list of its 4 blocks of handles at 0x1234 cannot be read"),
 ]
 
@@ -214,7 +214,7 @@ def test_a_corrupt_list_of_blocks(damage: Any, blocks: int, problem: str) -> Non
 
 def test_corrupt_global_handles() -> None:
     cases = {
-        "block 3, {first}, comes twice in the list": (300, "first"),
+        "block 3, {first}, is in the list twice": (300, "first"),
         "block 3, 0x7000, cannot be read": (300, 0x7000),
         "block 3, 0x7001, is misaligned": (300, 0x7001),
     }

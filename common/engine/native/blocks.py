@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from findleaks.target.arch import Arch
     from findleaks.target.base import Piece
 
-# What few commands need is imported where it is used: each module slows every start down.
+# Modules that few commands need are imported where they are used: each module slows every start.
 
-STEPS = 1 << 22  # blocks whose columns one call makes: some 50 ms
+STEPS = 1 << 22  # blocks whose columns one call produces: about 50 ms
 
 
 class NativeBlocks:
     """See contract.Blocks. About 5 bytes a block and 16 a KiB of heap."""
 
     def __init__(self, library: CLibrary, arch: Arch, granule: int, threads: int = 1, heap_bytes: int = 0) -> None:
-        """`threads`: that the C engine's calls may run on; `heap_bytes`: see Engine.blocks."""
+        """Create an empty directory. `threads` is the number of threads that calls of the C engine
+        may use; for `heap_bytes` see Engine.blocks."""
         shared.check_granule(granule)
         self.arch = arch
         self.granule = granule
@@ -73,10 +74,10 @@ class NativeBlocks:
             raise TypeError("blocks of another engine")
         last = min(last, len(other))
         if first < last and self.library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
-            raise ValueError(f"blocks {first} to {last} of another directory do not lie above those before them, or not on a granule")
+            raise ValueError(f"blocks {first} to {last} of another directory are not above the previous blocks, or not on a granule")
 
     def open_handle(self) -> Handle:
-        """For calls of the C engine that append; RuntimeError once sealed."""
+        """Handle for calls of the C engine that append blocks; RuntimeError once sealed."""
         self._open()
         return self.handle
 
@@ -232,7 +233,7 @@ class NativeBlocks:
         page_words(self.library, self.handle, piece, types, where, page, (found, weights))
 
     def _between(self, start: int, end: int | None) -> tuple[int, int]:
-        """Indices of the blocks that start in [start, end)."""
+        """Return indices of the blocks that start in [start, end)."""
         first = self.at_or_after(start)
         return first, max(first, len(self) if end is None else self.at_or_after(end))
 

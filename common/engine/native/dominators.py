@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NativeDominators(WholeTree):
-    """See dominators.Dominators. 24 bytes a block that is reached."""
+    """A tree of all blocks; see dominators.Dominators. 24 bytes for each reached block."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class NativeDominators(WholeTree):
         super().__init__(roots, graph.blocks, lost)
         self._library, self._graph = library, graph
         self._bounds = c_array(array("Q", bounds)), c_array(array("I", owners)), len(bounds)
-        self._kept: dict[str, tuple[CArray, ...]] = {}  # what the C engine goes on reading
+        self._kept: dict[str, tuple[CArray, ...]] = {}  # arrays that the C engine continues to read
         made = library.fl_dominators_new(handle, roots, lost, c_array(array("I", priorities)), len(priorities))
         self._handle = Handle(made, library.fl_dominators_free, "for the dominators")
 

@@ -1,4 +1,4 @@
-"""The engine over the C library (common/native), on little-endian 64-bit hosts."""
+"""The engine that calls the C library (common/native), on little-endian 64-bit hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from findleaks.engine.trees import TreeLayout
     from findleaks.target.base import Piece, Range
 
-# What few processes need is imported where it is used: each module slows every start down.
+# Modules that few processes need are imported where they are used: each module slows every start.
 
 
 class NativeEngine:
@@ -33,10 +33,10 @@ class NativeEngine:
     name = "native"
 
     def __init__(self, library: CLibrary, arch: Arch = X86_64, threads: int = 1) -> None:
-        """`library`: the one for `arch`; `threads`: that calls may run on; the answers
-        do not depend on it."""
+        """Create an engine. `library` is the one for `arch`; `threads` is the number of threads
+        that calls may use. The results do not depend on it."""
         self.library, self.arch, self.threads = library, arch, threads
-        self._pieces: tuple[Piece, ...] = ()  # passed to follow() last
+        self._pieces: tuple[Piece, ...] = ()  # the last argument of follow()
         self._passed: CPieces = c_pieces(())
 
     def blocks(self, arch: Arch, granule: int, heap_bytes: int = 0) -> NativeBlocks:
@@ -89,7 +89,7 @@ class NativeEngine:
         return records, self.library.words(self.library.fl_gather, *arguments).tolist()
 
     def pass_pieces(self, pieces: Sequence[Piece]) -> CPieces:
-        """`pieces` for C: a tuple is converted once, if passed again for the next call."""
+        """Return `pieces` for C. A tuple is converted once if consecutive calls pass it."""
         if not isinstance(pieces, tuple) or pieces is not self._pieces:
             self._passed = c_pieces(pieces)
             self._pieces = pieces if isinstance(pieces, tuple) else ()

@@ -1,4 +1,4 @@
-"""What an owner holds by field, in the C engine (common/native/fields.c)."""
+"""What an owner retains, by field, in the C engine (common/native/fields.c)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from findleaks.engine.retained import Rows, WholeTree, by_size
 
 
 class NativeFields(FieldsTree):
-    """See dominators.Dominators. 4 bytes for each child that a field reaches, some 12 in the end,
-    and 4 of address space for each block."""
+    """A tree with fields as roots; see dominators.Dominators. 4 bytes for each child that a field
+    reaches, about 12 once computed, and 4 bytes of address space for each block."""
 
     def __init__(self, library: CLibrary, handle: Handle, blocks: NativeBlocks, tree: WholeTree, node: int, fields: int) -> None:
         super().__init__(tree, blocks, node, fields)

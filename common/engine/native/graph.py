@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class NativeGraph:
-    """See contract.Graph. Some 3 bytes a block and 4 a reference, beside what `blocks` takes."""
+    """A reference graph; see contract.Graph. About 3 bytes a block and 4 a reference, in addition
+    to the memory of `blocks`."""
 
     def __init__(
         self, library: CLibrary, blocks: NativeBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()
@@ -34,7 +35,8 @@ class NativeGraph:
         self.blocks = blocks
         self._library = library
         self._kinds = bytearray(len(blocks) or 1)
-        self._held = c_array(self._kinds)  # neither moves nor goes while the C engine uses it
+        # Keeps the buffer at its address while the C engine uses it.
+        self._held = c_array(self._kinds)
         self._marking = self._marked = self._classified = False
         self._totals: list[Totals] = []  # by kind, once classified
         self._label_count = 0
@@ -70,7 +72,7 @@ class NativeGraph:
     def scan_blocks(self, piece: Piece) -> None:
         self._before_marking()
         if self._library.fl_scan_blocks(self._handle, c_piece(piece)) == DISORDER:
-            raise ValueError(f"piece {piece.address:#x} lies below what was scanned before")
+            raise ValueError(f"piece {piece.address:#x} lies below the scanned memory")
 
     def scan_roots(self, piece: Piece) -> None:
         self._library.fl_scan_roots(self._handle, c_piece(piece))
@@ -104,7 +106,7 @@ class NativeGraph:
 
     def interiors(self) -> NativeInteriors:
         if not self._marked or self._classified:
-            raise RuntimeError("between marking and classifying")
+            raise RuntimeError("call it between marking and classifying")
         return NativeInteriors(self._library, self, self._handle)
 
     def classify(self, budget: int) -> bool:
@@ -125,7 +127,8 @@ class NativeGraph:
         return self._library.words(self._library.fl_leader_sizes, self._handle)
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> NativeDisguises:
-        from findleaks.engine.native.disguises import NativeDisguises  # not if nothing is leaked
+        # Not needed if nothing is leaked.
+        from findleaks.engine.native.disguises import NativeDisguises
 
         self._after_classifying()
         return NativeDisguises(self._library, self, self._handle, ranges, forms, most)
@@ -202,11 +205,11 @@ class NativeGraph:
     def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool) -> list[Group]:
         self._after_classifying()
         library = self._library
-        ranges = c_ranges(merge_ranges(types))  # the C engine goes on reading them
+        ranges = c_ranges(merge_ranges(types))  # the C engine continues to read them
         grouping = Handle(library.fl_groups_new(self._handle, *ranges, typed), library.fl_groups_free, "to group blocks")
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:
-                raise ValueError(f"piece {piece.address:#x} lies below the one before it")
+                raise ValueError(f"piece {piece.address:#x} lies below the previous one")
         return shared.ordered(map(_group, library.rows(15, library.fl_groups_finish, grouping)))
 
     def leader(self, index: int) -> int:

@@ -71,7 +71,7 @@ class NativeExamination:
     def __init__(
         self, library: CLibrary, graph: Graph, handle: Handle, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool
     ) -> None:
-        # the graph must outlive this, and the C engine keeps the ranges
+        # The graph must outlive this examination, and the C engine keeps a pointer to the ranges.
         self._library, self._graph = library, graph
         self._pieces, self._code = c_pieces(pieces), c_ranges(code)
         made = library.fl_structures_new(handle, *self._code, credit, php)

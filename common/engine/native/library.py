@@ -1,4 +1,4 @@
-"""Loads the C engine's shared library: functions' signatures, structures, result codes."""
+"""Loads the C engine's shared library: signatures of functions, structures, result codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NONE = 0xFFFFFFFF
 
 
 class CWords(Structure):
-    """native.h: words; `items` is to be freed with fl_free."""
+    """native.h: words; free `items` with fl_free."""
 
     _fields_ = (("items", c_void_p), ("count", c_uint64), ("capacity", c_uint64))
 
@@ -67,7 +67,7 @@ class CRunSearch(Structure):
     _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
 
 
-# Python's buffers are passed as objects (see memory.py), the C engine's structures as handles.
+# Python's buffers are passed as objects (see memory.py), structures of the C engine as handles.
 _U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
 _HANDLE = c_void_p
@@ -244,11 +244,13 @@ SIGNATURES = {
 
 
 class StaleLibrary(OSError):
-    """Built from other sources than this package's: functions may take other arguments."""
+    """The library was built from other sources than this package's: functions may take other
+    arguments."""
 
 
 class CLibrary(ctypes.CDLL):
-    """The C engine's library. Negative results are raised, but DISORDER is left to the caller."""
+    """The C engine's library. Negative results raise exceptions, except DISORDER, which the caller
+    handles."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -260,7 +262,7 @@ class CLibrary(ctypes.CDLL):
                 function.errcheck = self._check
 
     def take(self, words: CWords) -> array[int]:
-        """Copy the words that the C engine allocated, and free them."""
+        """Copy words that the C engine allocated, and free the originals."""
         made: array[int] = array("Q")
         if words.items:
             made.frombytes(ctypes.string_at(words.items, words.count * 8))
@@ -268,13 +270,13 @@ class CLibrary(ctypes.CDLL):
         return made
 
     def words(self, function: Callable[..., int], *arguments: Any) -> array[int]:
-        """The words that a function appends to its last argument."""
+        """Return the words that a function appends to its last argument."""
         words = CWords()
         function(*arguments, byref(words))
         return self.take(words)
 
     def rows(self, columns: int, function: Callable[..., int], *arguments: Any) -> list[array[int]]:
-        """The same, so many words a row."""
+        """Return the rows of `columns` words that a function appends to its last argument."""
         found = self.words(function, *arguments)
         return [found[at : at + columns] for at in range(0, len(found), columns)]
 
@@ -282,7 +284,7 @@ class CLibrary(ctypes.CDLL):
         if code >= 0 or code == DISORDER:
             return code
         for argument in arguments:
-            words = getattr(argument, "_obj", None)  # what byref() refers to
+            words = getattr(argument, "_obj", None)  # the argument of byref()
             if isinstance(words, CWords):
                 self.take(words)
         if code == NO_MEMORY:
@@ -291,13 +293,13 @@ class CLibrary(ctypes.CDLL):
 
 
 class Handle(c_void_p):
-    """A structure of the C engine's own, freed with this.
+    """A structure that belongs to the C engine, freed when this object is freed.
 
-    In a reference cycle a structure may be freed before another that refers to it: no function that
-    frees one reads another."""
+    In a reference cycle a structure may be freed before another one that refers to it: no function
+    that frees one reads another."""
 
     def __init__(self, address: Optional[int], free: Callable[[Handle], None], purpose: str) -> None:
-        """MemoryError, with the purpose, if there is no structure."""
+        """Raise MemoryError, with the purpose, if there is no structure at `address`."""
         if not address:
             raise MemoryError(f"not enough memory {purpose}")
         super().__init__(address)
@@ -310,13 +312,15 @@ class Handle(c_void_p):
 
 
 def library(path: str = "", word: int = 8, byteorder: str = "little") -> CLibrary:
-    """The one for such targets: beside `path`, that for 64-bit little-endian ones, or this file.
-    OSError if missing or another machine's, or StaleLibrary."""
+    """Load the library for targets with this word size and byte order.
+
+    `path` is the library for 64-bit little-endian targets (default: beside this file); the others
+    are beside it. OSError if it is missing or for another machine, or StaleLibrary."""
     path = library_name(word, byteorder, path or os.path.join(HERE, LIBRARY))
     try:
         loaded = CLibrary(path)
         if wanted() in (None, loaded.fl_sources()) and loaded.fl_target() == word | (byteorder == "big") << 8:
             return loaded
-    except AttributeError:  # it has other functions
+    except AttributeError:  # the library has other functions
         pass
     raise StaleLibrary(f"{path} was built from other sources")

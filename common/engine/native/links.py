@@ -1,4 +1,4 @@
-"""Walking links in the C engine (common/native/links.c)."""
+"""Walks links in the C engine (common/native/links.c)."""
 
 from __future__ import annotations
 

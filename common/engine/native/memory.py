@@ -1,10 +1,10 @@
 """Passes buffers to the C engine so that every argument, field and array element keeps its buffer
 alive.
 
-ctypes keeps what a pointer is made from: until the function returns, or as long as the structure or
-array that it is assigned into lives, and copies of that (CPython 3.9 to 3.14, _ctypes.c:
-`_PyCData_set`, `KeepRef`). Addresses as numbers keep nothing alive: no signature in library.py
-takes one, and `POINTER(…)` refuses integers. A buffer that is kept cannot be resized
+ctypes keeps the object from which a pointer was created: until the function returns, or as long as
+the structure or array to which the pointer was assigned, or a copy of it, exists (CPython 3.9 to
+3.14, _ctypes.c: `_PyCData_set`, `KeepRef`). Addresses as numbers keep nothing alive: no signature
+in library.py takes one, and `POINTER(…)` refuses integers. A buffer that is kept cannot be resized
 (BufferError)."""
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from findleaks.target.base import Piece, Range
 
 Buffer = Union["array[int]", bytearray]
 CArray = ctypes.Array[Any]
-CPieces = tuple[ctypes.Array["CPiece"], int]  # an array of pieces, and how many: two arguments
+CPieces = tuple[ctypes.Array["CPiece"], int]  # two arguments: an array of pieces, and their number
 
-# By type code; of length 0, so that empty arrays fit too, and one type serves for all lengths.
+# By type code. The length is 0, so that empty arrays fit too, and one type serves for all lengths.
 _STARTS: dict[str, Any] = {"Q": c_uint64 * 0, "I": c_uint32 * 0, "B": c_ubyte * 0}
 
 
 class CPiece(Structure):
-    """native.h: piece. Made by `c_piece`; keeps the bytes alive."""
+    """native.h: piece. `c_piece` creates it; it keeps the bytes alive."""
 
     _fields_ = (("address", c_uint64), ("data", POINTER(c_ubyte)), ("length", c_uint64))
 
@@ -39,20 +39,22 @@ class CRange(Structure):
 
 
 def c_array(buffer: Buffer) -> CArray:
-    """A ctypes array over an array ("Q", "I", "B"; else KeyError) or bytearray, without copying.
-    Keep it for as long as the C engine keeps the pointer."""
+    """Return a ctypes array over an array ("Q", "I", "B"; else KeyError) or bytearray, without
+    copying. Keep it for as long as the C engine keeps the pointer."""
     made: CArray = _STARTS[buffer.typecode if isinstance(buffer, array) else "B"].from_buffer(buffer)
     return made
 
 
 def c_buffer(buffer: bytearray, typecode: str, first: int) -> CArray:
-    """A ctypes array over a buffer of such elements ("Q", "I", "B"), from element `first` on."""
+    """Return a ctypes array over a buffer of such elements ("Q", "I", "B"), from element `first`
+    on."""
     made: CArray = _STARTS[typecode].from_buffer(buffer, first * array(typecode).itemsize)
     return made
 
 
 def c_piece(piece: Piece) -> CPiece:
-    """A piece; a read-only view's bytes are copied, as ctypes cannot take their address."""
+    """Return a piece for C. The bytes of a read-only view are copied, because ctypes cannot take
+    their address."""
     try:
         data = _STARTS["B"].from_buffer(piece.data)
     except TypeError:
@@ -69,23 +71,23 @@ def c_ranges(ranges: Sequence[Range]) -> tuple[ctypes.Array[CRange], int]:
 
 
 def packed(typecode: str, values: Iterable[int]) -> array[int]:
-    """An array of the values; no copy of what is one."""
+    """Return an array of the values; an array is returned without a copy."""
     return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
 
 
 def c_words(words: Sequence[int], arch: Arch) -> tuple[CArray, int]:
-    """Words as the target has them in memory, and how many: two arguments. Larger numbers, which
-    refer to nothing, become 0."""
+    """Return two arguments: words as the target's memory has them, and their number. Larger
+    numbers, which refer to nothing, become 0."""
     return c_array(bytearray(arch.pack([word if word <= arch.mask else 0 for word in words]))), len(words)
 
 
 def zeros(typecode: str, count: int) -> array[int]:
-    """An array for the C engine to write to."""
+    """Return an array of zeros to which the C engine can write."""
     return array(typecode, bytes(array(typecode).itemsize * count))
 
 
 def native_array(address: int | None, count: int, size: int) -> memoryview:
-    """A read-only view of `count` words of 4 or 8 bytes, valid until C frees the array."""
+    """Return a read-only view of `count` words of 4 or 8 bytes, valid until C frees the array."""
     if not address or not count:
         return memoryview(b"")
     found = memoryview((ctypes.c_char * (count * size)).from_address(address)).toreadonly().cast("B")

@@ -1,4 +1,4 @@
-"""Sorting records of managed heaps in the C engine (common/native/records.c)."""
+"""Sorts records of managed heaps in the C engine (common/native/records.c)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class NativeRecords:
         numbers = zeros("I", self._count(piece, runs))
         arguments = (c_piece(piece), c_array(runs), len(runs) // RUN, c_array(numbers))
         if self._library.fl_records(self._handle, *arguments) == DISORDER:
-            raise ValueError("records do not lie in their piece")
+            raise ValueError("records are not in their piece")
         return numbers
 
     def _count(self, piece: Piece, runs: Sequence[int]) -> int:
-        """The number of records; ValueError for more than the piece has words, which cannot fit."""
+        """Return the number of records. ValueError if it exceeds the number of words in the
+        piece."""
         count = sum(runs[2::RUN])
         if count > len(piece.data):
-            raise ValueError("records do not lie in their piece")
+            raise ValueError("records are not in their piece")
         return count
 
     @property

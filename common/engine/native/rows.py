@@ -1,4 +1,4 @@
-"""Rows and columns of blocks made by the C engine (common/native/rows.c)."""
+"""Rows and columns of blocks, formatted by the C engine (common/native/rows.c)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.engine.native.memory import c_array, c_pieces, c_ranges, zeros
 from findleaks.engine.rows import RowBatch, RowColumns, RowRules, Selected
 from findleaks.target.base import Piece
 
-TEXT_BYTES = 256 << 10  # bytes of text made in one call: about a millisecond
+TEXT_BYTES = 256 << 10  # bytes of text formatted in one call: about a millisecond
 STEPS = 1 << 16  # blocks visited in one call
 ROWS = 1 << 14  # blocks visited in one call for columns
 RARE = 1
@@ -67,7 +67,8 @@ class NativeRows:
         yield indices
 
     def _rules(self) -> CRules:
-        """Made anew for each call: what it points to may not grow while it exists."""
+        """Return the rules for one call. The arrays that they point to cannot grow while the result
+        exists."""
         rules = self.rules
         return CRules(
             rules.states,

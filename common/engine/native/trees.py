@@ -1,4 +1,4 @@
-"""Walking a search tree in the C engine (common/native/trees.c)."""
+"""Walks a search tree in the C engine (common/native/trees.c)."""
 
 from __future__ import annotations
 

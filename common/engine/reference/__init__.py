@@ -1,1 +1,1 @@
-"""The engine in Python: the same answers without a C library; tests compare both engines."""
+"""The engine in Python: the same results without a C library. Tests compare both engines."""

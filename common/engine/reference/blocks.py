@@ -22,7 +22,7 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
 PAGE_BITS = 12
-COUNT_BITS = 12  # a page holds at most 2^10 starts, granules being at least 4
+COUNT_BITS = 12  # a page has at most 2^10 starts, because granules have at least 4 bytes
 
 
 class PureBlocks:
@@ -36,7 +36,7 @@ class PureBlocks:
         self.sizes: array[int] = array("Q")
         self.states = bytearray()
         self.pages: dict[int, int] = {}  # address >> PAGE_BITS: index << COUNT_BITS | starts
-        self.pending = False  # the last block's state awaits the next chunk's PREV_INUSE bit
+        self.pending = False  # the last block's state depends on the next chunk's PREV_INUSE bit
         self._sealed = False
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
@@ -239,7 +239,7 @@ class PureBlocks:
         pages.page_words(self, piece, types, where, page, found, weights)
 
     def floor(self) -> int:
-        """The lowest address at which the next block may start."""
+        """Lowest address at which the next block may start."""
         return self.starts[-1] + max(self.sizes[-1], 1) if self.starts else 0
 
     def _index(self, index: int) -> int:

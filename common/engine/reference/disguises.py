@@ -20,7 +20,7 @@ _TEXT = frozenset(range(0x20, 0x7F))
 
 
 class Found(NamedTuple):
-    """A disguised pointer; sorted in this order."""
+    """A disguised pointer. The order of the fields is the sort order."""
 
     form: int
     target: int
@@ -71,7 +71,7 @@ class PureDisguises:
                 self._look(data[at : at + STRIP + BEYOND].ljust(STRIP + BEYOND, b"\0"), base + at, roots)
 
     def _look(self, data: bytes, address: int, roots: bool) -> None:
-        """Look at every word that begins in `data`, whose last BEYOND bytes begin none."""
+        """Search every word that begins in `data`, except in its last BEYOND bytes."""
         word = self._word
         for first in range(word):
             words = self._nonzero(data, first, word)
@@ -88,7 +88,7 @@ class PureDisguises:
                         self._examine(data, address, at, 4, number, value, roots)
 
     def _nonzero(self, data: bytes, first: int, width: int) -> list[tuple[int, int]]:
-        """Offset and value of each word but 0, from the offset `first` on."""
+        """Return offset and value of each nonzero word, from the offset `first` on."""
         length = len(data) - BEYOND
         words = array("Q" if width == 8 else "I", data[first : first + length])
         if self._order != sys.byteorder:
@@ -96,7 +96,8 @@ class PureDisguises:
         return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
 
     def _candidates(self, form: Form, words: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Offset and address of each word that, in this form, is an address in a segment."""
+        """Yield offset and address of each word that, decoded in this form, is an address in a
+        segment."""
         mask, shift, base = self._mask, form.shift, form.base
         for start, end in self._segments:
             if form.kind == Disguise.TAGGED:
@@ -111,12 +112,13 @@ class PureDisguises:
                 yield from ((at, base + (word << shift)) for at, word in words if low <= word < beyond)
 
     def _is_half(self, data: bytes, at: int, value: int) -> bool:
-        """Whether the number is half of a whole pointer to `value`, which has forms of its own."""
+        """Return whether the number is half of a whole pointer to `value`; other forms cover whole
+        pointers."""
         first = at if self._order == "little" else at - 4
         return at // STRIP == first // STRIP and int.from_bytes(data[first : first + 8], self._order) & self._mask == value
 
     def _examine(self, data: bytes, address: int, at: int, width: int, number: int, value: int, roots: bool) -> None:
-        """Record the `width` bytes at `at` as a pointer to `value` if that is in a lost block."""
+        """Record the `width` bytes at `at` as a pointer to `value` if that is in a leaked block."""
         blocks = self._blocks
         target = blocks.find(value)
         if target < 0:
@@ -142,7 +144,7 @@ class PureDisguises:
             self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source))
 
     def _has_excluded(self, source: int, place: int, width: int) -> bool:
-        """Whether one of these bytes is in a word that is no reference."""
+        """Return whether one of these bytes is in a word that is not a reference."""
         first, words = place - self._blocks.starts[source], self._excluded.mask(source)
         return any(words >> min(at // self._word, LAST_WORD) & 1 for at in (first, first + width - 1))
 
@@ -182,7 +184,9 @@ class PureDisguises:
 
 
 def connected(edges_of: Callable[[int], array[int]], counts: array[int], references: array[int]) -> tuple[array[int], list[int]]:
-    """All edges in the order of their sources, those of `references` last (see Graph.connect), and
+    """Add the edges of `references` to all edges; see Graph.connect.
+
+    Returns all edges in the order of their sources, with the added ones last in each source, and
     the targets of references from roots. Updates `counts`, the number of each block's edges."""
     added: dict[int, list[int]] = {}
     for reference in references:

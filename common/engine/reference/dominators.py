@@ -1,9 +1,10 @@
 """The dominator tree in pure Python, by semi-NCA.
 
-Number nodes depth first; find semidominators, from the last number down; then, from the first up,
-each node's idom: its parent's nearest ancestor numbered at most its semidominator. This last search
-uses skip links (E. Myers, "An applicative random-access stack", 1983): semi-NCA's plain walk is
-quadratic on a long list whose end refers to many blocks that others refer to as well."""
+Number nodes depth first. Find semidominators, from the last number down. Then, from the first
+number up, find each node's idom: the nearest ancestor of its parent whose number is at most its
+semidominator. This last search uses skip links (E. Myers, "An applicative random-access stack",
+1983). Semi-NCA's plain walk takes quadratic time on a long list whose end refers to many blocks
+that other blocks refer to as well."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ class PureDominators(WholeTree):
         self._bounds, self._owners = bounds, owners
         self._merged: array[int] = array("I")
         self._containers: Optional[tuple[array[int], Sequence[int]]] = None
-        self._priorities = [*priorities, roots]  # where each ends
-        self._held: dict[int, tuple[int, int]] = {}  # block: priority, and its root or SHARED
+        self._priorities = [*priorities, roots]  # end of each priority
+        self._held: dict[int, tuple[int, int]] = {}  # block: its priority, and its root or SHARED
         self._work: Iterator[None] | None = None
         self._steps = 0
 
@@ -92,7 +93,8 @@ class PureDominators(WholeTree):
         self._containers = containers, owners
 
     def edge_ignored(self, index: int, source: int) -> bool:
-        """Whether an edge leads into a container's node from neither its owner nor another node."""
+        """Return whether an edge into a container's node comes from neither its owner nor another
+        node of the container."""
         if self._containers is None:
             return False
         containers, owners = self._containers
@@ -138,7 +140,7 @@ class PureDominators(WholeTree):
         return PureFields(self._graph, self, node, fields)
 
     def parent_at(self, place: int) -> int:
-        """The place of that node's idom."""
+        """Return the place of the idom of the node at `place`."""
         return self._idoms[place]
 
     def total_at(self, place: int) -> Totals:
@@ -158,11 +160,11 @@ class PureDominators(WholeTree):
         return not self._lost or self._graph.kinds()[index] in _LOST
 
     def _compute(self) -> Iterator[None]:
-        numbers: dict[int, int] = {}  # of each node, depth first
+        numbers: dict[int, int] = {}  # number of each node, depth first
         nodes: list[int] = []
         parents: list[int] = []
         semis: list[int] = []
-        others: dict[int, list[int]] = {}  # by number: numbers above it of those that refer to it
+        others: dict[int, list[int]] = {}  # by number: the higher numbers of nodes that refer to it
         for index, root in enumerate(self._merged):
             if root not in (NO_ROOT, IGNORED) and not self._graph.blocks.states[index]:
                 for edge in self._graph.edges_of(index):
@@ -198,11 +200,11 @@ class PureDominators(WholeTree):
     def _visit(
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
     ) -> Iterator[None]:
-        """Number the nodes depth first, from each root in turn: first blocks that it alone refers
-        to, lowest first; at last those that several refer to."""
+        """Number the nodes depth first, from each root in turn. First come blocks that only this
+        root refers to, lowest first; last come blocks that several roots refer to."""
         targets: list[list[int]] = [[] for _ in range(self.roots)]
         several: list[list[int]] = [[] for _ in self._priorities]
-        base = 0  # numbers of earlier priorities, below this, are not looked at
+        base = 0  # lower numbers belong to earlier priorities and are skipped
         for index in sorted(self._held):
             if self._is_considered(index):
                 priority, root = self._held[index]
@@ -249,7 +251,7 @@ class PureDominators(WholeTree):
             yield
 
     def _lay_out(self, nodes: list[int], idoms: list[int]) -> Iterator[None]:
-        """In preorder: what a node retains directly follows it."""
+        """Lay out the nodes in preorder: what a node retains directly follows it."""
         counts = [1] * len(nodes)
         for number in range(len(nodes) - 1, 0, -1):
             counts[idoms[number]] += counts[number]
@@ -284,7 +286,8 @@ class PureDominators(WholeTree):
         return self.rows_at([place] if block else self._children(place, 0), everything)
 
     def rows_at(self, places: Sequence[int], everything: bool) -> Rows:
-        """The blocks at these places, or all they retain, by size: rows as in retained.spreads."""
+        """Return rows, as in retained.spreads, of the blocks at these places, or of all blocks that
+        they retain, by size."""
         sizes = self._graph.blocks.sizes
         found: dict[int, list[int]] = {}
         for first in places:

@@ -1,4 +1,5 @@
-"""The pure-Python engine: the C engine's answers, without a library and on all architectures."""
+"""The pure-Python engine: the same results as the C engine, without a library and on all
+architectures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of blocks that are no references, in pure Python: see contract.Graph.exclude_words."""
+"""Words of blocks that are not references, in pure Python: see contract.Graph.exclude_words."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from findleaks.engine.terms import LAST_WORD, Exclusion
 
 
 class ExcludedWords:
-    """`patterns` is empty where none is excluded."""
+    """Words that are not references. `patterns` is empty if no words are excluded."""
 
     def __init__(self, blocks: PureBlocks, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
-        """ValueError if the patterns do not fit; see shared.checked_exclusions."""
+        """Raise ValueError if the patterns do not fit; see shared.checked_exclusions."""
         self.blocks = blocks
         self.patterns = patterns
         self._exclusions = shared.checked_exclusions(patterns, exclusions, len(blocks)) if patterns or exclusions else ()
 
     def has(self, source: int, address: int, target: int, value: int) -> bool:
-        """Whether the word at `address` of a block with a pattern, which refers to `value` in
-        block `target`, is no reference."""
+        """Return whether the word at `address`, in a block with a pattern, is excluded. The word
+        refers to `value` in block `target`."""
         starts, of = self.blocks.starts, self._exclusions[self.patterns[source]]
         bit = 1 << min((address - starts[source]) // self.blocks.arch.word, LAST_WORD)
         header = self._exclusions[self.patterns[target]].header
         return bool(of.words & bit or (of.links & bit and value - starts[target] == header))
 
     def mask(self, index: int) -> int:
-        """The words of a block that are never references, and the links."""
+        """Return the mask of the words of a block that are never references, and the mask of
+        links."""
         of = self._exclusions[self.patterns[index]] if self.patterns else Exclusion(0)
         return of.words | of.links

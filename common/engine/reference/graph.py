@@ -35,7 +35,8 @@ _IS_0 = _IS[0]
 
 
 class PureGraph(LostBlocks):
-    """See contract.Graph. Edges are numbers: index of the block referred to << 1 | interior."""
+    """A reference graph; see contract.Graph. An edge is a number: index of the block referred to <<
+    1 | is_interior."""
 
     def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
         blocks.seal()
@@ -43,20 +44,21 @@ class PureGraph(LostBlocks):
         self._kinds = bytearray(len(blocks))
         self.counts: array[int] = array("I", bytes(4 * len(blocks)))  # edges of each block
         self.edges: array[int] = array("I")
-        self.offsets: array[int] = array("Q")  # where each block's edges begin; made before marking
+        self.offsets: array[int] = array("Q")  # start of each block's edges; set before marking
         self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
         self.excluded = ExcludedWords(blocks, bytearray(), ())
-        self._scanned = 0  # scan_blocks goes upward from here
+        self._scanned = 0  # scan_blocks continues from here upwards
         self._segments, self._ends = spans(self.blocks)
         self._address_bytes = self._address_byte_table()
         self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
         heuristics &= ~Heuristic.AUTO
         self._heuristic_facts = HeuristicFacts(blocks, heuristics, vtables, types) if heuristics else None
-        # what interior references of roots and reachable blocks lead to
+        # Targets of interior references of roots and reachable blocks.
         self._interior: set[int] = set()
         self._work: list[int] = []  # blocks to visit
         self._settled = False
-        self._marker: Iterator[None] | None = None  # once all that start references reach is marked
+        # Set when all blocks are marked that start references reach.
+        self._marker: Iterator[None] | None = None
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
         self.lost = Lost(blocks, self._kinds, self.edges_of, self._interior)
@@ -74,7 +76,7 @@ class PureGraph(LostBlocks):
 
     def scan_blocks(self, piece: Piece) -> None:
         if piece.address < self._scanned:
-            raise ValueError(f"piece {piece.address:#x} lies below {self._scanned:#x}, which was scanned before")
+            raise ValueError(f"piece {piece.address:#x} lies below {self._scanned:#x}, the end of the scanned memory")
         self._before_marking()
         self._scanned = piece.address + len(piece.data)
         blocks = self.blocks
@@ -84,8 +86,8 @@ class PureGraph(LostBlocks):
         if self._heuristic_facts:
             self._heuristic_facts.facts(base, words)
         source = max(0, bisect_right(starts, base) - 1)
-        source_end = 0  # of the words of an in-use source; 0: this source is none
-        following = 0  # where the next source starts
+        source_end = 0  # end of the words of a source in use; 0: this block is not a source
+        following = 0  # start of the next source
         number = len(starts)
         counts, edges, pages = self.counts, self.edges, blocks.pages
         for position in self.candidates(piece, words):
@@ -178,7 +180,7 @@ class PureGraph(LostBlocks):
 
     def interiors(self) -> PureInteriors:
         if not self._marked or self._classified:
-            raise RuntimeError("between marking and classifying")
+            raise RuntimeError("call it between marking and classifying")
         return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or (), self._interior)
 
     def classify(self, budget: int) -> bool:
@@ -299,9 +301,8 @@ class PureGraph(LostBlocks):
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
 
     def _address_byte_table(self) -> bytes:
-        """1 for each value that a pointer's sixth byte may have. b"" where this does not help: for
-        other than little-endian words of 8 bytes, or blocks below 2^40 (small numbers look like
-        pointers)."""
+        """Return a table that is 1 for each possible sixth byte of a pointer; b"" if it does not
+        help: unless words have 8 little-endian bytes, and for blocks below 2^40."""
         arch = self.blocks.arch
         if (arch.word, arch.byteorder) != (8, "little") or not self._segments or self._segments[0] >> 40 & 255 == 0:
             return b""
@@ -313,7 +314,8 @@ class PureGraph(LostBlocks):
         return b"" if 0 in wanted else bytes(byte in wanted for byte in range(256))
 
     def candidates(self, piece: Piece, words: Sequence[int]) -> Iterator[int]:
-        """Positions of the words that may point to blocks: all that do, and few others."""
+        """Yield positions of the words that may point to blocks: all words that do, and few
+        others."""
         if not self._segments:
             return iter(())
         if self._address_bytes:
@@ -323,14 +325,15 @@ class PureGraph(LostBlocks):
         return compress(range(len(words)), [low <= value < high for value in words])
 
     def _block_before(self, value: int) -> int:
-        """The last block at or below `value`, if its page has no start; -1 if none is near."""
+        """Return the last block at or below `value`, if its page has no start; -1 if none is
+        near."""
         segment = bisect_right(self._segments, value) - 1
         if segment < 0 or value >= self._ends[segment]:
             return -1
         return bisect_right(self.blocks.starts, value) - 1
 
     def resolve(self, value: int) -> int:
-        """The edge to the in-use block that `value` refers to, or -1."""
+        """Return the edge to the block in use that `value` refers to, or -1."""
         blocks = self.blocks
         page = blocks.pages.get(value >> PAGE_BITS)
         if page is None:
@@ -362,7 +365,7 @@ class PureGraph(LostBlocks):
             self._seed(index, 1 + (edge & 1))
 
     def _seed(self, index: int, how: int) -> None:
-        """Marking begins at this root block, too. `how`: see `_roots`."""
+        """Add a root block from which marking starts. For `how` see `_roots`."""
         if how & 2:
             self._interior.add(index)
         if how & 1 and not self._kinds[index]:
@@ -370,7 +373,7 @@ class PureGraph(LostBlocks):
             self._work.append(index)
 
     def _mark_starts(self) -> Iterator[None]:
-        """One step a block: what start references reach."""
+        """Mark the blocks that start references reach; one step a block."""
         kinds, offsets, edges, work = self._kinds, self.offsets, self.edges, self._work
         while work:
             source = work.pop()
@@ -384,7 +387,7 @@ class PureGraph(LostBlocks):
             yield
 
     def _mark_others(self) -> Iterator[None]:
-        """One step a block: what interior references lead to."""
+        """Mark the blocks that interior references reach; one step a block."""
         kinds, offsets, edges, work = self._kinds, self.offsets, self.edges, self._work
         for index in self._interior:
             if not kinds[index]:
@@ -399,7 +402,7 @@ class PureGraph(LostBlocks):
             yield
 
     def index(self, index: int) -> int:
-        """IndexError if there is no such block."""
+        """Return the index. IndexError if there is no such block."""
         if not 0 <= index < len(self._kinds):
             raise IndexError(f"no block {index}")
         return index

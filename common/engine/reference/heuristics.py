@@ -1,12 +1,12 @@
 """memcheck's four interior-pointer heuristics and two of CPython's, in pure Python.
 
-Meanings from Valgrind 3.19 (memcheck/mc_leakcheck.c). memcheck knows the requested size, we only
-the usable one, larger by less than shared.SLACK_WORDS words: sizes that fit within that slack are
-accepted.
+Definitions from Valgrind 3.19 (memcheck/mc_leakcheck.c). memcheck knows the requested size. Here
+only the usable size is known, which is larger by fewer than shared.SLACK_WORDS words: sizes within
+that slack are accepted.
 
-Memory streams by without random access, and a reference may come before the block that it points
-into. So facts (what a block's own words say) and interior references are collected, and settled
-before marking."""
+Memory is read sequentially, and a reference may precede the block that it points into. So facts
+(derived from a block's own words) and interior references are collected, and evaluated before
+marking."""
 
 from __future__ import annotations
 
@@ -18,30 +18,33 @@ from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.terms import Heuristic
 from findleaks.target.base import Range
 
-HEAD = 8  # words of a block that facts depend on, except inner vtables
+HEAD = 8  # number of a block's first words that facts depend on, except inner vtables
 
-# Bytes into a block where an object may begin: behind the collector's header, or two pointers more.
+# Offsets in a block where an object may begin: after the collector's header, or after two more
+# pointers.
 OBJECTS_AT = (0, 16, 32, 48)
 
-VALUES_AT = (8, 16, 24, 32)  # offsets in a block of a dictionary's values; the byte before says it
+# Offsets of a dictionary's values in a block; the byte before them is the offset.
+VALUES_AT = (8, 16, 24, 32)
 
 
 class HeuristicFacts:
-    """Facts of blocks, and interior references awaiting them."""
+    """Facts of blocks, and interior references that are evaluated later."""
 
     def __init__(self, blocks: PureBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()) -> None:
         self._blocks = blocks
         self._types = frozenset(types) - {0}
-        self._objects: dict[int, int] = {}  # of a block, the furthest place of an object
-        self._values: set[tuple[int, int]] = set()  # (block, place of a dictionary's values)
+        self._objects: dict[int, int] = {}  # by block: the highest offset of an object
+        self._values: set[tuple[int, int]] = set()  # (block, offset of a dictionary's values)
         self._heuristics = heuristics
         self._vtables = shared.RangeSet(vtables)
         self._facts: dict[int, int] = {}
-        # addresses of words that point to a vtable, beyond blocks' first words
+        # Addresses of words that point to a vtable, except blocks' first words.
         self._inner_vtables: set[int] = set()
-        # first words of blocks whose second is still to come, perhaps in the next piece
+        # First words of blocks whose second word is not read yet, for example because the next
+        # piece has it.
         self._first: dict[int, int] = {}
-        self._edges: list[tuple[int, int, int]] = []  # place among the edges, block, pointer
+        self._edges: list[tuple[int, int, int]] = []  # index of the edge, block, pointer
         self._roots: list[tuple[int, int]] = []  # block, pointer
 
     def edge(self, place: int, block: int, pointer: int) -> None:
@@ -51,7 +54,8 @@ class HeuristicFacts:
         self._roots.append((block, pointer))
 
     def facts(self, base: int, words: Sequence[int]) -> None:
-        """Note what the words from address `base` on say of the in-use blocks they lie in."""
+        """Record facts that the words from address `base` on show about the blocks in use that
+        contain them."""
         blocks = self._blocks
         word = blocks.arch.word
         end = base + len(words) * word
@@ -92,7 +96,7 @@ class HeuristicFacts:
                 self._note(index, Heuristic.STDSTRING)
 
     def _head(self, index: int, offset: int, value: int) -> None:
-        """What one of a block's first words says of objects and values in it."""
+        """Record what one of a block's first words shows about objects and values in it."""
         word = self._blocks.arch.word
         if self._heuristics & Heuristic.OBJECTS and offset - word in OBJECTS_AT and value in self._types:
             self._objects[index] = max(self._objects.get(index, 0), offset - word)
@@ -109,14 +113,14 @@ class HeuristicFacts:
         self._facts[index] = self._facts.get(index, 0) | int(fact)
 
     def counts(self, block: int, pointer: int) -> bool:
-        """Whether this interior pointer counts as a start reference."""
+        """Return whether this interior pointer counts as a start reference."""
         word = self._blocks.arch.word
         offset = pointer - self._blocks.starts[block]
         if block in self._objects and offset & ~3 in OBJECTS_AT and offset & ~3 <= self._objects[block]:
             # to the object, or to what precedes it; two low bits may be marks
             return True
         if (block, offset + 1 if offset % 8 == 7 else offset) in self._values:
-            return True  # 3.12 marks it by taking one off
+            return True  # 3.12 tags the pointer by subtracting one
         facts = self._facts.get(block, 0)
         return bool(
             (facts & Heuristic.LENGTH64 and offset == 8)

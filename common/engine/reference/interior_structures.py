@@ -1,5 +1,5 @@
-"""Structures that are referred to by their inside, in pure Python. Layouts and their sources are in
-common/native/interior_{tables,chunks,stacks,counted,php}.c."""
+"""Structures that programs refer to by interior pointers, in pure Python. Layouts and their sources
+are in common/native/interior_{tables,chunks,stacks,counted,php}.c."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ EMPTY, DELETED, SWISS_EMPTY, SWISS_DELETED, SENTINEL = 0xFF, 0x80, 0x80, 0xFE, 0
 LEAST_CHUNK, LOW_BITS = 64, 63
 MOST_COUNTED = 1 << 16
 LEAST_STACK, CONTROL_WORDS, AWAITER_WORDS = 1024, 64, 8
-STEP = 4096  # control bytes read at a time
+STEP = 4096  # control bytes read in one step
 SLOT, UNUSED, PACKED_SLOTS, ELEMENT, PACKED_ELEMENT, SLOTS_AT_A_TIME = 4, 0xFFFFFFFF, 2, 32, 16, 256
 ARGUMENT, MOST_ARGUMENTS, MOST_PADDING = 32, 1 << 12, 24
 
 _BY_HEAD = (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY, Structure.PHP_ARGUMENTS)
-"""Structures that the memory around the pointer proves."""
+"""Structures that the memory around the pointer's target proves."""
 
 
 class Pieces:
@@ -39,7 +39,7 @@ class Pieces:
         self._starts = [piece.address for piece in pieces]
 
     def part(self, address: int, most: int) -> memoryview:
-        """Up to `most` bytes from `address` on, of one piece; none if they are missing."""
+        """Return up to `most` bytes from `address` on, of one piece; empty if they are missing."""
         at = bisect_right(self._starts, address) - 1
         if at < 0:
             return memoryview(b"")
@@ -47,7 +47,7 @@ class Pieces:
         return self.pieces[at].data[offset : offset + most]
 
     def bytes(self, address: int, size: int) -> Optional[bytes]:
-        """`size` bytes, None if one is missing."""
+        """Return `size` bytes; None if one is missing."""
         found = b""
         while len(found) < size:
             part = self.part(address + len(found), size - len(found))
@@ -57,7 +57,7 @@ class Pieces:
         return found
 
     def word(self, address: int) -> Optional[int]:
-        """A word, None unless it is whole in one piece."""
+        """Return a word; None unless one piece contains all of it."""
         part = self.part(address & self.arch.mask, self.arch.word)
         return int.from_bytes(part, self.arch.byteorder) if len(part) == self.arch.word else None
 
@@ -72,7 +72,8 @@ class Candidate(NamedTuple):
 
 
 class Recognised(NamedTuple):
-    """What the pointer refers to. Of tables: entries, and places for entries."""
+    """The structure that a pointer refers to. For tables, also the number of entries and the
+    capacity."""
 
     structure: Structure
     used: int = 0
@@ -124,22 +125,24 @@ class Recogniser:
             length = mask + 1 + width
             if length > left or offset % width or left - length > (c.end - c.start) // 2 or not self._repeats(c.pointer, mask + 1, width):
                 continue
-            if mask not in self._counted_bytes:  # once, however many orders of the head there are
+            if mask not in self._counted_bytes:  # once, even if the head may have several orders
                 self._counted_bytes = {mask: self._count(c.pointer, mask + 1, capacity, EMPTY, DELETED)}
             counted = self._counted_bytes[mask]
             return counted is not None and counted[0] == items and growth + items + counted[1] == capacity
         return False
 
     def _repeats(self, pointer: int, buckets: int, width: int) -> bool:
-        """Whether the group behind the control bytes repeats the first ones."""
+        """Return whether the group after the control bytes repeats the first group."""
         first, last = self._memory.bytes(pointer, width), self._memory.bytes(pointer + max(buckets, width), min(buckets, width))
         if first is None or last is None:
             return False
         return first[:buckets] == last and first[buckets:] == bytes([EMPTY]) * (width - min(buckets, width))
 
     def _count(self, address: int, count: int, most: int, empty: int, deleted: int) -> Optional[tuple[int, int]]:
-        """Full and deleted ones of these control bytes; None if there are others than these and
-        empty ones, more than `most`, if bytes are missing, or too much was read in all."""
+        """Return the numbers of full and deleted control bytes.
+
+        None if there are other values than full, deleted and empty, if more than `most` are full or
+        deleted, if bytes are missing, or if too many bytes were read in total."""
         full = gone = 0
         while count:
             part = bytes(self._memory.part(address, min(count, STEP)))
@@ -198,7 +201,7 @@ class Recogniser:
             if value is None:
                 break
             words.append(value)
-        words += [-1] * (4 - len(words))  # no word has this value
+        words += [-1] * (4 - len(words))  # a value that no word has
 
         def ends(end: int) -> bool:
             return end <= c.end and end - c.start >= LEAST_CHUNK and (c.end - end) * 2 <= c.end - c.start
@@ -262,7 +265,7 @@ class Recogniser:
     # -- arrays of PHP
 
     def _number(self, address: int) -> Optional[int]:
-        """The number in four bytes."""
+        """Return the number in four bytes."""
         data = self._memory.bytes(address, SLOT)
         return int.from_bytes(data, self._memory.arch.byteorder) if data is not None else None
 

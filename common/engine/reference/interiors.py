@@ -16,8 +16,8 @@ from findleaks.target.base import Piece, Range
 
 
 class Noted(NamedTuple):
-    """An interior reference: source (-1: a root), place among the edges (-1), block, offset, where
-    it is stored (0: a register)."""
+    """An interior reference: source (-1: a root), index of the edge (-1 for a root), block, offset,
+    and the address where it is stored (0: a register)."""
 
     source: int
     place: int
@@ -27,8 +27,10 @@ class Noted(NamedTuple):
 
 
 class PureInteriors:
-    """See interiors.Interiors. `edges_of`: a block's edges, as in PureGraph; `edges`: all;
-    `interior`: the targets of interior references from reachable blocks, kept up to date."""
+    """Interior references; see interiors.Interiors.
+
+    `edges_of` returns a block's edges, as in PureGraph; `edges` are all edges. `interior` has the
+    targets of interior references from reachable blocks, and is updated."""
 
     def __init__(
         self,
@@ -53,7 +55,8 @@ class PureInteriors:
         return array("Q", (n.target << 32 | n.offset for n in some if self._matters(n))), self._read >= len(self._noted)
 
     def _matters(self, noted: Noted) -> bool:
-        """Whether it leads from a held block or root to a possible one, and is still interior."""
+        """Return whether the reference leads from a reachable or possible block, or from a root, to
+        a possible block, and is still interior."""
         held = noted.source < 0 or self._kinds[noted.source] in (Kind.REACHABLE, Kind.POSSIBLE)
         interior = noted.place < 0 or self._edges[noted.place] & 1
         return bool(held and interior and noted.offset < MAX_OFFSET and self._kinds[noted.target] == Kind.POSSIBLE)
@@ -115,12 +118,12 @@ class PureInteriors:
         if self._promoter is None:
             self._promoter = self._follow()
         done = run(self._promoter, budget)
-        if done:  # others may be accepted, and promoted
+        if done:  # further references may be accepted, and promoted
             self._promoter, self._promoted = None, set()
         return done
 
     def _follow(self) -> Iterator[None]:
-        """One step a block."""
+        """Promote blocks; one step a block."""
         kinds = self._kinds
         work = [index for index in sorted(self._promoted) if kinds[index] == Kind.POSSIBLE]
         for index in work:

@@ -1,4 +1,4 @@
-"""Walking links, in pure Python."""
+"""Walks links, in pure Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from findleaks.engine.reference.trees import Read
 
 
 class PureLinkWalk:
-    """See links.LinkWalk; `read` gives the words of nodes; `mask` is the highest address."""
+    """A walk; see links.LinkWalk. `read` returns the words of nodes; `mask` is the highest
+    address."""
 
     def __init__(self, read: Read, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int, mask: int) -> None:
         self._read, self._offsets, self._most, self._deepest, self._mask = read, offsets, most, deepest, mask
@@ -30,7 +31,7 @@ class PureLinkWalk:
         return self._nodes, self._sound
 
     def _walk(self) -> Iterator[bool]:
-        """One link at a time: True after each."""
+        """Follow one link at a time; yield True after each."""
         nodes = self._nodes
         start, depth = 0, 0
         while start < len(nodes):
@@ -49,7 +50,7 @@ class PureLinkWalk:
             start = end
 
     def _meet(self, node: int) -> bool:
-        """Add a node, unless 0; False if met before, or one too many."""
+        """Add a node, unless it is 0. Return False if it was visited before, or is one too many."""
         if node and (node in self._met or len(self._nodes) >= self._most):
             return False
         if node:

@@ -1,4 +1,4 @@
-"""Lost blocks in pure Python: leaders, the indirect blocks counted under them, and groups."""
+"""Leaked blocks in pure Python: leak heads, the indirect blocks counted under them, and groups."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ _POSSIBLE_OR_DEFINITE = re.compile(b"[\\x%02x\\x%02x]" % (Kind.POSSIBLE, Kind.DE
 
 
 class Lost:
-    """The lost blocks (left by marking), by block index; memory grows with their number only."""
+    """The leaked blocks (those not marked), by block index. Memory grows only with their number."""
 
     def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]], interior: set[int]) -> None:
-        """`interior`: includes all that interior references from reachable blocks lead to."""
+        """Collect the leaked blocks. `interior` contains at least all targets of interior
+        references from reachable blocks."""
         self._blocks = blocks
         self._kinds = kinds
         self._edges_of = edges_of
-        self._component: dict[int, int] = {}  # kept, as a cycle's blocks have the same
+        # kept, because it is the same for all blocks of a cycle.
+        self._component: dict[int, int] = {}
         self._leaders: dict[int, int] = {}
-        self._cycles: dict[int, int] = {}  # leader: blocks in its cycle
+        self._cycles: dict[int, int] = {}  # leak head: number of blocks in its cycle
         self._hanging: dict[int, tuple[int, int]] = {}
         self._labels: array[int] = array("I")  # empty: none
         self._ranks: array[int] = array("I")
-        self.members: dict[int, int] = {}  # of cycles without labelled blocks, ascending: leader
-        self._shown: dict[int, tuple[int, int]] = {}  # leader: representative, its type word
+        self.members: dict[int, int] = {}  # of cycles without labelled blocks, ascending: leak head
+        self._shown: dict[int, tuple[int, int]] = {}  # leak head: representative, its type word
         self._interior = interior
         self._heads: Optional[list[int]] = None
 
     def started_anew(self, interior: set[int]) -> Lost:
-        """The same before classifying; `interior` as above."""
+        """Return the state before classifying; `interior` as in `__init__`."""
         made = Lost(self._blocks, self._kinds, self._edges_of, interior)
         made.set_labels(self._labels, self._ranks)
         return made
@@ -50,7 +52,7 @@ class Lost:
         return self._labels[index] if self._labels else NO_LABEL
 
     def classify(self) -> Iterator[None]:
-        """Classify as definite or indirect; about one step a block."""
+        """Classify blocks as definite or indirect; about one step a block."""
         kinds, states, sizes = self._kinds, self._blocks.states, self._blocks.sizes
         lost = [match.start() for match in _UNKNOWN.finditer(kinds) if states[match.start()] == State.IN_USE]
         yield
@@ -66,8 +68,9 @@ class Lost:
                     referred.add(component[target])
             yield
         best = self._best_labelled(lost)
-        first: dict[int, int] = {}  # lowest blocks of leading components without labelled blocks
-        for index in lost:  # ascending, so the first of a component is its lowest
+        # Lowest blocks of components that are leak heads, without labelled blocks.
+        first: dict[int, int] = {}
+        for index in lost:  # ascending, so the first block of a component is its lowest
             number = component[index]
             kinds[index] = Kind.INDIRECT
             if number in referred:
@@ -96,7 +99,7 @@ class Lost:
         yield from self._find_heads()
 
     def _best_labelled(self, lost: list[int]) -> dict[int, int]:
-        """By component, its labelled block of the highest rank, the lowest of several."""
+        """Return, by component, its labelled block of the highest rank; of several, the lowest."""
         best: dict[int, int] = {}
         if not self._labels:
             return best
@@ -109,7 +112,7 @@ class Lost:
         return best
 
     def _find_heads(self) -> Iterator[None]:
-        """See Graph.heads."""
+        """Find the heads of possible blocks; see Graph.heads."""
         kinds, sizes = self._kinds, self._blocks.sizes
         heads = sorted(index for index in self._interior if kinds[index] == Kind.POSSIBLE)
         if len(heads) == kinds.count(int(Kind.POSSIBLE)):
@@ -133,7 +136,8 @@ class Lost:
         return None if self._heads is None else array("Q", self._heads)
 
     def _components(self, lost: list[int]) -> Iterator[None]:
-        """A strongly connected component's number for each lost block (Tarjan, with a stack)."""
+        """Assign the number of its strongly connected component to each leaked block (Tarjan, with
+        an explicit stack)."""
         candidates = set(lost)
         component = self._component
         order: dict[int, int] = {}
@@ -174,15 +178,15 @@ class Lost:
         return self._leaders.get(index, -1)
 
     def leaders(self) -> array[int]:
-        """The leader of each block of the heap, or NO_GROUP ("I")."""
+        """Return the leak head of each block of the heap, or NO_GROUP ("I")."""
         return array("I", (self._leaders.get(index, NO_GROUP) for index in range(len(self._blocks))))
 
     def indices(self) -> Iterable[int]:
-        """The lost blocks, ascending."""
+        """Return the leaked blocks, ascending."""
         return sorted(self._component)
 
     def in_cycle_of(self, index: int, leader: int) -> bool:
-        """Whether both are in the same strongly connected component."""
+        """Return whether both are in the same strongly connected component."""
         return self._component[index] == self._component[leader]
 
     def cycle(self, index: int) -> int:
@@ -290,7 +294,7 @@ class Lost:
         )
 
     def _type_words(self, lost: list[int], pieces: Iterable[Piece], types: shared.RangeSet) -> dict[int, int]:
-        """First words of the lost blocks, where they lie in `types`."""
+        """Return the first words of the leaked blocks that are in `types`."""
         out: dict[int, int] = {}
         if not types:
             return out
@@ -299,7 +303,7 @@ class Lost:
         at, floor = 0, 0
         for piece in pieces:
             if piece.address < floor:
-                raise ValueError(f"piece {piece.address:#x} lies below the one before it")
+                raise ValueError(f"piece {piece.address:#x} lies below the previous one")
             floor = piece.address + len(piece.data)
             base, words = words_of(piece, blocks.arch)
             while at < len(lost) and blocks.starts[lost[at]] < base:

@@ -1,4 +1,4 @@
-"""Questions about the lost blocks of a graph in pure Python, once it is classified."""
+"""Queries about the leaked blocks of a classified graph, in pure Python."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from findleaks.target.base import Piece, Range
 
 
 class LostBlocks(ABC):
-    """See contract.Graph. A base of PureGraph."""
+    """Part of contract.Graph, a base class of PureGraph."""
 
     lost: Lost
 
     @abstractmethod
     def index(self, index: int) -> int:
-        """The index; IndexError if there is no such block."""
+        """Return the index. IndexError if there is no such block."""
 
     @abstractmethod
     def _after_classifying(self) -> None:
-        """RuntimeError before classifying."""
+        """Raise RuntimeError before classifying."""
 
     def leaders(self) -> memoryview:
         self._after_classifying()

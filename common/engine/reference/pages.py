@@ -20,7 +20,7 @@ _RANKS = (3, 2, 1, 0)
 
 
 def _overlap(words: Sequence[int], low: int, high: int) -> int:
-    """Bytes of [low, high) in these ranges."""
+    """Return the bytes of [low, high) in these ranges."""
     at = bisect_right(words, low)
     at -= at & 1
     found = 0
@@ -31,7 +31,8 @@ def _overlap(words: Sequence[int], low: int, high: int) -> int:
 
 
 def _blocks(blocks: PureBlocks, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(start, size, state, next start or 2^64) of all blocks, even empty, that reach into here."""
+    """Yield (start, size, state, next start or 2^64) of all blocks, even empty ones, that extend
+    into [start, end)."""
     starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
     at = bisect_left(starts, start)
     if at and starts[at - 1] + sizes[at - 1] > start:

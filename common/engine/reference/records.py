@@ -1,4 +1,4 @@
-"""Sorting records of managed heaps, in pure Python."""
+"""Sorts records of managed heaps, in pure Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from findleaks.engine.records import COLUMNS, MOST, NONE, RUN, Key, Shape, shape
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece
 
-CACHED_KEYS = 1 << 16  # keys remembered by the Python engine, by their first words
+CACHED_KEYS = 1 << 16  # number of keys that the Python engine caches, by their first words
 
 
 class PureRecords:
@@ -36,7 +36,7 @@ class PureRecords:
         for start, stride, count in zip(runs[::RUN], runs[1::RUN], runs[2::RUN]):
             inside = piece.address <= start <= end and start % word == 0 and stride % word == 0 and stride >= self._reach
             if not inside or count > (end - start) // stride:
-                raise ValueError(f"records at {start:#x} do not lie in their piece")
+                raise ValueError(f"records at {start:#x} are not in their piece")
         made = array("I")
         for start, stride, count, mark in zip(*(runs[i::RUN] for i in range(RUN))):
             words = self._arch.unpack(bytes(piece.data[start - piece.address : start - piece.address + stride * count]))
@@ -48,7 +48,7 @@ class PureRecords:
         numbers = array("I")
         for at, (first, second) in enumerate(zip(words[::step], words[1::step] if step > 1 else words)):
             mask, offsets = shapes[first & tag_mask]
-            # Most records have the same few first words, and at most the second word in their key.
+            # Most records have one of a few first words, and at most the second word in their key.
             seen = (first, second) if offsets == (word,) else (first,) if not offsets else ()
             number = known.get(seen) if seen else None
             if number is None:

@@ -1,15 +1,15 @@
-"""The address ranges that have blocks."""
+"""The address ranges that contain blocks."""
 
 from __future__ import annotations
 
 from findleaks.engine.reference.blocks import COUNT_BITS, PureBlocks
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
-SEGMENT_GAP = 1 << 20  # bytes between ranges that are searched apart, at least
+SEGMENT_GAP = 1 << 20  # minimum number of bytes between ranges that are searched separately
 
 
 def spans(blocks: PureBlocks) -> tuple[list[int], list[int]]:
-    """Starts and ends of the address ranges with blocks, at least SEGMENT_GAP apart."""
+    """Return starts and ends of the address ranges with blocks, at least SEGMENT_GAP apart."""
     starts: list[int] = []
     ends: list[int] = []
     last = -SEGMENT_GAP - 1

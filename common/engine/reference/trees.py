@@ -1,4 +1,4 @@
-"""Walking a search tree, in pure Python."""
+"""Walks a search tree, in pure Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Read = Callable[[int, int], Optional[Sequence[int]]]  # (address, count) -> word
 
 
 class PureTreeWalk:
-    """See trees.TreeWalk; `read` gives the words of nodes."""
+    """A walk; see trees.TreeWalk. `read` returns the words of nodes."""
 
     def __init__(self, read: Read, root: int, header: int, layout: TreeLayout, most: int, arch: Arch) -> None:
         self._read, self._layout, self._most, self._arch = read, layout, most, arch
@@ -64,7 +64,8 @@ class PureTreeWalk:
 
 
 def reading(pieces: Sequence[Piece], arch: Arch) -> Read:
-    """Words out of ascending pieces; a record may continue in the next piece."""
+    """Return a function that reads words from ascending pieces; a record may continue in the next
+    piece."""
     starts = [piece.address for piece in pieces]
 
     def read(address: int, count: int) -> Optional[Sequence[int]]:

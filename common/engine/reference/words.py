@@ -1,4 +1,4 @@
-"""The aligned words of a piece of memory."""
+"""Reads the aligned words of a piece of memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from findleaks.target.base import Piece
 
 
 def words_of(piece: Piece, arch: Arch) -> tuple[int, Words]:
-    """The aligned words wholly in `piece`, and the first's address; no copy in our byte order."""
+    """Return the address of the first aligned word wholly in `piece`, and all these words. Words in
+    the host's byte order are not copied."""
     skip = -piece.address % arch.word
     count = max(0, (len(piece.data) - skip) // arch.word)
     return piece.address + skip, arch.words(piece.data[skip : skip + count * arch.word])

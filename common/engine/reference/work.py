@@ -1,4 +1,4 @@
-"""Work done in steps."""
+"""Runs work in steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def run(work: Iterator[None], budget: int) -> bool:
-    """Take `budget` steps (at least one); True when there are no more."""
+    """Take `budget` steps (at least one). Return True when there are no more."""
     for _ in range(max(1, budget)):
         if next(work, work) is work:
             return True

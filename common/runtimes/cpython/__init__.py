@@ -1,9 +1,10 @@
-"""CPython: objects by type, the collector's counters, interned strings, tracemalloc's tables,
-without symbols.
+"""Reads CPython without symbols: objects by type, the collector's counters, interned strings,
+tracemalloc's tables.
 
-An object is a block of pymalloc's, or of malloc's above 512 bytes or if PYTHONMALLOC says so.
-In a free-threaded interpreter (3.13t and later) it is a block of its copy of mimalloc. Objects in
-the interpreter's own data (static types, small integers, None) are not counted."""
+An object is a block of pymalloc. It is a block of malloc above 512 bytes or if PYTHONMALLOC selects
+malloc. In a free-threaded interpreter (3.13t and later) it is a block of the interpreter's copy of
+mimalloc. Objects in the interpreter's own data (static types, small integers, None) are not
+counted."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ HEAP = ManagedHeap(("libpython", "python"), "CPython", "pymalloc")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
-    """See base.Finder."""
+    """Find CPython interpreters; see base.Finder."""
     for interpreter in interpreters(target, engine):
         from findleaks.runtimes.cpython.instance import CPython
 

@@ -1,13 +1,15 @@
-"""Words of CPython's objects that are no references: they do not count in the referent's ob_refcnt.
+"""Words of CPython's objects that are not references: they do not count in the referent's
+ob_refcnt.
 
-The collector's links, the list of an object's weak references, a weak reference's referent, and
-what objects kept for reuse still contain, or what follows an object in its block.
+These are the collector's links, the list of an object's weak references, a weak reference's
+referent, the remaining contents of objects kept for reuse, and words after the end of an object in
+its block.
 
-Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words in front of an
-object), Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 its first word is the
-list of weak references), Include/cpython/object.h (tp_weaklistoffset),
-Include/cpython/weakrefobject.h (struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev,
-wr_next behind the object's head)."""
+Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
+Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 its first word is the list of
+weak references), Include/cpython/object.h (tp_weaklistoffset), Include/cpython/weakrefobject.h
+(struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev, wr_next after the object's
+head)."""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.Prox
 """Names of the types whose objects, and those of subclasses, are weak references."""
 
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
-_MOST = 250  # patterns, of 255 possible: types beyond have the collector's links only
+_MOST = 250  # patterns, of 255 possible; for further types only the collector's links are excluded
 
 
 class Borrowed:
-    """The words that are no references, by type, as patterns of Graph.exclude_words. `lives` and
-    `kept`: the pattern of a type's live objects, and of those kept for reuse, a byte a type."""
+    """The words that are not references, by type, as patterns of Graph.exclude_words.
+
+    `lives` and `kept` have a byte for each type: the pattern of its live objects, and of its
+    objects kept for reuse."""
 
     def __init__(self, known: Types, word: int) -> None:
         self._word = word
@@ -42,21 +46,23 @@ class Borrowed:
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
 
     def pair(self, end: int) -> int:
-        """The pattern that leaves out the two words before offset `end` of a block; 0, which leaves
-        out none, where there are too many patterns or no bits for these words."""
+        """Return the pattern that excludes the two words before offset `end` of a block. Return 0,
+        which excludes none, if there are too many patterns or a mask has no bits for these
+        words."""
         first = end // self._word - 2
         return self._pattern(Exclusion(3 << first)) if 0 <= first < LAST_WORD - 1 else 0
 
     def all_but(self, offset: int) -> int:
-        """The pattern that leaves out all words but the one at `offset` of a block."""
+        """Return the pattern that excludes all words except the one at `offset` of a block."""
         return self._pattern(Exclusion(EVERY_WORD & ~(1 << offset // self._word)))
 
     def all_of(self, words: int) -> int:
-        """The pattern that leaves out a mask of words; 0 where there are too many patterns."""
+        """Return the pattern that excludes a mask of words; 0 if there are too many patterns."""
         return self._pattern(Exclusion(words))
 
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
-        """The pattern's number, a new one if need be; `fallback` where there are too many."""
+        """Return the number of this pattern, which is added if necessary; `fallback` if there are
+        too many."""
         if exclusion not in self._numbers:
             if len(self.exclusions) >= _MOST:
                 return fallback
@@ -66,14 +72,14 @@ class Borrowed:
 
 
 def _links(start: int, flags: int, word: int) -> tuple[int, int]:
-    """The mask of the collector's links in a block whose object begins at `start`, and where they
-    are, in bytes."""
+    """Return the mask of the collector's links in a block whose object begins at `start`, and their
+    offset in bytes."""
     first = start // word
     return (3 << first - 2, start - 2 * word) if flags & HAVE_GC and first >= 2 else (0, NO_HEADER)
 
 
 def _borrowed(start: int, flags: int, weak_list: int, is_weak: bool, word: int) -> int:
-    """The mask of further words of a live object that are no references. `weak_list` is its
+    """Return the mask of further words of a live object that are not references. `weak_list` is its
     type's tp_weaklistoffset."""
     first = start // word
     words = {first + at for at in _WEAK_WORDS} if is_weak else set()
@@ -85,23 +91,24 @@ def _borrowed(start: int, flags: int, weak_list: int, is_weak: bool, word: int) 
 
 
 def _rest(start: int, size: int, word: int) -> int:
-    """The mask of the word between the end of an object and that of its block, if pymalloc, which
-    gives multiples of two words, rounded its size up: an earlier object's word may still be there.
-    `size`: 0 if not known."""
+    """Return the mask of the word between the end of an object and the end of its block.
+
+    pymalloc rounds sizes up to multiples of two words, so this word may still contain a word of an
+    earlier object. `size` is 0 if unknown."""
     end = start + size
     return 1 << end // word if end % (2 * word) == word and end // word < LAST_WORD else 0
 
 
 def _whole_rest(start: int, size: int, word: int) -> int:
-    """The mask of all words behind the object, in mimalloc's blocks, which are up to a fifth larger
-    than what was asked for."""
+    """Return the mask of all words after the object. Blocks of mimalloc are up to a fifth larger
+    than the requested size."""
     first = -(-(start + size) // word)
     return EVERY_WORD & -(1 << first) if size and first < LAST_WORD else 0
 
 
 def _remains(start: int, flags: int, word: int) -> int:
-    """The mask of all words of an object in a free list but those that may chain it there: word 3
-    of tuples and frames, words 2 to 4 of objects of unknown types."""
+    """Return the mask of all words of an object in a free list, except words that may chain it
+    there: word 3 of tuples and frames, words 2 to 4 of objects of unknown types."""
     first = start // word
     chains = (CHAIN,) if flags & SUBCLASSES["tuple"] else (2, 3, 4)
     return EVERY_WORD & ~sum(1 << first + at for at in chains if first + at < LAST_WORD)

@@ -1,11 +1,12 @@
-"""The garbage collector's generations: counts, thresholds, statistics.
+"""Reads the garbage collector's generations: counts, thresholds, statistics.
 
-Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14: three
-generations, each the head of a ring of objects, a threshold and a count; up to 3.13 a pointer to
-the first; a permanent generation, whose ring is mostly empty; three sets of statistics. All is in
-the interpreter's state: in the file's data, or in a block up to 3.10. `enabled` is three 32-bit
-numbers before the generations (with `debug` and padding between). In Debian's 3.13 the generations
-are four bytes off their alignment, unlike everything else there."""
+Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14. The
+structure has three generations, each with the head of a ring of objects, a threshold and a count;
+up to 3.13 a pointer to the first generation; a permanent generation, whose ring is usually empty;
+three sets of statistics. It is part of the interpreter's state, in the file's data, or up to 3.10
+in a block. `enabled` is three 32-bit numbers before the generations (with `debug` and padding
+between). In Debian's 3.13 the generations are four bytes off their alignment, unlike all other
+fields."""
 
 from __future__ import annotations
 
@@ -26,11 +27,12 @@ GENERATIONS = 3
 GENERATION = 3  # words: next, previous; threshold and count, 32 bits each
 
 STATISTICS = ("collections", "collected", "uncollectable")
-MAX_THRESHOLD = 1 << 30  # a plausible threshold is below, and so is a count
+MAX_THRESHOLD = 1 << 30  # upper limit of a plausible threshold or count
 
 
 COLLECTING = "collecting"
-IN_COLLECTION = 2  # a bit in an object's link back, while a collection counts references to it
+# Flag in an object's link back, while a collection counts references to the object.
+IN_COLLECTION = 2
 
 
 ENABLED = "automatic collection enabled"
@@ -38,9 +40,10 @@ BEFORE_GENERATIONS = 12  # bytes from `enabled` (gc.disable() clears it) to the 
 
 
 def counters(target: Target, engine: Engine, image: Image, directory: Directory, heads: Iterable[int]) -> Mapping[str, int]:
-    """Counters by the names of gc.get_count(), get_threshold() and get_stats(); {} if not found.
-    COLLECTING is 1 while a collection is under way, ENABLED 0 after gc.disable(). `heads`:
-    addresses of heads of rings with objects: after gc.freeze() the permanent one is among them."""
+    """Return counters named as in gc.get_count(), get_threshold() and get_stats(); {} if not found.
+
+    COLLECTING is 1 during a collection, ENABLED is 0 after gc.disable(). `heads` are addresses of
+    heads of rings with objects: after gc.freeze() the permanent generation's head is among them."""
     memory = Memory(target)
     for permanent in chain(_empty_rings(target, engine, image, directory), heads):
         first = _generations(memory, permanent)
@@ -50,7 +53,8 @@ def counters(target: Target, engine: Engine, image: Image, directory: Directory,
 
 
 def _empty_rings(target: Target, engine: Engine, image: Image, directory: Directory) -> Iterator[int]:
-    """Addresses where two words point to themselves: the file's data first, then others' heaps."""
+    """Yield addresses where two words point to themselves: first in the file's data, then in other
+    allocators' heaps."""
     heaps = [Range(owned.start, owned.end) for owned in directory.heaps if owned.allocator.name != "pymalloc"]
     for start, end in [*image.data, *heaps]:
         for piece in nonzero_pieces(target, start, end):
@@ -60,11 +64,12 @@ def _empty_rings(target: Target, engine: Engine, image: Image, directory: Direct
 
 
 def _generations(memory: Memory, permanent: int) -> Optional[int]:
-    """The address of the first generation, if the permanent one is at `permanent`; else None."""
+    """Return the address of the first generation, if the permanent one is at `permanent`; else
+    None."""
     size = memory.size
     behind = permanent - GENERATIONS * GENERATION * size
     stored = memory.word(permanent - size)
-    # 3.14 has no pointer.
+    # 3.14 has no pointer to the first generation.
     pointed = stored if stored in (behind - size, behind - size - size // 2) else behind
     words = memory.words(pointed, GENERATIONS * GENERATION)
     if words is None:

@@ -1,11 +1,11 @@
-"""ob_refcnt of leaked objects, beside the references to them that exist.
+"""Compares ob_refcnt of leaked objects with the existing references to them.
 
 An object that counts more references than exist was leaked by a missing Py_DECREF. A cycle whose
-objects count just the references in it is garbage that the collector has not freed yet.
+objects count only references within the cycle is garbage that the collector has not freed yet.
 
-The contract of engine_native.py (native/object_counts.c) and engine_reference.py, and what is
-made of their columns. Sources: Include/refcount.h and object.h of CPython 3.9 to 3.14 (the lower 32
-bits of ob_refcnt count; immortal objects have the highest of them set)."""
+This is the contract of engine_native.py (native/object_counts.c) and engine_reference.py, and the
+evaluation of their columns. Sources: Include/refcount.h and object.h of CPython 3.9 to 3.14 (the
+lower 32 bits of ob_refcnt are the count; the highest of them is set in immortal objects)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.target.base import Piece
 
 BlockReader = Callable[[int], Optional[Piece]]
-"""The address of a block -> all its memory, or None if it cannot be read."""
+"""Function that returns the memory of the block at an address, or None if it cannot be read."""
 
-SUMS = 3  # words a type: objects with an excess, their excess references, uncollected objects
+# Words for each type: objects with an excess, their excess references, uncollected objects.
+SUMS = 3
 
 
 class CountColumns(NamedTuple):
-    """What the engines fill. By block: `excess`, how many references more than exist the object
-    counts (before: those that exist); `flags`, the engine's own; `verdicts`, a CountVerdict of the
-    lost block's leader. `sums`: SUMS words a type; `totals`: blocks and bytes of each verdict."""
+    """Columns that the engines fill.
+
+    By block: `excess` is the number of counted references that do not exist (until it is computed,
+    the number of existing references); `flags` are internal to the engine; `verdicts` has the
+    CountVerdict of the leaked block's leak head. `sums` has SUMS words for each type, `totals` the
+    blocks and bytes of each verdict."""
 
     excess: array[int]  # "I"
     flags: bytearray
@@ -40,7 +44,7 @@ class CountColumns(NamedTuple):
 
     @classmethod
     def of(cls, blocks: int, types: int) -> CountColumns:
-        """Columns of zeros."""
+        """Return columns of zeros."""
         empty = array("I", bytes(4 * blocks))
         return cls(
             empty, bytearray(blocks), bytearray(blocks), array("Q", bytes(8 * SUMS * types)), array("Q", bytes(16 * len(CountVerdict)))
@@ -50,8 +54,10 @@ class CountColumns(NamedTuple):
 def compare_counts(
     engine: Engine, graph: Graph, pieces: Iterable[Piece], read: BlockReader, tally: ObjectTally, names: Sequence[str]
 ) -> ReferenceCounts:
-    """Compare all lost objects of a classified graph. `pieces`: the memory of all blocks; `read`
-    gives the blocks that they cut; `names`: of types, by number."""
+    """Compare the reference counts of all leaked objects of a classified graph.
+
+    `pieces` is the memory of all blocks; `read` returns a block that crosses the end of a piece;
+    `names` are the names of types, by number."""
     name = "engine_native" if engine.name == "native" else "engine_reference"
     loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
     columns = CountColumns.of(len(tally.found), len(tally.types))

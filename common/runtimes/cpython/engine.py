@@ -1,4 +1,4 @@
-"""Counting CPython's objects, which name their type in their second word, each in its own block.
+"""Counts CPython's objects: each is in its own block and has its type in its second word.
 
 The contract of engine_native.py (common/native/cpython_objects.c) and engine_reference.py."""
 
@@ -13,18 +13,18 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.target.base import Piece, Range
 
-# No object, in `found` and `merged`. The latter has the roots that dominators merge blocks into,
-# IGNORED for an object without pointers: words behind its end are not its own.
+# No object, in `found` and `merged`. `merged` is an array of roots for Dominators.merge_into_roots:
+# IGNORED is an object without pointers; words after its end do not belong to it.
 NO_OBJECT = NO_ROOT
 
 LEAF = 1  # in `patterns`: an object without pointers
 
 SUMS = 6
-STEPS = 8  # objects begin at a multiple of two words into their blocks, below STEPS times that
+STEPS = 8  # an object begins at a multiple of two words into its block; the multiple is below STEPS
 
 
 class TypeColumns(NamedTuple):
-    """What `count_objects` knows of each type, a byte a type; see ObjectTally."""
+    """Input of `count_objects` for each type, a byte for each; see ObjectTally."""
 
     offsets: bytes
     marks: bytes
@@ -33,30 +33,33 @@ class TypeColumns(NamedTuple):
 
 
 class ObjectTally(NamedTuple):
-    """The result that `count_objects` adds to, with the types it looks for.
+    """The types that `count_objects` looks for, and the result to which it adds.
 
-    By type: `types` are addresses; `offsets`, a byte each, how far into their blocks objects begin;
-    `marks` the offset in an object of a byte of whose two low bits one is set in marked objects (0:
-    never marked); `leaves` 1 if objects have no pointers, or bits of that same byte that are all
-    set in objects without pointers, or 0; `lives` the pattern (Graph.exclude_words) of live
-    objects.
+    By type:
+    - `types`: addresses.
+    - `offsets`, a byte each: offset of objects in their blocks.
+    - `marks`: offset in an object of a byte whose two low bits mark it: one of them is set in
+      marked objects. 0: objects of this type are never marked.
+    - `leaves`: 1 if objects have no pointers; a mask of bits of that same byte, which are all set
+      in objects without pointers; or 0.
+    - `lives`: the pattern (Graph.exclude_words) of live objects.
 
-    By block: `found` is the number of the type of its live object, or NO_OBJECT; `merged` is the
-    same, but IGNORED for objects without pointers. `patterns` has the pattern of every object,
-    LEAF for those without pointers, and 0 for other blocks.
+    By block: `found` is the number of the type of its live object, or NO_OBJECT. `merged` is the
+    same, but IGNORED for objects without pointers. `patterns` has the pattern of every object, LEAF
+    for those without pointers, and 0 for other blocks.
 
-    `sums`, SUMS words a type: live objects; usable bytes of their blocks; objects that a garbage
-    collector knows of (the word two in front is not 0); objects that nothing refers to (kept for
-    reuse); marked objects; bytes of the marked objects' blocks.
+    `sums` has SUMS words for each type: live objects; usable bytes of their blocks; objects that
+    the garbage collector tracks (the word two words before the object is not 0); objects that
+    nothing refers to (kept for reuse); marked objects; bytes of the marked objects' blocks.
 
-    A block in use contains an object if the word behind its first is a type whose offset matches,
-    and its first word can be a reference count: bits 32 to 47 are 0, and it is below 1 MiB, or
-    neither in any block nor in [low, high), the addresses of the program that has the types. The
-    first match in a block counts.
+    A block in use contains an object if its second word is a type whose offset matches, and its
+    first word can be a reference count: bits 32 to 47 are 0, and it is below 1 MiB, or neither in
+    any block nor in [low, high), the addresses of the program that has the types. The first match
+    in a block counts. Example: with offset 16, the count is at 16 and the type at 24.
 
-    `shift`: in a free-threaded interpreter the bytes of an object before its shared count, which is
-    before its type; else 0. There `offsets` and `marks` are those of that count, another part of
-    the count is in front of it, and the collector's knowledge is a bit."""
+    `shift` is 0, or in a free-threaded interpreter the offset of an object's shared count, which
+    precedes its type. There `offsets` and `marks` are relative to that count, another part of the
+    count precedes it, and a bit shows whether the collector tracks the object."""
 
     types: array[int]  # "Q"
     offsets: bytes
@@ -73,7 +76,7 @@ class ObjectTally(NamedTuple):
 
     @classmethod
     def of(cls, blocks: Blocks, types: Sequence[int], columns: TypeColumns, program: Range, shift: int = 0) -> ObjectTally:
-        """A tally with nothing counted yet."""
+        """Return a tally with nothing counted yet."""
         if any(len(column) != len(types) for column in columns):
             raise ValueError(f"{len(types)} types, columns of {[len(column) for column in columns]}")
         none = array("I", [NO_OBJECT]) * len(blocks)
@@ -82,15 +85,17 @@ class ObjectTally(NamedTuple):
 
 
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
-    """Add the objects in the blocks in use that start in `piece` to the tally. Pieces come in any
-    order, each byte once. Gives the addresses of blocks whose first bytes the piece cuts off; these
-    are not counted: call again with a piece of just these bytes."""
+    """Add the objects in the blocks in use that start in `piece` to the tally.
+
+    Pieces come in any order, each byte once. Returns the addresses of blocks whose first bytes the
+    piece does not contain completely. These are not counted: call again with a piece of just these
+    bytes."""
     return _loops(engine).count_objects(engine, blocks, piece, tally)
 
 
 def immortal_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
-    """Starts of the blocks in `piece` with objects of the tally that a free-threaded interpreter
-    made immortal."""
+    """Return the starts of the blocks in `piece` with objects of the tally that a free-threaded
+    interpreter made immortal."""
     return _loops(engine).immortal_objects(engine, blocks, piece, tally)
 
 

@@ -1,4 +1,4 @@
-"""Counting CPython's objects in the C engine (common/native/cpython_objects.c)."""
+"""Counts CPython's objects in the C engine (common/native/cpython_objects.c)."""
 
 from __future__ import annotations
 

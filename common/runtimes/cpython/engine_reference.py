@@ -1,4 +1,4 @@
-"""Counting CPython's objects in Python: the reference for common/native/cpython_objects.c."""
+"""Counts CPython's objects in Python: the reference for common/native/cpython_objects.c."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from findleaks.target.base import Piece
 from findleaks.target.encoded_numbers import signed
 
 _SMALL = 1 << 20
-FREE_THREADED = 16  # bytes of an object before ob_ref_shared, at least
-MUTEX, GC_BITS = -6, -5  # of these: ob_mutex, ob_gc_bits; ob_ref_local is behind them
+FREE_THREADED = 16  # minimum number of bytes of an object before ob_ref_shared
+MUTEX, GC_BITS = -6, -5  # offsets from ob_ref_shared: ob_mutex, ob_gc_bits; ob_ref_local follows
 IMMORTAL = 0xFFFFFFFF  # ob_ref_local
 MERGED = 3  # _Py_REF_MERGED, in the two low bits of ob_ref_shared
 DEFERRED_BIT = 64  # of ob_gc_bits
@@ -91,7 +91,8 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
 
 
 def _may_be_values(data: memoryview, start: int, size: int) -> bool:
-    """Whether a block may be a dictionary's values: see may_be_values in cpython_objects.c."""
+    """Return whether a block may be a dictionary's values: see may_be_values in
+    cpython_objects.c."""
     return (size >= 24 and data[start + 23] == 24) or (size >= 32 and data[start + 31] == 32)
 
 

@@ -1,15 +1,16 @@
-"""Unused entries of the arrays in which CPython keeps freed lists, dictionaries and their tables.
+"""Finds unused entries of the arrays in which CPython keeps freed lists, dictionaries and their
+tables.
 
-An array of ENTRIES pointers has a count of those that are in use, the first ones. The others are
-pointers that were there before: they refer to whatever has the memory now.
+An array of ENTRIES pointers has a count of the entries in use, which come first. The other entries
+are stale: they refer to whatever uses that memory now.
 
-The arrays are found behind those of freed tuples, which have no stale pointers: TUPLES pointers to
-chains, by the number of items, and as many counts of 32 bits.
+The arrays follow those of freed tuples, which have no stale pointers: TUPLES pointers to chains, by
+the number of items, and as many 32-bit counts.
 
 Sources, CPython 3.10 to 3.13: Include/internal/pycore_interp.h, pycore_tuple.h, pycore_list.h,
 pycore_dict_state.h (_Py_tuple_state, _Py_list_state and _Py_dict_state in turn, and before 3.12 in
-pycore_interp.h), since 3.13 pycore_freelist.h (struct _Py_object_freelists). 3.9 has variables of
-its own for each, and 3.14 chains all freed objects (interpreter_memory.py)."""
+pycore_interp.h), since 3.13 pycore_freelist.h (struct _Py_object_freelists). 3.9 has separate
+variables for each, and 3.14 chains all freed objects (interpreter_memory.py)."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ from findleaks.target.base import Range
 
 TUPLES = 20
 ENTRIES = 80
-_COUNTS = TUPLES // 2  # words of 8 bytes that the counts of tuples take
+_COUNTS = TUPLES // 2  # size of the tuples' counts in words of 8 bytes
 _MOST_TUPLES = 2000  # PyTuple_MAXFREELIST
 
 
 class _Array(NamedTuple):
-    """`start` and `counter`: words from the array of tuples to the entries, and to their count;
-    `high`: whether the count is the second number of 32 bits in its word."""
+    """An array of a free list. `start` and `counter` are distances in words from the array of
+    tuples to the entries, and to their count. `high`: the count is in the upper 32 bits of its
+    word."""
 
     name: str
     start: int
@@ -40,34 +42,37 @@ _LIST = _Array("list", _LISTS, _NEXT - 1)
 
 
 def _apart(first: int) -> Sequence[_Array]:
-    """Dictionaries and tables with a count behind each array."""
+    """Return arrays of dictionaries and of tables, with a count after each array."""
     second = first + ENTRIES + 1
     return (_LIST, _Array("dict", first, second - 1), _Array("", second, second + ENTRIES))
 
 
 def _together(first: int) -> Sequence[_Array]:
-    """Dictionaries and tables with both counts behind both arrays."""
+    """Return arrays of dictionaries and of tables, with both counts after both arrays."""
     count = first + 2 * ENTRIES
     return (_LIST, _Array("dict", first, count), _Array("", first + ENTRIES, count, True))
 
 
 _LAYOUTS = {"3.10": _apart(_NEXT), "3.11": _apart(_NEXT), "3.12": _together(_NEXT + 2), "3.13": _apart(_NEXT)}
-"""By version. 3.12 has a counter of versions and one of tables before the dictionaries."""
+"""Arrays by version. 3.12 has a counter of versions and one of tables before the dictionaries."""
 
 
 class FreeArrays:
-    """`tuple_items` gives the number of items of a freed tuple, -1 for other memory; `is_free`
-    reports whether there is a freed object of a type ("list"), or a table ("") at an address."""
+    """Finds the unused entries.
+
+    `tuple_items` returns the number of items of a freed tuple, -1 for other memory. `is_free`
+    returns whether a freed object of a type ("list"), or a table (""), is at an address."""
 
     def __init__(self, version: str, word: int, tuple_items: Callable[[int], int], is_free: Callable[[int, str], bool]) -> None:
         release = ".".join(version.split(".")[:2])
         self._arrays = _LAYOUTS.get(release, ()) if word == 8 else ()
-        self._first = 0 if release == "3.10" else 1  # items of the tuples in the first chain
+        # Number of items of the tuples in the first chain.
+        self._first = 0 if release == "3.10" else 1
         self._tuple_items, self._is_free = tuple_items, is_free
 
     def unused(self, address: int, words: Sequence[int], places: Sequence[int]) -> Iterator[Range]:
-        """The unused entries in these words, of which the first is at `address`. `places`: numbers
-        of the words that may refer to freed objects."""
+        """Yield the unused entries in these words, the first of which is at `address`. `places` are
+        the indices of the words that may refer to freed objects."""
         seen: set[int] = set()
         for at in places if self._arrays else ():
             items = self._tuple_items(words[at])
@@ -80,13 +85,14 @@ class FreeArrays:
     def _are_tuples(self, words: Sequence[int], first: int) -> bool:
         counts = [word >> shift & 0xFFFFFFFF for word in words[first + TUPLES : first + TUPLES + _COUNTS] for shift in (0, 32)]
         chains = words[first : first + TUPLES]
-        # Before 3.11 the first is the empty tuple.
+        # Before 3.11 the first chain has the empty tuple.
         return len(counts) == TUPLES and all(
             count <= _MOST_TUPLES and bool(count) == bool(chain) for count, chain in list(zip(counts, chains))[1 - self._first :]
         )
 
     def _behind(self, address: int, words: Sequence[int], first: int) -> Iterator[Range]:
-        """The unused entries of the arrays, unless one of them is not what it should be."""
+        """Yield the unused entries of the arrays; nothing if an entry in use is not a freed
+        object."""
         found: list[Range] = []
         for name, start, counter, high in self._arrays:
             entries = words[first + start : first + start + ENTRIES]

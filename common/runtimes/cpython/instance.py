@@ -1,4 +1,4 @@
-"""One CPython interpreter in a process."""
+"""A CPython interpreter in a process."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.target.base import Piece, Range, Target
 
-HEAD = 160  # bytes of a block read to recognise its object, which begins within them
+HEAD = 160  # bytes of a block read to recognise its object, which begins in them
 
 
 def _rank(made: Variable) -> tuple[bool, int, str, int]:
-    """Sort key of an object's names; the least is used: within a module, the first one bound."""
+    """Return a sort key of an object's names. The least is used: within a module, the name bound
+    first."""
     module = made.name.rpartition(".")[0]
     return module == "__main__", len(module), module, made.address
 
 
 class CPython(Runtime):
-    """See runtimes.base.Runtime."""
+    """A CPython interpreter; see runtimes.base.Runtime."""
 
     name = "CPython"
     lists_objects = True
@@ -54,12 +55,13 @@ class CPython(Runtime):
         self._pymalloc = [one for one in directory.allocators if isinstance(one, Pymalloc)]
 
     def counters(self) -> Mapping[str, Count]:
-        """The collector's, by the names of gc.get_stats() and its kin, then counts made here."""
+        """Return the collector's counters, named as in gc.get_stats() and related functions, then
+        counts computed here."""
         found = {name: Count(value) for name, value in self._collector.items()}
         sums = self.tally.sums
         found["objects tracked by the collector"] = Count(sum(sums[2::SUMS]))
         found["objects in free lists"] = Count(sum(sums[3::SUMS]))
-        # in blocks, without those in the interpreter's own data
+        # interned strings in blocks, without those in the interpreter's own data
         found["interned strings"] = Count(sum(sums[4::SUMS]))
         found["bytes of interned strings"] = Count(sum(sums[5::SUMS]), "bytes")
         traced = self.traced
@@ -76,7 +78,7 @@ class CPython(Runtime):
         return found
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime: pymalloc's arenas, which are an allocator's heaps as well."""
+        """Return pymalloc's arenas, which are also heaps of an allocator."""
         parts = []
         for one in self._pymalloc:
             ranges = self._directory.of(one)
@@ -87,7 +89,7 @@ class CPython(Runtime):
 
     @cached_property
     def known(self) -> Types:
-        """All types. Every heap is searched for them, once."""
+        """All types. The first access searches every heap for them."""
         heaps = [Range(owned.start, owned.end) for owned in self._directory.heaps]
         main = next((one for one in self._pymalloc if not one.number), None)
         if main is not None:
@@ -98,7 +100,7 @@ class CPython(Runtime):
 
     @cached_property
     def borrowed(self) -> Borrowed:
-        """Words of objects that are no references, by type."""
+        """Words of objects that are not references, by type."""
         return Borrowed(self.known, self._target.arch.word)
 
     @cached_property
@@ -126,12 +128,14 @@ class CPython(Runtime):
         return [self.known.name(number) for number in range(len(self.known))]
 
     def release_command(self, call: str) -> str:
-        """See Runtime: a statement, for the C library's malloc."""
+        """Return a Python statement that calls a function of the C library."""
         return "ctypes.CDLL(None).malloc_trim(0) in Python" if call == "malloc_trim(0)" else ""
 
     def types(self) -> Sequence[Type]:
-        """See Runtime. `bytes`: of the objects' blocks, including the collector's headers. Types of
-        the same name are not distinguished: they are summed."""
+        """Return live objects by type.
+
+        `bytes` are the sizes of the objects' blocks, including the collector's headers. Types with
+        the same name are summed."""
         sums = self.tally.sums
         found: dict[str, Type] = {}
         for number, name in enumerate(self._names):
@@ -146,12 +150,12 @@ class CPython(Runtime):
         return list(found.values())
 
     def holders(self) -> Optional[Holders]:
-        """See Runtime: every object, by its block."""
+        """Return every object, by its block."""
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.merged, self.known.foreign)
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """See Runtime: of every object the words that are no references, and the addresses of
-        blocks that tracemalloc traces. Strings and numbers have no pointers."""
+        """Exclude words of objects that are not references, and the addresses of blocks that
+        tracemalloc traces. Strings and numbers have no pointers."""
         return self._excluded
 
     @cached_property
@@ -172,20 +176,21 @@ class CPython(Runtime):
         return Exclusions(patterns, self.borrowed.exclusions)
 
     def bookkeeping(self) -> Sequence[Range]:
-        """See Runtime: the heads of the collector's lists, the unused part of frame stacks,
-        and the unused entries of free lists and of long lists."""
+        """Return the heads of the collector's lists, the unused part of frame stacks, and the
+        unused entries of free lists and of long lists."""
         word = self._target.arch.word
-        _ = self._excluded  # in one order, as both set patterns
+        _ = self._excluded  # computed first, because both set patterns
         return [*(Range(head, head + 2 * word) for head in self._lists.heads), *self._lists.unused, *self._unused_items]
 
     @cached_property
     def _unused_items(self) -> Sequence[Range]:
-        """Unused parts of lists for which there are no patterns; sets the other patterns."""
+        """Unused parts of lists for which there are no patterns; computing them sets the other
+        patterns."""
         kinds = storage_kinds(self.known, self.version)
         return unused_storage(self._engine, self._directory.blocks, self._pieces, self.tally, kinds, self.borrowed.all_of)
 
     def _pieces(self) -> Iterator[Piece]:
-        """The memory of all heaps."""
+        """Yield the memory of all heaps."""
         for owned in self._directory.heaps:
             for piece in self._target.pieces(owned.start, owned.end):
                 if self._target.interrupted():
@@ -198,11 +203,12 @@ class CPython(Runtime):
         return None if enabled is None else bool(enabled)
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
-        """See Runtime."""
+        """Compare reference counts; see Runtime."""
         return compare_counts(self._engine, graph, pieces, self._whole_block, self.tally, self._names)
 
     def _whole_block(self, address: int, most: int = 1 << 30) -> Optional[Piece]:
-        """At most so many bytes of the block at `address`, or None if they cannot be read."""
+        """Return the memory of the block at `address`, at most `most` bytes, or None if it cannot
+        be read."""
         blocks = self._directory.blocks
         size = min(most, blocks.size(blocks.find(address)))
         data, missing = self._engine.gather(tuple(self._target.pieces(address, address + size)), [address], size)
@@ -213,7 +219,8 @@ class CPython(Runtime):
         return read_interpreter_memory(self._target, self._image, self.version, self._directory.blocks, self.known, self.tally.found)
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """See Runtime: every live object, by its block. Types without objects have no names."""
+        """Return the type of every live object, by its block. Types without objects have no
+        names."""
         names = []
         for number, objects in enumerate(self.tally.sums[::SUMS]):
             if self._target.interrupted():
@@ -222,15 +229,18 @@ class CPython(Runtime):
         return ObjectTypes(self.tally.found, names, type_ranks(self.known, names), self.name, "Python object")
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
-        """See Runtime: those of pymalloc, in a process whose objects are elsewhere."""
+        """Return the rules of pymalloc, for a process whose objects are in other allocators'
+        blocks."""
         if self._pymalloc:
             return Heuristic.NONE, ()
-        # Objects/listobject.c, _PyListArray: a free-threaded list points behind a number
+        # Objects/listobject.c, _PyListArray: a free-threaded list points to the word after a number
         return Heuristic.OBJECTS | (Heuristic.ITEMS if self._shift else Heuristic.NONE), self.known.addresses
 
     def permanent_blocks(self) -> Sequence[int]:
-        """See Runtime. 3.13 makes functions, code, types and modules immortal when the first thread
-        starts, garbage among them (Python/gc_free_threading.c: immortalize_visitor)."""
+        """Return objects that 3.13 made immortal.
+
+        When the first thread starts, 3.13 makes functions, code, types and modules immortal,
+        garbage among them (Python/gc_free_threading.c: immortalize_visitor)."""
         found: array[int] = array("Q")
         for owned in self._directory.heaps if self._shift else ():
             for piece in self._target.pieces(owned.start, owned.end):
@@ -240,8 +250,10 @@ class CPython(Runtime):
         return found
 
     def variables(self) -> Sequence[Variable]:
-        """Variables of modules, except those whose values are modules themselves. An object with
-        several names has that of a module other than __main__, if any: it was imported there."""
+        """Return variables of modules, except those whose values are modules themselves.
+
+        An object with several names gets the name in a module other than __main__, if there is one:
+        __main__ imported it from there."""
         return self._variables
 
     @cached_property
@@ -267,9 +279,11 @@ class CPython(Runtime):
         return sorted(named, key=lambda made: made.address)
 
     def _table(self, memory: Memory, block: int, address: int) -> int:
-        """The storage of the dictionary or list at `address`, in this block; 0 for other objects,
-        and for a dictionary that shares its keys. Source: Include/cpython/dictobject.h (ma_keys,
-        ma_values), listobject.h (ob_item) of CPython 3.9 to 3.14."""
+        """Return the storage of the dictionary or list at `address`, in this block.
+
+        0 for other objects, and for a dictionary that shares its keys. Source:
+        Include/cpython/dictobject.h (ma_keys, ma_values), listobject.h (ob_item) of CPython 3.9 to
+        3.14."""
         number = self.tally.found[block]
         flags = self.known.flags[number] if number != NO_OBJECT else 0
         words = memory.words(address + self._shift, 6)
@@ -282,11 +296,11 @@ class CPython(Runtime):
 
     @cached_property
     def traced(self) -> Optional[tracing.Traced]:
-        """tracemalloc's traces, or None if it is off."""
+        """tracemalloc's traces, or None if tracemalloc is off."""
         return tracing.read(self._target, self._engine, self._directory, self._image, lambda: self.known)
 
     def sites(self) -> Sequence[Site]:
-        """See Runtime: tracemalloc's, by whole traceback."""
+        """Return tracemalloc's allocation sites, by whole traceback."""
         return self.traced.sites if self.traced is not None else []
 
     @property
@@ -294,7 +308,7 @@ class CPython(Runtime):
         return self.traced is not None
 
     def recordings(self) -> Sequence[Recording]:
-        """See Runtime: tracemalloc's."""
+        """Return tracemalloc's recorded stacks."""
         return [self.traced.recording(self._target, self._directory.blocks)] if self.traced is not None else []
 
     def describe(self, address: int) -> str:

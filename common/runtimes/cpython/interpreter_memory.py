@@ -1,10 +1,11 @@
-"""Memory in which a CPython interpreter keeps addresses of objects that it does not own.
+"""Finds memory in which a CPython interpreter keeps addresses of objects that it does not own.
 
-- The heads of the collector's lists. Every tracked object is in one, so through the heads every
-  object would be reachable.
-- The unused part of each thread's stack of frames, where returned functions left their variables.
-- Freed objects and dictionaries' tables that wait in free lists, with their former contents, and
-  the unused entries of the arrays that are free lists (free_arrays.py).
+- The heads of the collector's lists. Every tracked object is in one, so every object would be
+  reachable through the heads.
+- The unused part of each thread's stack of frames, which still contains variables of functions that
+  have returned.
+- Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
+  entries of the arrays that are free lists (free_arrays.py).
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head: next, previous with flags in
 its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the state of the main
@@ -33,31 +34,35 @@ from findleaks.runtimes.cpython.variables import table
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-STATE_SIZES = range(1 << 10, 1 << 20)  # bytes of a block that may be an interpreter's state
-CHUNK_ALIGNMENT = 1 << 12  # of a chunk of frames, which is mapped
+# Possible sizes in bytes of a block that is an interpreter's state.
+STATE_SIZES = range(1 << 10, 1 << 20)
+CHUNK_ALIGNMENT = 1 << 12  # alignment of a chunk of frames, which is mapped
 LARGEST_CHUNK = 1 << 30
 CHUNK_HEAD = 3  # words: previous, size, top
 MOST_CHUNKS = 1 << 16  # of one thread
 MOST_THREADS = 1 << 20
-CHAIN = 3  # the word by which tuples and frames in a free list are chained
-MOST_FREE = 1 << 12  # of one free list
+CHAIN = 3  # index of the word by which tuples and frames in a free list are chained
+MOST_FREE = 1 << 12  # maximum length of a free list
 STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
 BEFORE_TRIPLE = 1 << 10  # bytes of a thread state searched for its first word
 
 
 class InterpreterMemory(NamedTuple):
-    """What of it is no reference."""
+    """Memory with addresses that are not references."""
 
     heads: Sequence[int]  # addresses of the heads of the collector's lists, two words each
     unused: Sequence[Range]  # parts of threads' stacks of frames, and entries of free lists
     stale_tables: Sequence[int]  # blocks of tables in free lists
-    free_objects: Sequence[tuple[int, int]]  # blocks of objects in free lists, and their types
+    # Blocks of objects in free lists, and their types' numbers.
+    free_objects: Sequence[tuple[int, int]]
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
 
 
 class _Words(NamedTuple):
-    """Words of a state, from `address` on; `objects` and `others` are the numbers of those that
-    point into blocks with objects and into other blocks in use or not, with the blocks."""
+    """Words of a state, from `address` on.
+
+    `objects` are the indices of words that point into blocks with objects, with these blocks.
+    `others` are the same for all other blocks, in use or not."""
 
     address: int
     words: Sequence[int]
@@ -68,7 +73,8 @@ class _Words(NamedTuple):
 def read_interpreter_memory(
     target: Target, image: Image, version: str, blocks: Blocks, known: Types, found: array[int]
 ) -> InterpreterMemory:
-    """`found`: by block, the type of its object or NO_OBJECT; see engine.ObjectTally."""
+    """Find that memory. `found` is, by block, the type of its object or NO_OBJECT; see
+    engine.ObjectTally."""
     reader = _Reader(target, blocks, known, found)
     arrays = FreeArrays(version, target.arch.word, reader.free_tuple_items, reader.is_free)
     states = list(reader.states(image))
@@ -87,12 +93,13 @@ class _Reader:
         self._target, self._blocks, self._known, self._found = target, blocks, known, found
         self._memory = Memory(target)
         self.word = target.arch.word
-        # No block begins below the first or ends above the second.
+        # No block begins below the start of the first or ends above the end of the last.
         last = len(blocks) - 1
         self._low, self._high = (blocks.address(0), blocks.address(last) + blocks.size(last)) if len(blocks) else (0, 0)
 
     def states(self, image: Image) -> Iterator[_Words]:
-        """The program's data, and blocks that it refers to and that may be interpreters' states."""
+        """Yield the program's data, and blocks that it refers to that may be interpreters'
+        states."""
         blocks = self._blocks
         seen: set[int] = set()
         for start, end in image.data:
@@ -120,7 +127,8 @@ class _Reader:
         return _Words(address, words, objects, [one for one in inside if found[one[1]] == NO_OBJECT])
 
     def list_heads(self, state: _Words) -> Iterator[int]:
-        """Addresses of heads: the object after it refers back, and the one before it ahead."""
+        """Yield addresses of heads: the next object refers back to the head, and the previous one
+        forward to it."""
         for at, _ in state.objects:
             if at + 1 == len(state.words):
                 continue
@@ -131,7 +139,7 @@ class _Reader:
                 yield address
 
     def chunk_words(self, state: _Words) -> Iterator[int]:
-        """Addresses of datastack_chunk in thread states."""
+        """Yield addresses of datastack_chunk in thread states."""
         words = state.words
         aligned = [at for at, value in enumerate(words) if value and not value & CHUNK_ALIGNMENT - 1]
         for at in aligned:
@@ -143,7 +151,8 @@ class _Reader:
         return inside and self._memory.word(chunk + self.word) == limit - chunk
 
     def all_threads(self, tops: Sequence[int]) -> list[int]:
-        """These addresses of datastack_chunk, and those of threads linked to their threads."""
+        """Return these addresses of datastack_chunk, and those of the threads in the same linked
+        lists."""
         found = dict.fromkeys(tops)
         for first in tops:
             for start in range(first - BEFORE_TRIPLE & -self.word, first, self.word):
@@ -157,7 +166,8 @@ class _Reader:
         return list(found)
 
     def _is_thread(self, start: int, at: int) -> bool:
-        """Whether a block begins at `start` and has datastack_chunk at `at`."""
+        """Return whether a block begins at `start` and is a thread state with datastack_chunk at
+        `at`."""
         known = self._blocks.lookup(start) if start else None
         if known is None or known[1] != start or known[3] != State.IN_USE or self._found[known[0]] != NO_OBJECT:
             return False
@@ -165,7 +175,7 @@ class _Reader:
         return words is not None and self._is_chunk(*words)
 
     def unused_frames(self, at: int) -> Iterator[Range]:
-        """The unused parts of the chunks of the thread with datastack_chunk at `at`."""
+        """Yield the unused parts of the chunks of the thread with datastack_chunk at `at`."""
         words = self._memory.words(at, 3)
         if words is None:
             return
@@ -181,7 +191,7 @@ class _Reader:
             top, limit = chunk + (CHUNK_HEAD + head[2]) * self.word, chunk + head[1]
 
     def stale_tables(self, state: _Words) -> Iterator[int]:
-        """Blocks of freed dictionaries' tables: nothing refers to their keys any more."""
+        """Yield blocks of freed dictionaries' tables, whose keys nothing refers to."""
         blocks = self._blocks
         for at, index in state.others:
             value = state.words[at]
@@ -190,7 +200,7 @@ class _Reader:
                     yield index
 
     def free_objects(self, state: _Words) -> Iterator[tuple[int, int]]:
-        """Blocks of objects in free lists, with their types: their reference count is 0."""
+        """Yield blocks of objects in free lists, with their types. Their reference count is 0."""
         for at, _ in state.others:
             value = state.words[at]
             for _ in range(MOST_FREE):
@@ -201,7 +211,8 @@ class _Reader:
                 value = free[2][CHAIN]
 
     def _free_object(self, value: int) -> Optional[tuple[int, int, Sequence[int]]]:
-        """The block, the type and the first words of the object without references at `value`."""
+        """Return the block, the type and the first words of the object without references at
+        `value`; None for other memory."""
         known = self._blocks.lookup(value)
         shift = self._known.shift
         words = self._memory.words(value + shift, CHAIN + 1) if known is not None and known[3] == State.IN_USE else None
@@ -211,12 +222,13 @@ class _Reader:
         return known[0], number, words
 
     def free_tuple_items(self, value: int) -> int:
-        """The number of items of the freed tuple at `value`; -1 for other memory."""
+        """Return the number of items of the freed tuple at `value`; -1 for other memory."""
         free = self._free_object(value)
         return free[2][2] if free is not None and self._known.flags[free[1]] & SUBCLASSES["tuple"] else -1
 
     def is_free(self, value: int, name: str) -> bool:
-        """Whether there is a freed object of this type at `value`, or a dictionary's table: ""."""
+        """Return whether a freed object of this type, or with "" a dictionary's table, is at
+        `value`."""
         if name:
             free = self._free_object(value)
             return free is not None and bool(self._known.flags[free[1]] & SUBCLASSES[name])
@@ -224,8 +236,10 @@ class _Reader:
         return known is not None and known[3] == State.IN_USE and self._is_item(value, value - known[1], known[2])
 
     def _is_item(self, value: int, offset: int, size: int) -> bool:
-        """Whether this is a dictionary's table, or an empty chunk of a free-threaded collector's
-        stacks of objects. `size`: usable bytes of the block, `value` is `offset` bytes in it."""
+        """Return whether this is a dictionary's table, or an empty chunk of a free-threaded
+        collector's stacks of objects.
+
+        `size` is the usable size of the block, and `value` is `offset` bytes into it."""
         if offset:
             return False
         if self._known.shift and size in STACK_CHUNKS and self._memory.word(value + self.word) == 0:
@@ -233,23 +247,26 @@ class _Reader:
         return table(self._memory, value, size) is not None
 
     def _is_unused(self, address: int, count: int) -> bool:
-        """Whether the object at `address`, with this count or shared count, has no references."""
+        """Return whether the object at `address`, with this count or shared count, has no
+        references."""
         if not self._known.shift:
             return count == 0
-        # behind ob_tid; the lower half has flags, the other is ob_ref_local
+        # The word after ob_tid: the lower half has flags, the upper half is ob_ref_local.
         local = self._memory.word(address + self.word)
         return count >> 2 == 0 and local is not None and local >> 32 == 0
 
     def chained(self, state: _Words) -> Iterator[tuple[int, int]]:
-        """Blocks in free lists of 3.14, with the offset of the word that chains each."""
+        """Yield blocks in free lists of 3.14, with the offset of the word that chains each."""
         for at, _ in state.others:
             length = state.words[at + 1] if at + 1 < len(state.words) else 0
             if 0 < length <= MOST_FREE:
                 yield from self._free_list(state.words[at], length)
 
     def _free_list(self, value: int, length: int) -> list[tuple[int, int]]:
-        """The list from `value` on; [] unless it has this length, and all items are objects or all
-        are tables of dictionaries. Other memory is chained in the same way, and in use."""
+        """Return the list from `value` on.
+
+        [] unless it has this length, and all items are objects or all are tables of dictionaries.
+        Other memory that is in use is chained in the same way."""
         items: list[tuple[int, int]] = []
         kinds: set[bool] = set()
         for _ in range(length):

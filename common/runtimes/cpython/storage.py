@@ -1,10 +1,11 @@
-"""Unused words in the storage of lists, and of the values of attributes, which are no references.
+"""Finds unused words in the storage of lists and of attribute values; they are not references.
 
-A list keeps more storage than it has items, and the words of items that it gave away
+A list has more storage than items, and the unused part still contains items that it removed
 (Objects/listobject.c, list_resize; ob_size, ob_item and allocated follow the type). A block of
-values begins with the order of the attributes, of which some bytes are never written; the byte in
-front of the values is its length (Include/internal/pycore_dict.h, struct _dictvalues of 3.11 and
-3.12). Before 3.11 values have no such beginning, since 3.13 they are in their objects.
+values begins with the order of the attributes, some bytes of which are never written; the byte
+before the values is the length of this beginning (Include/internal/pycore_dict.h, struct
+_dictvalues of 3.11 and 3.12). Before 3.11 values have no such beginning; since 3.13 they are in
+their objects.
 
 The contract of storage_native.py (common/native/cpython_storage.c) and storage_reference.py."""
 
@@ -22,14 +23,16 @@ from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, Types
 from findleaks.target.base import Piece, Range
 
 LIST, VALUES, TAGGED = 1, 2, 4
-"""Bits of a type's kind: lists, and objects that refer to values four words before them (3.11), or,
-one byte less, three words before them (3.12)."""
+"""Bits of a type's kind.
 
-MOST_PREFIX = 64  # bytes in front of values: at most 16 words
+LIST: lists. VALUES: objects with a pointer to their values four words before the object (3.11).
+TAGGED: the pointer is three words before the object, and is the address minus 1 (3.12)."""
+
+MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 
 
 def storage_kinds(known: Types, version: str) -> bytes:
-    """What objects of each type own, a byte a type."""
+    """Return what objects of each type own, a byte for each type."""
     release = version.split(".")[:2]
     values = VALUES if release == ["3", "11"] else TAGGED if release == ["3", "12"] else 0
     return bytes(LIST * bool(flags & SUBCLASSES["list"]) | values * bool(flags & MANAGED_DICT) for flags in known.flags)
@@ -38,10 +41,11 @@ def storage_kinds(known: Types, version: str) -> bytes:
 def unused_storage(
     engine: Engine, blocks: Blocks, pieces: Callable[[], Iterable[Piece]], tally: ObjectTally, kinds: bytes, pattern: Callable[[int], int]
 ) -> list[Range]:
-    """Set the tally's patterns of blocks with unused words, and give the unused parts of lists for
-    which there are no patterns: those with LAST_WORD items and more. `pieces` gives the memory of
-    all blocks; `pattern` the number of the pattern that leaves out a mask of words, 0 if there are
-    too many."""
+    """Set the tally's patterns of blocks with unused words; return the unused parts of long lists.
+
+    Lists with LAST_WORD items and more have no patterns. `pieces` yields the memory of all blocks.
+    `pattern` returns the number of the pattern that excludes a mask of words, 0 if there are too
+    many."""
     if not any(kinds):
         return []
     name = "storage_native" if engine.name == "native" else "storage_reference"
@@ -61,7 +65,7 @@ def unused_storage(
 class _Loops(Protocol):
     """The interface of storage_native.py and of its reference, storage_reference.py.
 
-    `claims`, a number a block: 0, or what its owners claimed; see cpython_storage.c."""
+    `claims` has a number for each block: 0, or what its owners claimed; see cpython_storage.c."""
 
     def claim_storage(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally, kinds: bytes, claims: array[int]) -> None: ...
     def unused_storage(

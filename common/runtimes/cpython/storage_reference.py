@@ -1,4 +1,4 @@
-"""Unused words of lists and of values: the reference for common/native/cpython_storage.c."""
+"""Finds unused words of lists and of values: the reference for common/native/cpython_storage.c."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.runtimes.cpython.storage import LIST, MOST_PREFIX, TAGGED, VALUES
 from findleaks.target.base import Piece
 
 _PREFIX, _DISPUTED = 0x80000000, 0xFFFFFFFF
-_SAMPLE = 4  # items at both ends of a list that are looked at
+_SAMPLE = 4  # items checked at both ends of a list
 _MOST_CAPACITY = 1 << 30
 _LOWEST_OBJECT = 4096
 

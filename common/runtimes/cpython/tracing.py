@@ -1,12 +1,12 @@
-"""tracemalloc's tables: for each traced block its size, and the traceback of its allocation.
+"""Reads tracemalloc's tables: for each traced block its size, and the traceback of its allocation.
 
 Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of
-CPython 3.9 to 3.14. A hash table: numbers of entries and of buckets (a power of two), the buckets,
-three functions, two that may be missing, malloc and free. An entry: {next, hash, key, value}; in
-the table of traces the key is the block, the value {size, traceback}; that of domains has such a
-table for each domain of PyTraceMalloc_Track but 0. A traceback: {hash, number of
-frames (16 bits), how many there were (16 bits)}, then packed frames of {filename, line (32 bits)},
-innermost first."""
+CPython 3.9 to 3.14. A hash table is {number of entries, number of buckets (a power of two),
+buckets, three functions, two optional functions, malloc, free}. An entry is {next, hash, key,
+value}. In the table of traces the key is the block, the value is {size, traceback}. The table of
+domains has such a table for each domain of PyTraceMalloc_Track except 0. A traceback is {hash,
+number of frames (16 bits), total number of frames (16 bits)}, then packed frames of {filename, line
+(32 bits)}, innermost first."""
 
 from __future__ import annotations
 
@@ -29,27 +29,29 @@ from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Piece, Target
 
 TABLE = 10  # words of a hash table
-LARGEST_TABLE = 16  # words of the block that has one, at most
+LARGEST_TABLE = 16  # maximum size in words of a block with a hash table
 
 FEWEST_BUCKETS = 16
-MAX_ENTRIES = 1 << 28  # entries of a plausible table
+MAX_ENTRIES = 1 << 28  # maximum number of entries of a plausible table
 MAX_DOMAINS = 64
-MAX_FRAMES = 64  # frames of a traceback that are read
+MAX_FRAMES = 64  # maximum number of frames read of a traceback
 
 NO_BLOCK = 0xFFFFFFFF  # Blocks.find_all: no block has the address
 
-TRIED = 32  # entries of a table that are tried to see whether it is the table of traces
+TRIED = 32  # entries checked to determine whether a table is the table of traces
 
 
 KEY_END = 3
-"""Words of an entry up to and including the key: the block's address there is no reference to it.
-Of a value, up to leftovers behind it: its traceback is a key of another table, which holds it."""
+"""Words of an entry {next, hash, key, …} up to and including the key. The block's address in the
+key is not a reference. In a value {size, traceback, …} this includes the traceback and the word
+after it: another table refers to each traceback, and the word may be stale."""
 
 
 class Traced(NamedTuple):
-    """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them. `sites`: by whole
-    traceback, most bytes first; `site_of` gives that of each key, a block's address. `entries`: the
-    table's, and their values."""
+    """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them.
+
+    `sites` are by whole traceback, most bytes first. `site_of` has the site of each key, a block's
+    address. `entries` are the table's entries and their values."""
 
     blocks: int
     bytes: int
@@ -59,7 +61,8 @@ class Traced(NamedTuple):
     site_of: array[int]
 
     def recording(self, target: Target, blocks: Blocks) -> Recording:
-        """See Runtime.recordings. Debug hooks (PYTHONMALLOC=debug) put a header before a key."""
+        """Return the recorded stacks; see Runtime.recordings. Debug hooks (PYTHONMALLOC=debug) put
+        a header before a key."""
         indices, _ = blocks.find_all(self.keys)
         found = [(blocks.address(index), site, 1.0) for index, site in zip(indices, self.site_of) if index != NO_BLOCK]
         sites = [allocated.Site(tuple(map(_source, site.frames)), Totals(site.blocks, site.bytes)) for site in self.sites]
@@ -72,8 +75,8 @@ def _source(frame: str) -> SourceFrame:
 
 
 def read(target: Target, engine: Engine, directory: Directory, image: Image, known: Callable[[], Types]) -> Optional[Traced]:
-    """The traces of a process in which tracemalloc is on; None otherwise. `known`: asked for only
-    where there may be some."""
+    """Return the traces of a process in which tracemalloc is on; else None. `known` is called only
+    if there may be traces."""
     reader = _Reader(target, engine, directory, image, known)
     tables = list(reader.tables())
     own = next(filter(None, map(reader.traces, tables)), None)
@@ -89,7 +92,7 @@ class _Table(NamedTuple):
 
 
 class _Traces(NamedTuple):
-    """What is in a table of traces: its entries' addresses and values, and key, size and traceback
+    """Contents of a table of traces: its entries' addresses and values, and key, size and traceback
     of each trace."""
 
     entries: Sequence[int]
@@ -105,7 +108,7 @@ class _Reader:
         self._word = target.arch.word
 
     def tables(self) -> Iterator[_Table]:
-        """Hash tables that the interpreter's variables refer to."""
+        """Yield hash tables that the interpreter's variables refer to."""
         if not self._heaps:
             return
         low, high = self._heaps[0].start, self._heaps[-1].end
@@ -124,7 +127,7 @@ class _Reader:
                         yield table
 
     def domains(self, table: _Table) -> Iterator[_Table]:
-        """The tables that a table's values are, if all are."""
+        """Yield the tables that are the values of a table; nothing unless all values are tables."""
         heads = [head for head in table.buckets if head]
         if table.entries > MAX_DOMAINS or len(heads) > MAX_DOMAINS:
             return
@@ -144,7 +147,7 @@ class _Reader:
         return tuple(piece for owned in self._heaps for piece in self._target.pieces(owned.start, owned.end))
 
     def _follow(self, heads: Sequence[int]) -> list[int]:
-        """Entries of these buckets, ascending."""
+        """Return the entries of these buckets, ascending."""
         return sorted(self._engine.follow_all(self._pieces, heads, 0, MAX_ENTRIES).nodes)
 
     def _table(self, address: int) -> Optional[_Table]:
@@ -165,15 +168,17 @@ class _Reader:
         return _Table(entries, heads) if heads is not None else None
 
     def _size(self, address: int) -> int:
-        """Bytes from here to the end of a block in use that begins here, or so far before that
-        debug hooks (PYTHONMALLOC=debug) have a header there; or 0."""
+        """Return the bytes from here to the end of a block in use that begins here; 0 if there is
+        none.
+
+        With debug hooks (PYTHONMALLOC=debug) the block begins earlier, with their header."""
         block = self._blocks.lookup(address)
         if block is None or block[3] != State.IN_USE or address - block[1] not in (0, 2 * self._word):
             return 0
         return block[1] + block[2] - address
 
     def traces(self, table: _Table) -> Optional[_Traces]:
-        """The traces of this table, or None if it is a different one."""
+        """Return the traces of this table, or None if it is not a table of traces."""
         word, unpack = self._word, self._target.arch.unpack
         heads = [head for head in table.buckets if head]
         if not heads or not any(self._is_trace(head) for head in heads[:TRIED]):
@@ -193,7 +198,7 @@ class _Reader:
         return _Traces([*nodes, *values], found)
 
     def traced(self, tables: Sequence[_Traces]) -> Traced:
-        """All traces of these tables."""
+        """Return all traces of these tables."""
         found = [one for table in tables for one in table.found]
         names: dict[int, str] = {}
         frames = {traceback: self._frames(traceback, names) for traceback in {traceback for _, _, traceback in found}}
@@ -220,7 +225,7 @@ class _Reader:
         return bool(frames) and not frames[0].startswith("?")
 
     def _frames(self, traceback: int, names: dict[int, str]) -> tuple[str, ...]:
-        """("server.py:12", …), the innermost first; "?" where a name cannot be read."""
+        """Return the frames ("server.py:12", …), innermost first; "?" if a name cannot be read."""
         order = self._target.arch.byteorder
         count = int.from_bytes(self._memory.read(traceback + self._word, 4)[:2], order)
         size = self._word + 4

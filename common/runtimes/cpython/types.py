@@ -1,4 +1,4 @@
-"""CPython's types: their names, and how far into its block an object of each begins.
+"""Reads CPython's types: their names, and the offset of their objects in the objects' blocks.
 
 Sources: Include/cpython/object.h (struct _typeobject, struct _heaptypeobject), Include/object.h
 (flags), Include/internal/pycore_object.h (_PyType_PreHeaderSize), Include/cpython/unicodeobject.h,
@@ -20,34 +20,36 @@ from findleaks.target.encoded_numbers import signed
 # tp_weaklistoffset, tp_base, tp_dict (3.9 to 3.14).
 NAME, BASIC_SIZE, ITEM_SIZE, DEALLOC, FLAGS, WEAK_LIST, BASE, DICT = 3, 4, 5, 6, 21, 26, 32, 33
 
-LENGTH = 34  # words of a type that are read
+LENGTH = 34  # words read of a type
 
 HAVE_GC = 1 << 14
-# Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11), unused before: two words in front of
-# the garbage collector's header.
+# Py_TPFLAGS_MANAGED_WEAKREF (3.12) and _MANAGED_DICT (3.11), unused before: two words before the
+# garbage collector's header.
 MANAGED_WEAKREF = 1 << 3
 MANAGED_DICT = 1 << 4
 PRE_HEADER = MANAGED_WEAKREF | MANAGED_DICT
-INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13): attributes behind the object
+INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13): attributes after the object
 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
 
-NAME_LENGTH = 200  # bytes of a name that are read
-KEYS = 1 << 12  # bytes of a class's dictionary that are searched for its module's name
+NAME_LENGTH = 200  # maximum number of bytes read of a name
+KEYS = 1 << 12  # bytes searched of a class's dictionary for its module's name
 
-UNICODE_DATA = (40, 48)  # offset of ASCII strings' characters: without, and (to 3.11) with wstr
+UNICODE_DATA = (40, 48)  # offset of ASCII strings' characters: without, and (up to 3.11) with wstr
 
 
 class Types:
-    """All types of an interpreter, by number. `offsets`: a byte for each of `addresses`. The first
-    `foreign` types are extensions': their C code frees their objects together with what these hold.
-    `sizes`: bytes of an object of a class defined in Python; 0 where objects differ, or not known.
-    Names are read when asked for.
+    """All types of an interpreter, by number.
 
-    `shift`: bytes of an object before its count of references, which is before its type; see
-    pymalloc.Interpreter. What is behind the type is the same in all builds, so that `offsets` are
-    those of this count."""
+    `offsets` has a byte for each of `addresses`. The first `foreign` types belong to extensions:
+    their C code frees their objects together with the memory that these own. `sizes` are bytes of
+    an object of a class defined in Python; 0 if objects differ, or unknown. Names are read on
+    demand.
+
+    `shift` is the number of bytes of an object before its reference count, which precedes its type;
+    see pymalloc.Interpreter. The part after the type is the same in all builds, so `offsets` refer
+    to that count."""
 
     def __init__(self, target: Target, engine: Engine, addresses: Sequence[int], shift: int = 0) -> None:
         self._memory = Memory(target)
@@ -59,7 +61,7 @@ class Types:
         words = target.arch.unpack(bytes(data))
         kept = [number for number in range(len(known)) if number not in missing]
         deallocs = Counter(words[n * LENGTH + DEALLOC] for n in kept if words[n * LENGTH + FLAGS] & HEAP_TYPE)
-        # subtype_dealloc, which classes defined in Python have.
+        # subtype_dealloc, the tp_dealloc of classes defined in Python.
         common = deallocs.most_common(1)[0][0] if deallocs else 0
 
         def foreign(number: int) -> bool:
@@ -90,7 +92,8 @@ class Types:
         return len(self.addresses)
 
     def name(self, number: int) -> str:
-        """ "dict", "collections.OrderedDict", "__main__.Session": as Python would print it."""
+        """Return a type's name as Python prints it: "dict", "collections.OrderedDict",
+        "__main__.Session"."""
         name = self._text(self._names[number])
         if not name:
             return f"type at {self.addresses[number]:#x}"
@@ -101,11 +104,11 @@ class Types:
         return name
 
     def number(self, address: int) -> int:
-        """The number of the type at this address, or -1."""
+        """Return the number of the type at this address, or -1."""
         return self._number.get(address, -1)
 
     def bases(self, number: int) -> list[int]:
-        """The numbers of a type's base types, by tp_base, the nearest first."""
+        """Return the numbers of a type's base types, by tp_base, nearest first."""
         found: list[int] = []
         following = self._number.get(self._bases[number])
         while following is not None and following not in found:
@@ -114,23 +117,26 @@ class Types:
         return found
 
     def plain_name(self, number: int) -> str:
-        """The name of a type in the interpreter's own data; "" for others."""
+        """Return the name of a type in the interpreter's own data; "" for others."""
         return "" if self.flags[number] & HEAP_TYPE else self._text(self._names[number])
 
     def _text(self, address: int) -> str:
-        """A C string."""
+        """Return the C string at this address."""
         text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")
         return text.decode("utf-8", "backslashreplace") if end else ""
 
     def _read(self, address: int, lengths: Sequence[int]) -> bytes:
-        """The first of these lengths that can be read; b"" if none can."""
+        """Return the bytes at this address, in the first of these lengths that can be read; b"" if
+        none can."""
         return next(filter(None, (self._memory.read(address, length) for length in lengths)), b"")
 
     def _module(self, dictionary: int) -> str:
-        """The value of `__module__` in a class's dictionary. The search does not depend on where
-        its layout has keys: a key's value is right behind it."""
+        """Return the value of `__module__` in a class's dictionary.
+
+        The search does not depend on the layout of the keys: a key's value directly follows the
+        key."""
         word = self._memory.size
-        # ma_keys is behind ma_used and ma_version_tag.
+        # ma_keys follows ma_used and ma_version_tag.
         keys = self._memory.word(dictionary + self.shift + 4 * word) if dictionary else None
         if not keys:
             return ""
@@ -141,7 +147,8 @@ class Types:
         return ""
 
     def text(self, address: int, length: int = -1, most: int = NAME_LENGTH) -> str:
-        """A str's text of at most `most` ASCII characters, exactly `length` if given; or ""."""
+        """Return a str's text of at most `most` ASCII characters, exactly `length` if given; else
+        ""."""
         address += self.shift
         words = self._memory.words(address, 3)
         if words is None or not 0 < words[2] <= most or (length >= 0 and words[2] != length):
@@ -154,6 +161,6 @@ class Types:
             if data[-1:] == b"\0" and data[:-1].isascii() and 0 not in data[:-1]:
                 text = data[:-1].decode("ascii")
                 if text == "__module__":
-                    self._data = at  # from now on it is known
+                    self._data = at  # found: used from now on
                 return text
         return ""

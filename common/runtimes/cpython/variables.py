@@ -1,10 +1,10 @@
-"""Names for words in a dictionary's table: the variable of a module, or the key.
+"""Names words in a dictionary's table: the variable of a module, or the key.
 
 Source: Include/internal/pycore_dict.h (struct _dictkeysobject, PyDictKeyEntry, PyDictUnicodeEntry,
 DK_ENTRIES) and Objects/dictobject.c (new_keys_object, USABLE_FRACTION) of CPython 3.9 to 3.14. A
 table has a head, indices of one to eight bytes, and entries in insertion order: key and value, or
-hash, key and value if not all keys are strings. Before 3.11 (Objects/dict-common.h) the head has
-the number of slots itself, and every entry has a hash."""
+hash, key and value if not all keys are strings. Before 3.11 (Objects/dict-common.h) the head
+contains the number of slots instead of its logarithm, and every entry has a hash."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from findleaks.runtimes.cpython.types import Types
 
 GENERAL, UNICODE = 0, 1  # kinds of tables: any keys, strings only
 
-MOST = 1 << 16  # variables of one module that are named
+MOST = 1 << 16  # maximum number of variables listed of a module
 
-OTHERS = ("__builtins__", "__spec__", "__loader__")  # in every module, assigned by no program
+OTHERS = ("__builtins__", "__spec__", "__loader__")  # in every module; not assigned by the program
 
-FIRST = 8  # entries in which a module's `__name__`, its first entry, is looked for
+FIRST = 8  # entries searched for a module's `__name__`, normally its first entry
 
 
 class Table(NamedTuple):
-    """A table's first entry, bytes of an entry, and how many; an entry ends with key and value."""
+    """A table: the address of its first entry, bytes of an entry, and number of entries. An entry
+    ends with key and value."""
 
     first: int
     stride: int
@@ -34,7 +35,8 @@ class Table(NamedTuple):
 
 
 def table(memory: Memory, start: int, size: int) -> Optional[Table]:
-    """The table at `start`, whose block has `size` bytes from there on; None if there is none."""
+    """Return the table at `start`, whose block has `size` bytes from there on; None if there is
+    none."""
     word = memory.size
     head = 3 * word + 8
     if size < head + 2 * word:
@@ -56,7 +58,7 @@ def table(memory: Memory, start: int, size: int) -> Optional[Table]:
 
 
 def _old_table(memory: Memory, start: int, size: int) -> Optional[Table]:
-    """The table at `start`, in the layout of 3.9 and 3.10."""
+    """Return the table at `start`, in the layout of 3.9 and 3.10; None if there is none."""
     word = memory.size
     words = memory.words(start, 5)
     if words is None:
@@ -70,9 +72,11 @@ def _old_table(memory: Memory, start: int, size: int) -> Optional[Table]:
 
 
 def variable(memory: Memory, known: Types, start: int, size: int, address: int) -> str:
-    """A phrase on the word at `address` in the table in the block at `start`: "Python variable:
-    shop.orders.cache" if the dictionary is a module's, else 'value of "name" in a Python dict'. ""
-    for a block that is no table, and for words that are no values."""
+    """Return a phrase on the word at `address` in the table in the block at `start`.
+
+    It is "Python variable: shop.orders.cache" if the dictionary is a module's, else 'value of
+    "name" in a Python dict'. "" for a block that is not a table, and for words that are not
+    values."""
     word = memory.size
     found = table(memory, start, size) if address % word == 0 else None
     if found is None:
@@ -90,7 +94,8 @@ def variable(memory: Memory, known: Types, start: int, size: int, address: int) 
 
 
 def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
-    """The name of the module whose dictionary has this table, "" if unreadable; else None."""
+    """Return the name of the module whose dictionary has this table, "" if unreadable; None if it
+    is not a module's."""
     for _, key, value in _items(memory, found, FIRST):
         if known.text(key, 8) == "__name__":
             return known.text(value)
@@ -98,7 +103,7 @@ def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
 
 
 def _items(memory: Memory, found: Table, most: int) -> Iterator[tuple[int, int, int]]:
-    """(address of the value, key, value) of a table's first entries."""
+    """Yield (address of the value, key, value) of a table's first entries."""
     for end in range(found.first + found.stride, found.first + min(found.entries, most) * found.stride + 1, found.stride):
         pair = memory.words(end - 2 * memory.size, 2)
         if pair is not None:
@@ -106,10 +111,12 @@ def _items(memory: Memory, found: Table, most: int) -> Iterator[tuple[int, int, 
 
 
 def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int], int]) -> Iterator[Variable]:
-    """The variables of the module object at this address. `size_at`: bytes of a block in use behind
-    an address. Source: Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict
-    is the first field), Include/cpython/dictobject.h (ma_keys behind ma_used and ma_version_tag) of
-    CPython 3.9 to 3.14."""
+    """Yield the variables of the module object at this address.
+
+    `size_at` returns the bytes of a block in use after an address. Source:
+    Include/internal/pycore_moduleobject.h and Objects/moduleobject.c (md_dict is the first field),
+    Include/cpython/dictobject.h (ma_keys after ma_used and ma_version_tag) of CPython 3.9 to
+    3.14."""
     word = memory.size
     dictionary = memory.word(module + 2 * word)
     keys = memory.word(dictionary + known.shift + 4 * word) if dictionary else None

@@ -1,8 +1,8 @@
-"""Go: its heap, in which goroutines' stacks are beside objects. Single objects are not followed,
-because Go collects them itself.
+"""Reads Go's heap, which contains objects and goroutines' stacks. Individual objects are not
+followed, because Go collects them itself.
 
-All of the heap in use counts as root memory, so what C code took from malloc is held by any object
-that refers to it. No symbols are used: stripped programs have none.
+All of the heap in use counts as root memory, so a malloc block is reachable if any object refers to
+it. No symbols are used, because stripped programs have none.
 
 Sources: Go 1.19 to 1.26, src/cmd/link/internal/ld/elf.go (ELF_NOTE_GO_NAME, the build ID's note)
 and src/debug/buildinfo/buildinfo.go."""
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from findleaks.target.base import Module, Target
 
 NOTE_NAME, NOTE_TYPE = b"Go", 4
-MAX_NOTE = 1 << 12  # bytes of a segment of notes; larger ones are ignored
+MAX_NOTE = 1 << 12  # maximum bytes of a segment of notes; larger ones are ignored
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
-    """See base.Finder: looks for a file with Go's build ID."""
+    """Find a file with Go's build ID; see base.Finder."""
     for module in target.modules():
         if _has_note(target, module):
             from findleaks.runtimes.go.instance import Go

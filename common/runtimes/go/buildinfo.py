@@ -1,8 +1,8 @@
-"""The version of Go that made a program, from the linker's build information in its data.
+"""Reads the version of Go that built a program, from the linker's build information in its data.
 
 Source: Go 1.18 to 1.26, src/debug/buildinfo/buildinfo.go: 14 bytes of magic at a multiple of 16,
 the size of a pointer, flags. With flag 2 the version is at byte 32: its length as a varint, then
-the text. (Before 1.18 there were pointers to it, which are not followed.)"""
+the text. (Before 1.18 the data had pointers to the version, which are not followed.)"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSION = re.compile(rb"go\d[0-9A-Za-z.+-]{0,40}|devel [ -~]{0,60}")
 
 
 def version(target: Target, data: Range) -> str:
-    """ "1.26.8", or "" if this data has no version."""
+    """Return the version ("1.26.8"), or "" if this data has none."""
     for piece in nonzero_pieces(target, *data):
         content = bytes(piece.data)
         at = content.find(MAGIC)

@@ -1,11 +1,12 @@
-"""Go's heap, found without symbols: arenas of 64 MiB, divided into spans of pages.
+"""Finds Go's heap without symbols: arenas of 64 MiB, divided into spans of pages.
 
 Sources: Go 1.19 to 1.26, src/runtime: malloc.go (heapArenaBytes, arenaBaseOffset, arenaL2Bits),
-mheap.go (mheap.arenas, heapArena, mspan, mSpanState). On Linux with 64 bits mheap_.arenas points to
-a table of 2^22 pointers to heapArenas, one for each 64 MiB of addresses. A heapArena has a pointer
-to an mspan for each of its 8,192 pages of 8 KiB; an mspan says which pages it spans. This circle
-identifies the table: the mspans found through its entries span the pages they were found by. The
-heap's addresses are not fixed: 1.26 makes them random."""
+mheap.go (mheap.arenas, heapArena, mspan, mSpanState). On 64-bit Linux mheap_.arenas points to a
+table of 2^22 pointers to heapArenas, one for each 64 MiB of addresses. A heapArena has a pointer to
+an mspan for each of its 8,192 pages of 8 KiB; an mspan stores which pages it spans.
+
+The table is identified by this cycle: the mspans found through its entries span the pages through
+which they were found. The heap's addresses are not fixed: 1.26 randomizes them."""
 
 from __future__ import annotations
 
@@ -26,34 +27,36 @@ ARENA, PAGE = 64 << 20, 8 << 10
 PAGES = ARENA // PAGE
 TABLE = 8 << 22  # bytes of the table of arenas
 
-# By architecture, what is added to an address before it is divided by ARENA to give its entry (less
-# arenaBaseOffset).
+# By architecture: the number added to an address before the division by ARENA that gives the index
+# of its entry (minus arenaBaseOffset).
 OFFSETS = {X86_64.name: 1 << 47, AARCH64.name: 0}
 
-# Offset of the spans in a heapArena: since 1.22; behind the bitmap of 1.20 and 1.21 and its
-# noMorePtrs; behind that of 1.19 and before.
+# Offset of the spans in a heapArena: since 1.22; in 1.20 and 1.21 after the bitmap and noMorePtrs;
+# up to 1.19 after the bitmap.
 SPANS_AT = (0, (1 << 20) + (16 << 10), 2 << 20)
 
-START, COUNT = 3, 4  # offsets in an mspan, in words: its first page's address, its number of pages
+# Offsets in an mspan, in words: the address of its first page, its number of pages.
+START, COUNT = 3, 4
 
-MSPAN = 20  # words of an mspan that are read
+MSPAN = 20  # words read of an mspan
 
-# Offsets in an mspan, in words, that elemsize may have. limit is the word behind it, and the state
-# is five bytes before it.
+# Possible offsets of elemsize in an mspan, in words. limit is the next word; the state is five
+# bytes before elemsize.
 ELEMENT = range(8, MSPAN - 1)
 
 STATE_BEFORE = 5
 OBJECTS, MANUAL = 1, 2  # mSpanInUse; mSpanManual: stacks, and some of the collector's buffers
 
-MAX_SLOTS = 1 << 16  # addresses that are tried as the start of an arena
-MAX_LOOKS = 1 << 18  # entries read of possible tables, of which a hostile core may have many
+MAX_SLOTS = 1 << 16  # maximum number of addresses tried as the start of an arena
+# Maximum number of entries read of possible tables: a hostile core may have many tables.
+MAX_LOOKS = 1 << 18
 
 SAMPLE = 16  # mspans of an arena that are checked
 OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 
 class Span(NamedTuple):
-    """[start, end) and its state."""
+    """A span [start, end) and its state."""
 
     start: int
     end: int
@@ -61,16 +64,18 @@ class Span(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """One arena: the mspan of each page, 0 for none; `starts` has a bit for each page where a span
-    of objects begins (pageInUse)."""
+    """An arena.
+
+    `spans` has the mspan of each page, 0 for none. `starts` has a bit for each page, set if a span
+    of objects begins there (pageInUse)."""
 
     spans: Sequence[int]
     starts: bytes
 
 
 class Heap(NamedTuple):
-    """Go's heap: addresses of the table and, ascending, the arenas; their spans, ascending and
-    disjoint, [] if the layout of an mspan is not known."""
+    """Go's heap: the address of the table, the addresses of the arenas, ascending, and their spans,
+    ascending and disjoint. The spans are [] if the layout of an mspan is unknown."""
 
     table: int
     arenas: Sequence[int]
@@ -78,7 +83,7 @@ class Heap(NamedTuple):
 
 
 def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap]:
-    """The heap whose table a word in this data points to, or None. Raises Interrupted."""
+    """Return the heap to whose table a word in this data points, or None. Raises Interrupted."""
     offset = OFFSETS.get(target.arch.name)
     if offset is None:
         return None
@@ -103,20 +108,20 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
 
 
 def anonymous(regions: Sequence[Region]) -> list[Region]:
-    """Memory that Go may have taken from the system. Since 1.25 it has names, if the kernel
-    supports them: "[anon: Go: heap]"."""
+    """Return memory that Go may have mapped. Since 1.25 it has names, if the kernel supports them:
+    "[anon: Go: heap]"."""
     return [r for r in regions if r.writable and r.readable and r.private and (not r.name or r.name.startswith("[anon"))]
 
 
 def _slots(regions: Sequence[Region]) -> list[int]:
-    """Addresses at which arenas may begin."""
+    """Return addresses at which arenas may begin."""
     bases = (base for region in regions for base in range(region.start // ARENA * ARENA, region.end, ARENA))
     return list(islice((base for base, _ in groupby(bases)), MAX_SLOTS))
 
 
 def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequence[Region]) -> Iterator[int]:
-    """Possible tables: words that point to a page with as much anonymous memory behind it as a
-    table takes."""
+    """Yield possible tables: words that point to a page of anonymous memory with at least the size
+    of a table."""
     if not regions:
         return
     seen: set[int] = set()
@@ -130,15 +135,16 @@ def _tables(target: Target, engine: Engine, data: Sequence[Range], regions: Sequ
 
 
 def _entry(target: Target, address: int) -> int:
-    """One entry of the table, 0 if unreadable. Touches no page: most of the table never was."""
+    """Return an entry of the table, 0 if unreadable. Does not make pages resident: most of the
+    table was never accessed."""
     for piece in target.pieces(address, address + 8):
         return int.from_bytes(piece.data[:8], target.arch.byteorder) if len(piece.data) >= 8 else 0
     return 0
 
 
 def _arena(memory: Memory, base: int, address: int) -> Optional[Arena]:
-    """The heapArena at `address`, of any version; None unless most mspans checked span the pages
-    that refer to them."""
+    """Return the heapArena at `address`, of any version; None unless most mspans checked span the
+    pages that refer to them."""
     for place in SPANS_AT:
         words = memory.words(address + place, PAGES + PAGES // 64)
         if words is None:
@@ -155,8 +161,10 @@ def _covers(span: Optional[Sequence[int]], page: int) -> bool:
 
 
 def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span]:
-    """The spans in use of these arenas; [] unless each mspan is one, possibly of other pages by
-    now, and each span of objects is found."""
+    """Return the spans in use of these arenas.
+
+    [] unless each mspan is valid and each span of objects is found. An mspan is also valid if it
+    spans other pages now."""
     addresses = sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0})
     data, _ = read_records(target, engine, array("Q", addresses), 8 * MSPAN)
     content = bytes(data)
@@ -168,13 +176,13 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
         span = words[number * MSPAN : (number + 1) * MSPAN]
         base = span[START] // ARENA * ARENA
         if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
-            # Freed pages may keep the descriptor, which belongs to another span by now, or to none.
-            # This one is neither.
+            # Freed pages may still refer to their mspan, which may span other pages now, or none.
+            # This mspan is invalid.
             return []
         if span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
             found.append((number, span))
     limited = {at: sum(_limited(span, at) for _, span in found) for at in ELEMENT}
-    # Free mspans keep the values they had.
+    # Require 90 %: the elemsize of free mspans is stale.
     element = next((at for at, count in limited.items() if found and 10 * count >= 9 * len(found)), 0)
     if not element:
         return []
@@ -186,13 +194,13 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
 
 
 def _bits(data: bytes) -> Iterator[int]:
-    """The indices of set bits; the lowest bit of each byte comes first."""
+    """Yield the indices of set bits; the lowest bit of each byte comes first."""
     for number, byte in enumerate(data):
         if byte:
             yield from (8 * number + bit for bit in range(8) if byte >> bit & 1)
 
 
 def _limited(span: Sequence[int], at: int) -> bool:
-    """Whether words `at` and the next can be elemsize and limit."""
+    """Return whether the word at `at` and the next can be elemsize and limit."""
     size = span[COUNT] * PAGE
     return 0 < span[at] <= size and span[START] < span[at + 1] <= span[START] + size

@@ -1,4 +1,4 @@
-"""The Go runtime of a process."""
+"""The Go runtime in a process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from findleaks.target.ranges import intersection, merge_ranges, range_at, subtra
 
 
 class Go(Runtime):
-    """See Runtime. Objects are not listed: their sizes are known, their types are not."""
+    """The Go runtime. Objects are not listed: their sizes are known, their types are not."""
 
     name = "Go"
-    shares_module = True  # with C code, if it calls any
+    shares_module = True  # if the program calls C, the module also has C code
 
     def __init__(self, target: Target, engine: Engine, module: Module) -> None:
         self.where = os.path.basename(module.path)
@@ -32,7 +32,7 @@ class Go(Runtime):
         self._data = [part for image in find_images(target) if image.module == module for part in image.data]
         self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
         if self._heap is None:
-            what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, and stacks in it as other memory"
+            what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, goroutines' stacks included"
             self.problems.append(Problem(module.start, what, False))
 
     @cached_property
@@ -45,7 +45,7 @@ class Go(Runtime):
 
     @cached_property
     def _ranges(self) -> list[Range]:
-        """The accessible parts of the arenas."""
+        """Readable and writable parts of the arenas."""
         regions = merge_ranges(Range(region.start, region.end) for region in anonymous(self._target.regions()))
         return intersection(regions, self.reserved())
 
@@ -53,7 +53,8 @@ class Go(Runtime):
         return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
 
     def is_own_name(self, symbol: str) -> bool:
-        """Go's names have a package ("runtime.mheap_"); C's have no dot but before a number."""
+        """Return whether this is a name of Go, which has a package ("runtime.mheap_"). A C name has
+        a dot only before a number."""
         head, dot, tail = symbol.rpartition(".")
         return bool(dot) and not (tail.isdigit() and "." not in head)
 
@@ -77,33 +78,33 @@ class Go(Runtime):
         return [Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts), table]
 
     def counters(self) -> Mapping[str, Count]:
-        """HeapInuse as in runtime.MemStats; its StackInuse and the collector's buffers are the
-        other spans."""
+        """Return HeapInuse as in runtime.MemStats, and the numbers of spans. The spans of stacks
+        include the collector's buffers."""
         if not self._spans:
             return {}
         return {
             "HeapInuse": Count(_sum(self._of(OBJECTS)), "bytes"),
             "spans of objects": Count(sum(span.state == OBJECTS for span in self._spans)),
-            "spans of stacks and of the collector": Count(sum(span.state == MANUAL for span in self._spans)),
+            "spans of stacks and collector data": Count(sum(span.state == MANUAL for span in self._spans)),
         }
 
     def reserved(self) -> Sequence[Range]:
-        """See Runtime: the arenas."""
+        """Return the arenas; see Runtime."""
         return merge_ranges(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
 
     def stack_memory(self) -> Sequence[Range]:
         return self._ranges if self._heap is not None else []
 
     def dead(self) -> Sequence[Range]:
-        """See Runtime: pages of no span in use."""
+        """Return pages that belong to no span in use."""
         return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
 
     def note(self) -> str:
         if self._heap is None:
             return ""
         return (
-            "Go collects its own objects, which are not looked at one by one; what C code takes from malloc (cgo) is held where anything "
-            "in Go's heap refers to it, and lost where nothing does"
+            "Go's objects are not followed individually; memory that C code allocates with malloc (cgo) counts as reachable if anything in "
+            "Go's heap refers to it, and as leaked otherwise"
         )
 
     def describe(self, address: int) -> str:
@@ -111,8 +112,8 @@ class Go(Runtime):
             return ""
         at = bisect_right(self._spans, (address, 1 << 64, 0)) - 1
         if at < 0 or address >= self._spans[at].end:
-            return "Go's heap" + (", pages that are free: dead" if self._spans else "")
-        return "Go's heap, objects" if self._spans[at].state == OBJECTS else "Go's heap, a goroutine's stack or the collector's own"
+            return "Go's heap" + (", free pages" if self._spans else "")
+        return "Go's heap, objects" if self._spans[at].state == OBJECTS else "Go's heap, a goroutine's stack or collector data"
 
 
 def _sum(ranges: Sequence[Range]) -> int:

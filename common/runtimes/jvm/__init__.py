@@ -1,5 +1,6 @@
 """HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace, thread stacks, and data of NMT.
-|| All offsets come from the tables that libjvm exports for the serviceability agent
+
+All offsets come from the tables that libjvm exports for the serviceability agent
 (gHotSpotVMStructs). They lack Native Memory Tracking (NMT) and metaspace, which are found by
 symbols of libjvm, unless it was stripped."""
 

@@ -1,8 +1,10 @@
 """Reads figures of the heaps of ZGC and Shenandoah, which move objects while the program runs.
-|| Sources: OpenJDK 17, 21 and 25, src/hotspot/share/gc: z/vmStructs_z.hpp, z/zPageAllocator.hpp,
+
+Sources: OpenJDK 17, 21 and 25, src/hotspot/share/gc: z/vmStructs_z.hpp, z/zPageAllocator.hpp,
 z/zAddress.hpp, x/vmStructs_x.hpp (in 21, ZGC without generations has names with X),
 shenandoah/vmStructs_shenandoah.hpp, shenandoah/shenandoahHeap.hpp.
-|| ZGC's heap is a file in memory ("java_heap"), mapped at addresses whose bits state how a
+
+ZGC's heap is a file in memory ("java_heap"), mapped at addresses whose bits state how a
 reference was marked. Without generations it is mapped three times, and one of the addresses is in
 use at a time: `_ZAddressGoodMask` is its bit. With generations it is mapped once, at the address
 after the mask of offsets (zAddress.cpp, ZGlobalsPointers::initialize)."""

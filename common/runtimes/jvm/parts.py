@@ -1,6 +1,7 @@
 """Finds memory of the JVM: Java heap, code cache, metaspace, class data archive, Java thread
 stacks.
-|| Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,
+
+Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,
 memory/metaspace/virtualSpaceNode.hpp."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Reads the tables that libjvm exports: fields of its structures, and constants.
-|| Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
+
+Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
 entries {name of the type, of the field, and of the field's type, whether it is static, its offset,
 its address if static}. libjvm also exports the offsets of these in an entry, and the size of an
 entry. The last entry has no type."""

@@ -1,6 +1,7 @@
 """Reads NMT's block headers, which exist with detail: each malloc block of the JVM is preceded by
 the position of its entry in the table of sites.
-|| Sources: src/hotspot/share/services/mallocTracker.hpp of OpenJDK 17 (nmt/mallocHeader.hpp from 22
+
+Sources: src/hotspot/share/services/mallocTracker.hpp of OpenJDK 17 (nmt/mallocHeader.hpp from 22
 on), 64-bit: the size, then until 18 {kind 8 bits, position in the bucket 16, bucket 40}; since 19
 {position 16, bucket 16, kind 8, unused 8, a mark 16}."""
 

@@ -1,6 +1,7 @@
 """Reads Native Memory Tracking (NMT): the JVM's counts of its memory, by kind, and with detail by
 stack.
-|| Sources: OpenJDK 17, 21 and 25, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
+
+Sources: OpenJDK 17, 21 and 25, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
 virtualMemoryTracker.hpp, mallocSiteTable.hpp, nmtCommon.hpp, memReporter.cpp, which determines what
 jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc snapshot
 has 2 N + 1 counters, the virtual one N pairs of words or more."""

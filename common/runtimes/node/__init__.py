@@ -1,6 +1,8 @@
-"""Node.js: V8's heap, external memory, and the C++ objects that JavaScript objects own, by class,
-with their native memory. Tested with Node 18 to 24. Offsets come from V8's code, classes from the
-symbols of vtables, which the official binaries have."""
+"""Reads Node.js: V8's heap, external memory, and the C++ objects that JavaScript objects own, by
+class, with their native memory.
+
+Tested with Node 18 to 24. Offsets come from V8's code. Classes come from the symbols of vtables,
+which the official binaries have."""
 
 from __future__ import annotations
 
@@ -15,18 +17,20 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Finding, Runtime
     from findleaks.target.base import Module, Target
 
-LEAST = 16 << 20  # bytes of a file that may contain V8: smaller ones' symbols are not searched
+# Minimum size in bytes of a file that may contain V8; symbols of smaller files are not searched.
+LEAST = 16 << 20
 HEAP = ManagedHeap(("node",), "V8")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
-    """See base.Finder."""
+    """Find a Node.js in the process; see base.Finder."""
     asked: set[str] = set()
     for module in target.modules():
         if module.end - module.start < LEAST or _name(module) in asked:
             continue
         asked.add(_name(module))
-        from findleaks.runtimes.node.symbols import ADJUST  # only where some file is large enough
+        # Imported only if a file is large enough.
+        from findleaks.runtimes.node.symbols import ADJUST
 
         if target.symbol(ADJUST, _name(module)) is not None:
             from findleaks.runtimes.node.instance import Node
@@ -36,7 +40,7 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """Yield findings on isolates with many handles: of any V8 whose code is known, not only
+    """Yield findings on isolates with many handles, for any V8 whose code is known, not only
     Node's."""
     from findleaks.runtimes.v8.findings import hoarded_handles  # only `verdict` needs it
 

@@ -1,8 +1,9 @@
 """Finds parts of V8's heap without objects.
-|| Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h,
-src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h. The new space is two halves, each a
-list of pages. Between collections one half has objects: in the pages before the one that is
-allocated from, and in that page up to the top. Their sum equals the space's bytes in use, which V8
+
+Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h,
+src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h. The new space has two halves, each a
+list of pages. Between collections only one half has objects: in all pages before the current one,
+and in the current page up to the top. The sum of these equals the space's bytes in use, which V8
 counts separately. A page's header has the two bounds of its area for objects."""
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) 
 
 
 def _left(space: Space) -> Iterator[Range]:
-    """Yield unused rests of the linear allocation areas, each within one of the space's chunks."""
+    """Yield the unused rests of the linear allocation areas, each within one of the space's
+    chunks."""
     starts = [chunk.start for chunk in space.chunks]
     for start, end in space.left:
         at = bisect_left(starts, start + 1) - 1
@@ -79,7 +81,8 @@ def _new(memory: Memory, space: Space) -> list[Range]:
 
 
 def _top(pages: Sequence[Placed], areas: dict[int, Range], used: int) -> tuple[int, int]:
-    """Return the page allocated from, and the top that makes `used` bytes used; (0, 0) if none."""
+    """Return the current page, and the top at which `used` bytes are in use; (0, 0) if there is
+    none."""
     for placed in pages:
         area = areas[placed.key]
         if used <= area.end - area.start:
@@ -101,7 +104,7 @@ def _listed(pages: Sequence[Placed]) -> list[Placed]:
 
 
 def _area(memory: Memory, placed: Placed) -> Range:
-    """Return the range for objects of a page, whose header has the two addresses; (0, 0) if
+    """Return a page's range for objects, whose two bounds are in the header; (0, 0) if they are
     missing."""
     start, end = placed.chunk
     words = memory.words(placed.key, FIRST) or ()
@@ -110,8 +113,8 @@ def _area(memory: Memory, placed: Placed) -> Range:
 
 
 def _tops(memory: Memory, space: Space) -> set[int]:
-    """Return possible tops: a space's words, and the second of each {start, top, limit} pointed
-    to."""
+    """Return possible tops: the space's words, and the second word of each {start, top, limit} to
+    which one of them points."""
     words = memory.words(space.address, HEADS) or ()
     pointed = [memory.words(word, AREA) for word in words if word % memory.size == 0 and word >= PAGE]
     return {*words, *(area[1] for area in pointed if area is not None and area[0] <= area[1] <= area[2])}

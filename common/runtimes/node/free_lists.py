@@ -1,10 +1,10 @@
-"""V8's free lists: parts of pages that were swept and not allocated from since.
+"""Reads V8's free lists: parts of pages that were swept and not allocated again.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/free-list.h, src/objects/free-space.h. A page's
 header points to an array of categories: {number, bytes available (both 4 bytes), first entry}, with
-entries of this page only. An entry is a FreeSpace object {map, size, next}: addresses are tagged,
-the size is a small integer, in the word's upper half. A page is ignored unless its categories'
-bytes available are the sums of their entries' sizes."""
+entries of this page only. An entry is a FreeSpace object {map, size, next}. Addresses are tagged;
+the size is a small integer in the upper half of its word. A page is used only if each category's
+bytes available equal the sum of its entries' sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TAG = 1
 
 
 def free(target: Target, engine: Engine, spaces: Spaces) -> list[Range]:
-    """Free memory except the entries' own words, in no order. Raises nothing but Interrupted."""
+    """Return free memory except the entries' own words, in no order. Raises only Interrupted."""
     ordinary = (space for space in spaces.spaces if space.isolate and space.name != NEW_SPACE)
     pages = {placed.key: placed for space in ordinary for placed in space.placed if placed.chunk.end - placed.chunk.start == CHUNK}
     if target.arch.word != 8 or not pages:
@@ -50,14 +50,15 @@ class _Reader:
         self.map = 0  # the first word of every entry
 
     def _words(self, addresses: Sequence[int], count: int) -> dict[int, tuple[int, ...]]:
-        """`count` words at each of these addresses that can be read."""
+        """Return `count` words at each of these addresses that can be read."""
         places = sorted({address for address in addresses if address > CHUNK and address % 8 == 0})
         data, missing = read_records(self.target, self.engine, places, 8 * count)
         words = self.target.arch.unpack(bytes(data))
         return {place: words[count * at : count * (at + 1)] for at, place in enumerate(places) if at not in missing}
 
     def offset(self, keys: Sequence[int]) -> Optional[int]:
-        """Offset in the header of the pointer to the categories, valid for most of these pages."""
+        """Return the header's offset of the pointer to the categories, valid for most of these
+        pages; None if there is none."""
         votes: Counter[int] = Counter()
         for words in self._words(keys, NODE).values():
             arrays = self._words(words, FEWEST)
@@ -70,7 +71,7 @@ class _Reader:
         return best[0][0] if best and 2 * best[0][1] > len(keys) else None
 
     def categories(self, keys: Sequence[int], offset: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """For each page (bytes available, first entry) of its categories that have entries."""
+        """Yield each page with (bytes available, first entry) of its non-empty categories."""
         pointers = self._words([key + offset for key in keys], 1)
         arrays = self._words([array for (array,) in pointers.values()], CATEGORIES)
         heads = self._words([entry for array in arrays.values() for entry in array], 2)
@@ -87,7 +88,8 @@ class _Reader:
                 yield key, found
 
     def entries(self, page: Placed, categories: Sequence[tuple[int, int]]) -> list[Range]:
-        """The memory of these entries except their own words; [] unless all is consistent."""
+        """Return the memory of these entries except their own words; [] if they are
+        inconsistent."""
         start, end = page.chunk
         try:
             data = self.target.read(start, end - start)

@@ -1,13 +1,15 @@
-"""V8's heap: its offset in an isolate, its counters of external memory, and its chunks.
+"""Locates V8's heap: its offset in an isolate, its counters of external memory, and its chunks.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc
 (Isolate::AdjustAmountOfExternalAllocatedMemory, Isolate::GetHeapStatistics), src/heap/heap.cc
 (Heap::UpdateExternalMemory), src/heap/basic-memory-chunk.h, later memory-chunk.h and
-memory-chunk-metadata.h. The first function loads the heap's address in the isolate (lea) and adds
-to the total (lock xadd), in the isolate or, through a function that it calls, in the heap. The
-second stores the bytes of backing stores as the statistics' eighth word. A chunk begins at a
-multiple of 256 KiB. Its size is among its first words; the heap's address is further on in them, or
-in what one of its first words points to."""
+memory-chunk-metadata.h.
+
+The first function loads the heap's address in the isolate (lea). It adds to the total (lock xadd),
+in the isolate or, through a function that it calls, in the heap. The second function stores the
+bytes of backing stores as the statistics' eighth word. A chunk begins at a multiple of 256 KiB. Its
+size is among its first words. The heap's address follows the size, or is in memory that one of the
+first words points to."""
 
 from __future__ import annotations
 
@@ -29,14 +31,17 @@ STATISTICS = "_ZN2v87Isolate17GetHeapStatisticsEPNS_14HeapStatisticsE"
 EIGHTH = 56  # offset of the eighth word of the statistics
 CHUNK = 256 << 10  # alignment of chunks in bytes, and the size of ordinary ones
 PAGE = 4096
-HEADER = 32  # words of a chunk, or of what its first four point to, that may be the heap's address
-FIRST = 8  # the chunk's size is among so many first words
-LENGTH = 256  # bytes of a called function that are read
+# Words of a chunk, or of memory that its first four words point to, that may be the heap's address.
+HEADER = 32
+FIRST = 8  # number of a chunk's first words that may be its size
+LENGTH = 256  # maximum number of bytes read of a called function
 
 
 class Heap(NamedTuple):
-    """Offsets from the isolate: `heap`, and counters of external memory in bytes: `reported` to V8,
-    and `external`, that of backing stores (process.memoryUsage()'s external; 0: not known)."""
+    """Offsets from the isolate: `heap`, and counters of external memory in bytes.
+
+    `reported` is the memory reported to V8, `external` that of backing stores
+    (process.memoryUsage()'s external; 0: unknown)."""
 
     heap: int
     reported: int
@@ -44,7 +49,7 @@ class Heap(NamedTuple):
 
 
 def derive(target: Target) -> Optional[Heap]:
-    """The offsets; None if the function is not as expected. Raises CapstoneMissing."""
+    """Return the offsets; None if the function is not as expected. Raises CapstoneMissing."""
     code = code_of(target, (ADJUST,))
     heap = next((one.displacement for one in code if one.name == "lea" and _far(one)), None)
     if heap is None:
@@ -56,7 +61,8 @@ def derive(target: Target) -> Optional[Heap]:
 
 
 def _stores(code: list[Instruction]) -> int:
-    """The offset from which the eighth word of the statistics is loaded; 0 if that is not seen."""
+    """Return the offset from which the eighth word of the statistics is loaded; 0 if it is not
+    found."""
     loaded: dict[int, int] = {}
     for one in code:
         if one.loads and _far(one):
@@ -71,7 +77,8 @@ def _far(one: Instruction) -> bool:
 
 
 def _added(code: Iterable[Instruction], heap: int, is_relative: bool = False) -> Optional[int]:
-    """Offset in the isolate of the counter that is incremented. `is_relative`: to the heap."""
+    """Return the offset in the isolate of the counter that is incremented. With `is_relative`, the
+    code's offset is relative to the heap."""
     for one in code:
         if one.name == "xadd" and one.displacement is not None:
             return one.displacement if one.displacement >= FAR and not is_relative else heap + one.displacement
@@ -79,16 +86,19 @@ def _added(code: Iterable[Instruction], heap: int, is_relative: bool = False) ->
 
 
 Header = tuple[int, int]
-"""Where the heap's address is: (chunk's word leading there, -1: its own header; index there)."""
+"""Location of the heap's address: (index of the chunk's word that points to it, -1: the chunk's own
+header; index in the memory pointed to)."""
 
 
 def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) -> list[Range]:
-    """Return the chunks of these heaps, ascending; those of large objects are larger than others.
+    """Return the chunks of these heaps, ascending; chunks of large objects are larger than others.
     Raises only Interrupted.
-    V8 maps its chunks itself, so none begins in `others` (heaps of allocators, ascending): a block
-    may contain the address that a chunk's header also contains, at the same offset."""
+
+    V8 maps its chunks itself, so none begins in `others` (heaps of allocators, ascending). A malloc
+    block may contain the heap's address at the offset that a chunk's header uses, and must not be
+    taken for a chunk."""
     memory = Memory(target)
-    # (where a chunk may begin, where memory ends, its headers)
+    # (possible start of a chunk, end of memory, its headers)
     headed: list[tuple[int, int, dict[Header, tuple[int, ...]]]] = []
     regions = [region for region in target.regions() if not region.name.startswith("/")]
     # A chunk may contain unreadable parts.
@@ -99,7 +109,8 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
             if headers:
                 headed.append((at, end, headers))
     votes = Counter(header for _, _, headers in headed for header in headers)
-    # Other memory may look like a chunk with another kind of header.
+    # Choose the most frequent header: other memory may look like a chunk with another kind of
+    # header.
     header = max(votes, key=lambda one: (votes[one], one), default=(0, 0))
     return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers])
 
@@ -121,8 +132,8 @@ def _headers(memory: Memory, at: int, heaps: frozenset[int]) -> Iterator[tuple[H
 
 
 def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield (-1, words of the chunk's own header), then (index, words there) for each of its first
-    four words that points to memory other than the heaps themselves."""
+    """Yield (-1, words of the chunk's own header), then (index, words pointed to) for each of its
+    first four words that points to memory other than the heaps themselves."""
     words = memory.words(at, HEADER) or ()
     if words:
         yield -1, words
@@ -134,8 +145,10 @@ def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int,
 
 
 def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
-    """Return the chunks with these headers. Memory that a freed chunk's header refers to may have
-    been reused: then it has no address in the chunk."""
+    """Return the chunks with these headers.
+
+    Memory that a freed chunk's header refers to may have been reused. Such a header has no address
+    in the chunk and is skipped."""
     own = [any(word & -CHUNK == at for word in words) for at, _, words in headed]
     places = _sizes([one for one, its in zip(headed, own) if its])
     found: list[Range] = []
@@ -147,9 +160,11 @@ def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
 
 
 def _sizes(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[int]:
-    """Return indices of words that may be the size of chunks, likeliest first. The word that is a
-    plausible size in every chunk is preferred (bytes allocated in a chunk are so only sometimes);
-    of equal ones the larger."""
+    """Return indices of words that may be the size of chunks, likeliest first.
+
+    The word that is a plausible size in every chunk is preferred; of several such words, the
+    larger. (Another word, the bytes allocated in a chunk, is a plausible size only in some
+    chunks.)"""
     sizes: defaultdict[int, list[int]] = defaultdict(list)
     for at, end, words in headed:
         for place, word in enumerate(words[:FIRST]):

@@ -1,4 +1,4 @@
-"""One Node.js in a process."""
+"""A Node.js runtime in a process."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from findleaks.target.ranges import range_at
 from findleaks.unwind.frames import Unwinder
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
-OWNING = 1  # number of types that own memory: the stores
-MOST = 1 << 30  # bytes of a chunk for each entry of Holders: sizes have 32 bits
+OWNING = 1  # number of types that own memory: only backing stores
+MOST = 1 << 30  # maximum bytes of a chunk in an entry of Holders, whose sizes have 32 bits
 
 
 class Node(Runtime):
-    """See runtimes.base.Runtime. `types` are ArrayBuffers' memory and the C++ classes whose objects
-    JavaScript objects own; JavaScript objects are not counted."""
+    """A Node.js runtime.
+
+    `types` are the memory of ArrayBuffers, and the C++ classes whose objects JavaScript objects
+    own. JavaScript objects are not counted."""
 
     name = "Node"
     version = ""
@@ -49,7 +51,7 @@ class Node(Runtime):
         try:
             self._heap = heaps.derive(target)
             if self._heap is None:
-                self._problem("v8::Isolate::AdjustAmountOfExternalAllocatedMemory is not the code that was expected: V8's heap is not read")
+                self._problem("v8::Isolate::AdjustAmountOfExternalAllocatedMemory has unexpected code: V8's heap is not read")
             self._isolates = isolates(target, derive(target))
         except CapstoneMissing as error:
             self._missing = f"V8's heap and handles are not read: {error}"
@@ -58,22 +60,22 @@ class Node(Runtime):
             self._problem(f"isolates are not found: {error}")
         self._in_flux = any(self._collects(thread) for isolate in self._isolates for thread in isolate.threads)
         if self._in_flux:
-            self._problem("V8 was stopped in the middle of a collection: what its objects keep is in flux")
+            self._problem("V8 was stopped during a garbage collection: references of its objects may be inconsistent")
 
     def _problem(self, what: str) -> None:
         self.problems.append(Problem(self._module.start, f"{self.where}: {what}", False))
 
     def _collects(self, thread: Thread) -> bool:
-        """Whether a function of V8's garbage collection is on this thread's stack."""
+        """Return whether a function of V8's garbage collection is on this thread's stack."""
         found = (self._target.symbolize(frame.pc) for frame in self._unwinder.trace(thread).frames)
         return any(symbol is not None and symbol.name.startswith(COLLECTS) for symbol in found)
 
     def note(self) -> str:
-        """See Runtime: what is missing to read the heap."""
+        """Return a sentence that says why the heap could not be read, or ""."""
         return self._missing
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: sums over all isolates, as in process.memoryUsage()."""
+        """Return sums over all isolates, as in process.memoryUsage()."""
         found = {"isolates": Count(len(self._isolates))}
         if self._heap is not None:
             found["external"] = Count(self._sum(self._heap.external), "bytes")
@@ -88,7 +90,7 @@ class Node(Runtime):
         return found
 
     def _sum(self, offset: int) -> int:
-        """The sum of a counter over all isolates."""
+        """Return the sum of a counter over all isolates."""
         memory = Memory(self._target)
         values = [memory.word(isolate.address + offset) or 0 for isolate in self._isolates] if offset else []
         return sum(value for value in values if not value >> 63)
@@ -107,7 +109,7 @@ class Node(Runtime):
             return None
         found = shape.derive(self._target, self._heap.heap, addresses)
         if found is None:
-            code = "v8::Isolate::GetHeapSpaceStatistics is not the code that was expected"
+            code = "v8::Isolate::GetHeapSpaceStatistics has unexpected code"
             self._problem(f"{code}: V8's spaces are not distinguished")
             return None
         made = spaces.read(self._target, found, addresses, self._chunks)
@@ -116,7 +118,8 @@ class Node(Runtime):
         return made
 
     def parts(self) -> Sequence[Part]:
-        """See Runtime: chunks by isolate and space, the read-only space, the code range's rest."""
+        """Return chunks by isolate and space, the read-only space, and the rest of the code
+        range."""
         return self._parts
 
     @cached_property
@@ -129,24 +132,27 @@ class Node(Runtime):
         return objects(self._target, self._engine, self._directory)
 
     def types(self) -> Sequence[Type]:
-        """See Runtime."""
+        """Return C++ objects by class, and ArrayBuffers' memory; see Runtime."""
         found = self.objects
         return [Type(name, count, found.bytes[name]) for name, count in found.counts.items()]
 
     def holders(self) -> Optional[Holders]:
-        """See Runtime. References of V8's own objects are ignored: they refer to the memory of
-        their buffers, too, which only a store frees."""
+        """Return objects that may refer to native memory; see Runtime.
+
+        References of JavaScript objects are ignored. They also refer to the memory of their
+        buffers, which only a backing store frees."""
         pieces = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
         addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
         made, no_types = self.objects, array("I", [NO_ROOT]) * len(pieces)
         return Holders(addresses, sizes, no_types, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """See Runtime. V8 counts its ArrayBuffers' memory; of other reports it has only the sum."""
+        """Return the memory of ArrayBuffers for their type; None for others, because V8 counts only
+        the sum of other reports."""
         return self.objects.stored if name == STORE else None
 
     def dead(self) -> Sequence[Range]:
-        """See Runtime: unused parts of the new space, free lists, and chunks that V8 has freed."""
+        """Return unused parts of the new space, free lists, and chunks that V8 has freed."""
         return self._dead
 
     @cached_property
@@ -158,20 +164,21 @@ class Node(Runtime):
         return dead.dead(self._target, self._engine, self._spaces, others)
 
     def describe(self, address: int) -> str:
-        """See Runtime."""
+        """Return a phrase on the memory at this address; see Runtime."""
         part = next((part for part in self._parts if range_at(part.ranges, address)), None)
         if part is not None:
             unused = range_at(self._dead, address)
-            return part.name + self._space(address) + (", where no object is: dead" if unused else "")
+            return part.name + self._space(address) + (", unused part without objects" if unused else "")
         index = self._directory.blocks.find(address)
         number, names = self.objects.blocks[index] if index >= 0 else NO_ROOT, self.objects.names
         return f"of a JavaScript object: {names[number]}" if number < len(names) else ""
 
     def _space(self, address: int) -> str:
-        """The space whose chunk has this address, as a phrase; its isolate if there are several."""
+        """Return the space whose chunk contains this address, as a phrase; with its isolate if
+        there are several."""
         if self._spaces is None:
             return ""
         for space in self._spaces.spaces:
             if space.isolate and range_at(space.chunks, address):
                 return f", a chunk of {space.name}" + (f" of isolate {space.isolate:#x}" if len(self._isolates) > 1 else "")
-        return ", a chunk freed and not given back" if range_at(self._spaces.freed, address) else ""
+        return ", a chunk that V8 freed but did not unmap" if range_at(self._spaces.freed, address) else ""

@@ -1,4 +1,5 @@
-"""V8's memory as parts: its heap by isolate and space, the read-only space, the code range."""
+"""Divides V8's memory into parts: its heap by isolate and space, the read-only space, the code
+range."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from findleaks.target.ranges import subtract
 
 
 def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], spaces: Optional[Spaces]) -> Sequence[Part]:
-    """The parts. `chunks` are all chunks of these isolates; `spaces` is None if not known."""
+    """Return the parts. `chunks` are all chunks of these isolates; `spaces` is None if unknown."""
     made: list[Part] = []
     if chunks:
         inner = _inner(isolates, spaces) if spaces is not None else []
@@ -25,17 +26,18 @@ def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], 
             pages = _counted(len(space.chunks), "page")
             made.append(Part(f"V8's {space.name}", space.chunks, space.used, False, f"{pages}, of all isolates"))
     rest = _code(target, chunks)
-    return [*made, Part("V8's code range", rest, None, False, "beside its chunks")] if rest else made
+    return [*made, Part("V8's code range", rest, None, False, "outside its chunks")] if rest else made
 
 
 def _inner(isolates: Sequence[Isolate], spaces: Spaces) -> list[Part]:
-    """Isolates, largest first, each with its spaces in V8's order; then chunks without a space."""
+    """Return the isolates, largest first, each with its spaces in V8's order; then the chunks
+    without a space."""
     made = [_isolate(isolate, [space for space in spaces.spaces if space.isolate == isolate.address]) for isolate in isolates]
     made.sort(key=lambda part: -part.bytes)
     if spaces.freed:
-        made.append(Part("freed, not given back", spaces.freed, None, False, _counted(len(spaces.freed), "chunk"), (), True))
+        made.append(Part("freed, not unmapped", spaces.freed, None, False, _counted(len(spaces.freed), "chunk"), (), True))
     if spaces.wild:
-        made.append(Part("of no known space", spaces.wild, None, False, _counted(len(spaces.wild), "chunk")))
+        made.append(Part("of unknown space", spaces.wild, None, False, _counted(len(spaces.wild), "chunk")))
     return made
 
 
@@ -47,7 +49,7 @@ def _isolate(isolate: Isolate, spaces: Sequence[Space]) -> Part:
 
 
 def _code(target: Target, chunks: Sequence[Range]) -> list[Range]:
-    """Parts of the mappings for code that are in no chunk."""
+    """Return the parts of the mappings for code that no chunk covers."""
     starts = [chunk.start for chunk in chunks]
     code = [
         Range(region.start, region.end)
@@ -62,6 +64,6 @@ def _counted(number: int, what: str) -> str:
 
 
 def _sum(numbers: Iterable[Optional[int]]) -> Optional[int]:
-    """The sum, or None if a number is not known."""
+    """Return the sum, or None if a number is unknown."""
     values = list(numbers)
     return None if None in values else sum(value for value in values if value is not None)

@@ -1,11 +1,11 @@
-"""C++ objects that belong to JavaScript objects, and the backing stores of ArrayBuffers.
+"""Finds C++ objects that belong to JavaScript objects, and the backing stores of ArrayBuffers.
 
-Sources: Node 18 to 24, src/base_object.h: a BaseObject has, behind its vtable pointer, a persistent
-handle to its JavaScript object, which has the address of its BaseObject in an internal field,
-behind map, properties and elements. V8 of the same, src/objects/backing-store.h: a BackingStore
-begins with the start of its memory and the length in bytes. Its shared control block
-(std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) is a vtable pointer, two counts, and the
-pointer to it."""
+Sources: Node 18 to 24, src/base_object.h. After its vtable pointer, a BaseObject has a persistent
+handle to its JavaScript object. The JavaScript object has the address of the BaseObject in an
+internal field, after map, properties and elements. V8 of the same versions,
+src/objects/backing-store.h: a BackingStore begins with the start of its memory and the length in
+bytes. Its shared control block (std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) is {vtable
+pointer, two counts, pointer to the BackingStore}."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 TABLE = "_ZTV"
 PREFIX = "vtable for "
-FIELDS = 8  # words of a JavaScript object that are read: first map, properties and elements
+FIELDS = 8  # words read of a JavaScript object; the first are map, properties and elements
 
 SHARED = (
     "_Sp_counted_deleter<v8::BackingStore",
@@ -38,9 +38,12 @@ STORE = "ArrayBuffer (its memory)"
 
 @dataclass
 class Objects:
-    """C++ objects by class: `blocks` has each block's class by number, or NO_ROOT; `numbers` are
-    the classes' by name, ascending, 0 the stores'; `counts` are their objects, `bytes` those of
-    their blocks; `stored` is the bytes of the stores' memory, whose blocks are `memory`."""
+    """C++ objects by class.
+
+    `blocks` has the number of each block's class, or NO_ROOT. `numbers` are the numbers of the
+    classes by name, ascending; 0 is the backing stores. `counts` are the numbers of objects,
+    `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory, whose blocks are
+    `memory`."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -51,18 +54,18 @@ class Objects:
 
     @property
     def names(self) -> list[str]:
-        """The classes' names by number."""
+        """Names of the classes, by number."""
         return list(self.numbers)
 
     def add(self, name: str, index: int, size: int) -> None:
-        """Count the object in the block of this index."""
+        """Add the object in the block with this index."""
         self.blocks[index] = self.numbers.setdefault(name, len(self.numbers))
         self.counts[name] += 1
         self.bytes[name] += size
 
 
 def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
-    """Return all objects. Every heap is searched once for addresses of tables."""
+    """Return all objects. Searches every heap once for addresses of vtables."""
     blocks = directory.blocks
     made = Objects(array("I", [NO_ROOT]) * len(blocks))
     word = target.arch.word
@@ -71,7 +74,7 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     addresses = sorted(found)
     data, missing = read_records(target, engine, addresses, 4 * word)
     words = target.arch.unpack(bytes(data))
-    stores: dict[int, int] = {}  # address of a store: that of its shared control block
+    stores: dict[int, int] = {}  # address of a store: address of its shared control block
     belonging = _belonging(target, engine, addresses, words[1::4])
     classes: list[tuple[str, int]] = []
     for at, address in enumerate(addresses):
@@ -103,7 +106,7 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
 
 
 def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
-    """Return addresses whose second word is a handle of a JavaScript object that also has the
+    """Return the addresses whose second word is a handle of a JavaScript object that contains the
     address."""
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
@@ -120,7 +123,7 @@ def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles
 
 
 def _stores(target: Target, engine: Engine, directory: Directory, made: Objects, stores: Mapping[int, int]) -> None:
-    """Add the stores: each counts once, with its block and its shared control block."""
+    """Add the stores. Each counts once, with its block and its shared control block."""
     blocks, word = directory.blocks, target.arch.word
     places = sorted(stores)
     data, missing = read_records(target, engine, places, 2 * word)
@@ -131,9 +134,11 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
             continue
         shared = blocks.find(stores[place])
         made.add(STORE, index, blocks.size(index) + blocks.size(shared))
-        # Allocators are excluded: through them everything is reachable.
+        # Ignore the block's references: a store refers to its allocator, through which everything
+        # is reachable.
         made.blocks[index] = made.blocks[shared] = IGNORED
         made.stored += words[2 * at + 1]
         memory = blocks.find(words[2 * at])
-        if memory >= 0 and blocks.address(memory) == words[2 * at]:  # else the memory is borrowed
+        # Otherwise another owner frees the memory.
+        if memory >= 0 and blocks.address(memory) == words[2 * at]:
             made.memory.append(memory)

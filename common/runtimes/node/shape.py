@@ -1,12 +1,14 @@
-"""The layout of V8's spaces: offsets that v8::Isolate::GetHeapSpaceStatistics reads.
+"""Derives the layout of V8's spaces from v8::Isolate::GetHeapSpaceStatistics.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics),
 src/heap/spaces.h, src/heap/heap-allocator.cc, src/heap/main-allocator.h. That function loads the
-space's name from a table and the space from an array in the heap, both by number, and calls virtual
-functions of the space for the bytes committed and used. A space's second word is the heap, and its
-number follows soon. Since V8 12 the unused rest of the linear allocation areas is given back first,
-so it does not count as used: HeapAllocator::FreeLinearAllocationAreas passes each MainAllocator in
-turn, and each of these points to {start, top, limit}."""
+space's name from a table and the space from an array in the heap, both by number. It calls virtual
+functions of the space for the bytes committed and used. A space's second word is the heap; its
+number is in one of the next words.
+
+Since V8 12 the function first frees the unused rest of the linear allocation areas, so the rest
+does not count as used. HeapAllocator::FreeLinearAllocationAreas passes each MainAllocator in turn,
+and each of these points to {start, top, limit}."""
 
 from __future__ import annotations
 
@@ -30,19 +32,24 @@ FREE_ALL = "_ZN2v88internal13HeapAllocator25FreeLinearAllocationAreasEv"
 FREE_ONE = "_ZN2v88internal13MainAllocator24FreeLinearAllocationAreaEv"
 
 COMMITTED, USED = 8, 16  # offsets of these in the statistics
-RESULTS = (RAX, RDI)  # of a call: on x86-64; on AArch64 that of the first argument
+# Registers of a call's result: on x86-64; on AArch64 that of the first argument.
+RESULTS = (RAX, RDI)
 NEAR = 4096
-MOST = 64  # spaces at most; V8 13 has 13
+MOST = 64  # maximum number of spaces; V8 13 has 13
 LONGEST_NAME = 40
 
 
 class Shape(NamedTuple):
-    """Offsets of V8's spaces. `heap` and `array` are in the isolate, a space's number (4 bytes) at
-    `identity`. In a space's vtable, the functions at `committed` and `used` give these bytes, and
-    that at `size` those used of the read-only space (0: not known). `names` are by number. `areas`
-    leads from the heap to the linear allocation areas, whose unused rest does not count as used:
-    offsets of the HeapAllocator, of its MainAllocators, and in each of the pointer to {start, top,
-    limit}; None if V8 counts that rest."""
+    """Offsets of V8's spaces.
+
+    `heap` and `array` are offsets in the isolate; a space's number (4 bytes) is at `identity`. In a
+    space's vtable, the functions at `committed` and `used` return these bytes. The function at
+    `size` returns the bytes used of the read-only space (0: unknown). `names` are indexed by
+    number.
+
+    `areas` locates the linear allocation areas, whose unused rest does not count as used. It has
+    the offsets of the HeapAllocator in the heap, of its MainAllocators, and, in each of these, of
+    the pointer to {start, top, limit}. None if V8 counts that rest."""
 
     heap: int
     array: int
@@ -54,13 +61,13 @@ class Shape(NamedTuple):
     areas: Optional[tuple[int, Sequence[int], int]]
 
     def name(self, number: int) -> str:
-        """A space's name in V8, or its number."""
+        """Return a space's name in V8, or its number."""
         return self.names[number] or f"space {number}"
 
 
 def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape]:
-    """The layout; None if V8's functions are not as expected, or no isolate has such an array.
-    `heap` is its offset in an isolate."""
+    """Return the layout; None if V8's functions are not as expected, or no isolate has such an
+    array. `heap` is its offset in an isolate."""
     code = code_of(target, (STATISTICS,))
     slots = _slots(code)
     limits = (one.immediate for one in code_of(target, (VALID,)) if one.name == "cmp" and one.displacement is None)
@@ -78,7 +85,8 @@ def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape
 
 
 def _slots(code: Sequence[Instruction]) -> dict[int, int]:
-    """By word of the statistics: the vtable offset of the virtual function whose result it is."""
+    """Return, for words of the statistics, the vtable offset of the virtual function that computes
+    the word."""
     found: dict[int, int] = {}
     called: Optional[int] = None
     for one in code:
@@ -91,7 +99,8 @@ def _slots(code: Sequence[Instruction]) -> dict[int, int]:
 
 
 def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
-    """Address of the table of names (0: not seen), and offset of the array of spaces."""
+    """Return the address of the table of names (0: not found), and the offset of the array of
+    spaces."""
     named: dict[int, int] = {}
     table, array = 0, None
     for one in code:
@@ -106,7 +115,7 @@ def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
 
 
 def _identity(memory: Memory, heap: int, array: int, count: int) -> int:
-    """Offset of a space's number; 0 if this is no array of this heap's spaces."""
+    """Return the offset of a space's number; 0 if this is not an array of this heap's spaces."""
     votes: Counter[int] = Counter()
     for number, entry in enumerate(memory.words(array, count) or ()):
         words = memory.words(entry, 8) if entry % 8 == 0 else None
@@ -125,7 +134,7 @@ def _name(target: Target, place: int) -> str:
 
 
 def _size(target: Target) -> int:
-    """Offset of the virtual function that Space::SizeOfObjects calls: Size."""
+    """Return the vtable offset of Size, which Space::SizeOfObjects calls."""
     return next((one.displacement or 0 for one in code_of(target, (SIZE,)) if one.name == "jmp" and one.target is None), 0)
 
 

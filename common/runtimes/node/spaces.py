@@ -1,11 +1,14 @@
-"""V8's spaces (new_space, old_space…: see v8.getHeapSpaceStatistics()), and the chunks of each.
+"""Reads V8's spaces (new_space, old_space…: see v8.getHeapSpaceStatistics()), and the chunks of
+each.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/base-space.h, src/heap/list.h,
-src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h, src/heap/read-only-spaces.h. A chunk's
-header, or what one of its first words points to, has the address of its space; in the new space,
-that of one of its two halves, whose second word is the heap, and whose number is the space's, as in
-the space itself. It also has the next and the previous chunk of the space's list; chunks that V8
-has freed and not given back are on no list. shape.py finds the spaces' own layout."""
+src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h, src/heap/read-only-spaces.h.
+
+A chunk's header, or memory that one of its first words points to, has the address of the chunk's
+space. In the new space it is the address of one of its two halves. Like the space itself, a half
+has the heap as its second word and contains the space's number. The header also has the next and
+the previous chunk of the space's list. Chunks that V8 freed but did not unmap are on no list.
+shape.py finds the layout of the spaces."""
 
 from __future__ import annotations
 
@@ -22,18 +25,20 @@ from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 
 READ_ONLY = ("_ZTVN2v88internal19SharedReadOnlySpaceE", "_ZTVN2v88internal13ReadOnlySpaceE")
-NODE, HEADS = 80, 64  # words read of a chunk's header, for its links; of a space, for head and top
-SAMPLE = 256  # chunks whose headers are compared to find the offsets of these
+# Words read of a chunk's header, for its links, and of a space, for head and top.
+NODE, HEADS = 80, 64
+SAMPLE = 256  # chunks whose headers are compared to find these offsets
 NEW_SPACE = "new_space"
-PAGES = 1 << 12  # upper limit of the read-only space's pages, several times what it ever had
+PAGES = 1 << 12  # maximum number of the read-only space's pages, several times the largest known
 LARGEST = 1 << 46
 OFTEN = 64  # chunks between two checks for the user's interrupt
 
 
 class Placed(NamedTuple):
-    """A chunk in the list of a space, or of a half of the new space, at `owner`. `key` identifies
-    it in lists: its own address, or that of what its header leads to. `following` is the key of the
-    next chunk (0: it is the last)."""
+    """A chunk in the list of the space, or half of the new space, at `owner`.
+
+    `key` identifies it in lists: its own address, or the address that its header points to.
+    `following` is the key of the next chunk (0: this is the last)."""
 
     chunk: Range
     owner: int
@@ -43,9 +48,11 @@ class Placed(NamedTuple):
 
 @dataclass
 class Space:
-    """One space of an isolate, or the read-only one that all share (isolate 0). `chunks` ascend.
-    `committed` and `used` (by objects) are bytes as V8 counts them, None if unknown. `counted` is
-    `used` including the linear allocation areas, of which `left` is not used yet."""
+    """A space of an isolate, or the read-only space that all isolates share (isolate 0).
+
+    `chunks` ascend. `committed` and `used` (by objects) are bytes as V8 counts them, None if
+    unknown. `counted` is `used` plus the unused part of the linear allocation areas, which is
+    `left`."""
 
     isolate: int
     number: int
@@ -64,9 +71,10 @@ class Space:
 
 
 class Spaces(NamedTuple):
-    """The spaces of all isolates by number, then the read-only space. `freed` chunks are on no
-    space's list: V8 has freed them and not given them back. The space of `wild` chunks is unknown.
-    `problems` has one line each."""
+    """The spaces of all isolates by number, then the read-only space.
+
+    `freed` chunks are on no space's list: V8 freed them, but did not unmap them. The space of
+    `wild` chunks is unknown. `problems` has a line for each problem."""
 
     spaces: Sequence[Space]
     freed: Sequence[Range]
@@ -75,7 +83,8 @@ class Spaces(NamedTuple):
 
 
 def read(target: Target, shape: Shape, isolates: Sequence[int], chunks: Sequence[Range]) -> Spaces:
-    """All spaces of these isolates, whose chunks are given. Raises nothing but Interrupted."""
+    """Return all spaces of these isolates. `chunks` are all chunks of the isolates. Raises only
+    Interrupted."""
     return _Reader(target, shape, isolates).read(chunks)
 
 
@@ -112,7 +121,7 @@ class _Reader:
                 continue
             name = self.shape.name(number)
             if self._identified(entry) != (heap, number):
-                self._doubt("addresses", f"{name} of isolate {isolate:#x} is no space where it should be, at {entry:#x}: it is left out")
+                self._doubt("addresses", f"{name} of isolate {isolate:#x} is not a space, at {entry:#x}: it is ignored")
                 self._owners[entry] = None
                 continue
             committed, used = self._value(entry, self.shape.committed), self._value(entry, self.shape.used)
@@ -151,7 +160,7 @@ class _Reader:
             if not start <= top <= limit <= start + LARGEST:
                 continue
             space.left.append(Range(top, limit))
-            # In the new space, what is behind its top does not count as used.
+            # In the new space, memory after its top does not count as used.
             counts = space.name != NEW_SPACE or limit in (self.memory.words(space.address, HEADS) or ())
             if counts and limit - top <= space.used:
                 space.used -= limit - top
@@ -177,11 +186,13 @@ class _Reader:
                 freed.append(chunk)
             else:
                 wild.append(chunk)
-                self._doubt("chunks", f"the chunk at {chunk.start:#x} has {owner:#x} for its space, which is none: it counts for none")
+                self._doubt(
+                    "chunks", f"the chunk at {chunk.start:#x} names a space at {owner:#x}, which does not exist: it belongs to no space"
+                )
         return freed, wild
 
     def _place(self, chunks: Sequence[Range]) -> Optional[tuple[int, int]]:
-        """Return the position of the space's address in most chunks: (index of the header's word
+        """Return the location of the space's address in most chunks: (index of the header's word
         that points there, -1: the header itself; offset there)."""
         votes: Counter[tuple[int, int]] = Counter()
         for chunk in interruptible(self.target, chunks[:: max(1, len(chunks) // SAMPLE)], OFTEN):
@@ -198,8 +209,8 @@ class _Reader:
         return key if any(word & -CHUNK == chunk for word in self.memory.words(key, HEADER) or ()) else 0
 
     def _node(self, sample: Sequence[int], keys: Container[int]) -> int:
-        """Return the offset of the next key, followed by the previous one, in most chunks; 0:
-        none."""
+        """Return the offset of the next key, which the previous key follows, in most chunks; 0 if
+        there is none."""
         votes: Counter[int] = Counter()
         size = self.memory.size
         for key in interruptible(self.target, sample[:: max(1, len(sample) // SAMPLE)], OFTEN):
@@ -209,8 +220,8 @@ class _Reader:
         return votes.most_common(1)[0][0] if votes else 0
 
     def _linked(self, key: int, node: int, owner: int) -> bool:
-        """Whether its space's list contains this chunk: a freed chunk still names its former
-        space."""
+        """Return whether the list of its space contains this chunk. A freed chunk still names its
+        former space."""
         if owner not in self._heads:
             self._heads[owner] = frozenset(self.memory.words(owner, HEADS) or ())
         if key in self._heads[owner]:
@@ -237,15 +248,15 @@ class _Reader:
                 counted = f"counts {space.committed:,} bytes as committed, and its chunks have {space.bytes:,}"
                 self._doubt("spaces", f"{where} {counted}: these are shown")
             if space.used is None or space.used > space.bytes:
-                self._doubt("spaces in use", f"what {where} uses is not known")
+                self._doubt("spaces in use", f"the bytes used of {where} are unknown")
                 space.used = None
 
     def _doubt(self, what: str, problem: str) -> None:
-        """Add a problem. Of each kind the first is shown, with the number of further ones."""
+        """Add a problem. Of each kind, the first is shown with the number of further ones."""
         self.doubts[what].append(problem)
 
     def _read_only(self) -> Iterator[Space]:
-        """Yield the read-only spaces, shared by isolates: the heap points to them, and they have a
+        """Yield the read-only spaces, shared by isolates. The heap points to them, and they have a
         list {begin, end, capacity} of pages."""
         symbols = [symbol for symbol in map(self.target.symbol, READ_ONLY) if symbol is not None]
         tables = {symbol.address + 2 * self.memory.size for symbol in symbols}
@@ -256,13 +267,13 @@ class _Reader:
                     seen.add(word)
                     pages = self._pages(word)
                     if not pages:
-                        self._doubt("read-only spaces", f"the pages of the read-only space at {word:#x} are not found")
+                        self._doubt("read-only spaces", f"the pages of the read-only space at {word:#x} were not found")
                     used = self._value(word, self.shape.size) if self.shape.size else None
                     space = Space(0, 0, self.shape.name(0), word, None, used, pages)
                     space.used = used if used is not None and used <= space.bytes else None
                     yield space
         if not seen:
-            self._doubt("read-only spaces", "the read-only space is not found")
+            self._doubt("read-only spaces", "the read-only space was not found")
 
     def _pages(self, space: int) -> list[Range]:
         words = self.memory.words(space, HEADER) or ()
@@ -275,8 +286,10 @@ class _Reader:
         return []
 
     def _page(self, page: int) -> Optional[Range]:
-        """Return a read-only page, at `page` or at what points back to it, which has its end and
-        size. All pages except the last one are whole chunks."""
+        """Return a read-only page.
+
+        The page is at `page`, or at the address that the memory at `page` points back to. That
+        memory has its end and size. All pages except the last one are whole chunks."""
         words = self.memory.words(page, 16) if page % 8 == 0 else None
         for word in words or ():
             start = word - 1 & -CHUNK

@@ -1,5 +1,5 @@
-"""Ruby (CRuby 2.7 to 3.3): heap pages, the collector's counters, objects by type and class, and
-native memory reported to it."""
+"""Reads Ruby (CRuby 2.7 to 3.3): heap pages, the collector's counters, objects by type and class,
+and native memory reported to the collector."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Runtime
     from findleaks.target.base import Target
 
-MARK = "ruby"  # in a loaded file's path: of the program, libruby or a standard library extension
+MARK = "ruby"  # in a loaded file's path: the program, libruby or a standard library extension
 HEAP = ManagedHeap(("libruby",), "Ruby")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
-    """See base.Finder."""
+    """Find a Ruby interpreter; see base.Finder."""
     files = [module for module in target.modules() if MARK in module.path.lower()]
     if not files:
         return []

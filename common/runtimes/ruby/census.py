@@ -1,9 +1,9 @@
-"""Every slot of Ruby's heap, by T_ type, class and, for T_DATA, the type of what it wraps.
+"""Counts all slots of Ruby's heap by T_ type, class and, for T_DATA, data type.
 
 Layouts: include/ruby/internal/core/{rbasic,rdata,rtypeddata}.h, internal/imemo.h of 2.7.4, 3.1.2
-and 3.3.8. A slot begins with flags (0: it is free), whose low 5 bits are the type, and its class.
-In T_DATA its data type and a flag of 1 follow (3 if the data is in the slot), or, untyped, the
-functions that mark and free it."""
+and 3.3.8. A slot begins with flags and its class. Flags of 0 mean that the slot is free; their low
+5 bits are the type. In a typed T_DATA the data type follows, then a flag of 1 (3 if the data is in
+the slot). In an untyped T_DATA the functions that mark and free the data follow."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ _NUMBERED = {
     0x1A: "IMEMO NODE ICLASS ZOMBIE MOVED",
 }
 TYPES = {number: name for first, names in _NUMBERED.items() for number, name in enumerate(names.split(), first)}
-"""enum ruby_value_type, without "T_"."""
+"""Names of enum ruby_value_type, without "T_"."""
 
 _IMEMO_NAMES = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
 IMEMOS = tuple(_IMEMO_NAMES.split())  # enum imemo_type, from 0
 LAYOUTS = {T_OBJECT: 1 << 13, T_STRING: 3 << 13, T_ARRAY: 0x3FF << 13, T_HASH: 1 << 15 | 0xF << 20, T_STRUCT: 0x7F << 13}
-"""Flags that say what a slot has of the object, and what it only refers to; see objects.py."""
+"""Flags that show which data of an object is in its slot, and which the slot only refers to; see
+objects.py."""
 
 PLAIN, _CLASSED = Shape(MASK), Shape(MASK, (8,))
 SHAPES = {
@@ -53,8 +54,10 @@ SHAPES = {
 
 
 class Sort(NamedTuple):
-    """A group of slots with the same size, flags (those that matter), class and data type. `klass`
-    is 0 for hidden objects and types that are not distinguished by class, `data` is 0 for none."""
+    """A group of slots with the same size, relevant flags, class and data type.
+
+    `klass` is 0 for hidden objects and for types that are not distinguished by class. `data` is 0
+    for slots without a data type."""
 
     size: int
     flags: int
@@ -63,12 +66,15 @@ class Sort(NamedTuple):
 
     @property
     def tag(self) -> int:
-        """The T_ type."""
+        """T_ type of the slots."""
         return self.flags & MASK
 
 
 class Census:
-    """All slots of these pages: `counts[number]` of `sorts[number]`, and `left` of other sorts."""
+    """All slots of these pages.
+
+    `sorts[number]` is a group of slots, `counts[number]` the number of slots in it. `left` is the
+    number of slots in no group."""
 
     def __init__(self, engine: Engine, pages: Pages) -> None:
         records = engine.records(SHAPES, MASK)
@@ -82,16 +88,18 @@ class Census:
         self.left = records.left
 
     def by_type(self) -> dict[int, int]:
-        """Number of slots by T_ type; T_NONE are the free ones."""
+        """Return the number of slots by T_ type; T_NONE are the free ones."""
         found: dict[int, int] = {}
         for sort, count in zip(self.sorts, self.counts):
             found[sort.tag] = found.get(sort.tag, 0) + count
         return found
 
     def addresses(self, wanted: bytearray, kinds: array[int]) -> tuple[array[int], array[int], array[int]]:
-        """The slots whose sort's number is true in `wanted`: addresses ("Q", ascending), sizes
-        ("I"), and what `kinds` ("I") has for their sorts. `wanted` and `kinds` have one more
-        element than there are sorts, for slots without a sort."""
+        """Return the slots whose group is wanted: addresses ("Q", ascending), sizes ("I"), and the
+        values of `kinds` ("I") for their groups.
+
+        `wanted` and `kinds` are indexed by the group's number. They have one more element, for
+        slots in no group."""
         addresses, sizes, found = array("Q"), array("I"), array("I")
         for start, size, numbers in self._runs():
             known = _known(numbers, len(self.sorts))
@@ -103,7 +111,7 @@ class Census:
         return addresses, sizes, found
 
     def free(self) -> list[Range]:
-        """Ranges of free slots."""
+        """Return the ranges of free slots."""
         dead = bytearray(sort.tag == T_NONE for sort in self.sorts) + b"\0"
         found = []
         for start, size, numbers in self._runs():
@@ -112,7 +120,8 @@ class Census:
         return found
 
     def _runs(self) -> Iterator[tuple[int, int, array[int]]]:
-        """For each page: its slots' start and size, and the numbers of their sorts."""
+        """Yield for each page the address of its first slot, the size of its slots, and their
+        groups' numbers."""
         for spans, numbers in interruptible(self._target, self._chunks):
             at = 0
             for start, size, count in zip(spans[0::4], spans[1::4], spans[2::4]):
@@ -121,11 +130,13 @@ class Census:
 
 
 def _known(numbers: array[int], count: int) -> array[int]:
-    """The numbers, with NONE replaced by the number after the last."""
+    """Return the numbers, with NONE replaced by `count`, which is the number after the last
+    group."""
     return array("I", (min(number, count) for number in numbers)) if NONE in numbers else numbers
 
 
 def _sort(flags: int, klass: int, data: int, mark: int) -> Sort:
-    """The sort for a key of `Records`. In untyped T_DATA, `data` and `mark` are its functions."""
+    """Return the group for a key of `Records`. In an untyped T_DATA, `data` and `mark` are its
+    functions."""
     typed = flags & MASK == T_DATA and mark in (1, 3)
     return Sort(flags >> 32, flags & 0xFFFFFFFF, klass, data if typed else 0)

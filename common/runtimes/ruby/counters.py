@@ -1,8 +1,8 @@
-"""The collector's counters, under the names of GC.stat and of ObjectSpace.count_objects.
+"""Reads the collector's counters, named as in GC.stat and ObjectSpace.count_objects.
 
 Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. Most fields near
-`heap_pages`, `profile.count` and `oldmalloc_increase` are at the same distance from these in all of
-them; the others are distinguished by invariants."""
+`heap_pages`, `profile.count` and `oldmalloc_increase` have the same distance from these in all
+versions; invariants distinguish the others."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ MODES = ("", "marking", "sweeping", "compacting")
 DURING = 1 << 5
 
 ALLOCATED, ONE_POOL, POOLS = 24, 160, 224
-"""Offset of total_allocated_objects up to 3.1; bytes of a size pool in 3.1, which has one, and in
-3.3, where each has its own counters."""
+"""Offset of total_allocated_objects up to 3.1; bytes of a size pool in 3.1, which has one pool, and
+in 3.3, where each pool has its own counters."""
 
-BEFORE_SORTED = 56  # bytes from last size pool to heap_pages.sorted: flag, mark stack, marked_slots
-FAULTS = 184  # bytes heap_pages.sorted to profile.count since 3.0 (read_barrier_faults); 176 before
+# Bytes from the end of the last size pool to heap_pages.sorted: flag, mark stack, marked_slots.
+BEFORE_SORTED = 56
+# Bytes from heap_pages.sorted to profile.count since 3.0 (read_barrier_faults); 176 before.
+FAULTS = 184
 
 
 class Counters:
-    """The values of GC.stat. What cannot be read is left out."""
+    """The values of GC.stat. Counters that cannot be read are omitted."""
 
     def __init__(self, memory: Memory, layout: Layout, problems: list[Problem]) -> None:
         self._memory, self._layout, self._problems = memory, layout, problems
 
     def stopped_in(self) -> str:
-        """What the collector was doing, "" if nothing (a pending lazy sweep does not count)."""
+        """Return the collector's phase ("marking"), or "" if no collection is running (a pending
+        lazy sweep does not count)."""
         flags = self._memory.int32(self._layout.objspace + FLAGS) if self._layout.objspace else None
         return "" if not flags or not flags & DURING else MODES[flags & 3] or "collecting"
 
     def read(self, pages: Sequence[Page], by_type: Mapping[int, int]) -> dict[str, Count]:
-        """All counters; `by_type` are the slots by T_ type."""
+        """Return all counters; `by_type` is the number of slots by T_ type."""
         found = self._statistics(pages)
         total = sum(page.number for page in pages)
         if pages:
@@ -91,8 +94,10 @@ class Counters:
         return found
 
     def _old(self, distance: int) -> dict[str, Optional[int]]:
-        """Counters of struct rgengc, whose last members are oldmalloc_increase and its limit;
-        behind it are the compactor's tables of 31 counts each."""
+        """Return the counters of struct rgengc.
+
+        Its last members are oldmalloc_increase and its limit. The compactor's tables of 31 counts
+        each follow."""
         at, word = self._layout.old_increase, self._memory.word
         if not at:
             return {}
@@ -106,7 +111,7 @@ class Counters:
         return found
 
     def _pools(self, pages: Sequence[Page]) -> Optional[range]:
-        """Addresses of the size pools; None before 3.1."""
+        """Return the addresses of the size pools; None before 3.1."""
         if self._layout.fields != NEW_PAGE or not pages:
             return None
         end = self._layout.sorted - BEFORE_SORTED
@@ -117,13 +122,14 @@ class Counters:
             return None
         distance = min((high - low for low, high in zip(places, places[1:])), default=end - places[0])
         if distance not in (ONE_POOL, POOLS) or (end - places[0]) % distance:
-            what = f"Ruby's size pools of {distance} bytes are not known: their counters are left out"
+            what = f"Ruby's size pools of {distance} bytes are unknown: their counters are omitted"
             self._problems.append(Problem(places[0], what, False))
             return None
         return range(places[0], end, distance)
 
     def _totals(self, pools: Optional[range]) -> tuple[Optional[int], Optional[int], Optional[int], Optional[int]]:
-        """total_allocated_objects, total_freed_objects, then the same of pages."""
+        """Return total_allocated_objects, total_freed_objects, total_allocated_pages and
+        total_freed_pages."""
         if pools is not None and pools.step == POOLS:
             return self._sum(pools, 48), self._sum(pools, 56), self._sum(pools, 16), self._sum(pools, 24)
         word, count = self._memory.word, self._layout.count

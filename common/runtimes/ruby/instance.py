@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 FLAG, DATA = 24, 32
-"""Offsets in a slot of typed T_DATA: the flag that says where its data is; the data's pointer."""
+"""Offsets in a slot of typed T_DATA: the flag that tells whether the data is in the slot, and the
+pointer to the data."""
 
 LOOK = 4096  # objects between two checks for the user's interrupt
-NAMED = 1 << 16  # sorts of objects that are named one by one; a sound heap has some hundreds
-SEARCHED = 2048  # data types whose free functions are analysed; a program has some hundreds at most
+NAMED = 1 << 16  # groups of objects that are distinguished; a sound heap has some hundreds
+SEARCHED = 2048  # data types whose free functions are analysed; a program has at most some hundreds
 MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
 
-_EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory; free slots may seem to
+_EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
 
 
 class Ruby(Runtime):
@@ -56,29 +57,27 @@ class Ruby(Runtime):
         self._counters = Counters(self._memory, layout, self.problems)
         at = layout.objspace
         if not at:
-            expected = "rb_gc_count is not the code that was expected: nothing of its heap can be read"
+            expected = "rb_gc_count has unexpected code: the heap cannot be read"
             self._problem(layout.module.start, self.note() or expected)
         elif not layout.sorted:
             self._problem(at, f"no array of heap pages in its object space at {at:#x}: this version's heap cannot be read")
         if at and not layout.increase:
-            self._problem(at, "rb_gc_adjust_memory_usage is not the code that was expected: malloc_increase is left out")
+            self._problem(at, "rb_gc_adjust_memory_usage has unexpected code: malloc_increase is omitted")
         doing = self._counters.stopped_in()
         if doing:
-            self._problem(
-                at, f"stopped in the middle of a garbage collection ({doing}): objects that are dead already may still be counted"
-            )
+            self._problem(at, f"stopped in the middle of a garbage collection ({doing}): dead objects may be counted as live")
 
     def note(self) -> str:
-        """See base.Runtime: what is missing to read the heap."""
+        """Return a sentence that says why the heap could not be read, or ""."""
         missing = not self._layout.objspace and load_capstone() is None
-        return f"nothing of Ruby's heap can be read: {CAPSTONE_MISSING}" if missing else ""
+        return f"Ruby's heap cannot be read: {CAPSTONE_MISSING}" if missing else ""
 
     def _problem(self, address: int, what: str) -> None:
         self.problems.append(Problem(address, f"Ruby {self.version}: {what}", False))
 
     @cached_property
     def pages(self) -> Pages:
-        """Its heap."""
+        """Pages of its heap."""
         return Pages(self._target, self._layout, self.problems)
 
     @cached_property
@@ -91,14 +90,14 @@ class Ruby(Runtime):
     def _census(self) -> c.Census:
         taken = c.Census(self._engine, self.pages)
         if taken.left:
-            self._problem(self._layout.objspace, f"{taken.left} slots have so many different classes that they are not distinguished")
+            self._problem(self._layout.objspace, f"{taken.left} slots are not distinguished by class: there are too many classes")
         return taken
 
     @cached_property
     def _values(self) -> Values:
         made = Values(self._memory, self._exported)
         if made.place is None and self.pages.all:
-            self._problem(self._layout.objspace, "the names of classes could not be read: objects are listed by the address of their class")
+            self._problem(self._layout.objspace, "names of classes not found: objects are listed by the address of their class")
         return made
 
     @cached_property
@@ -107,16 +106,16 @@ class Ruby(Runtime):
 
     @cached_property
     def _names(self) -> list[str]:
-        """The name of each sort of slots; "" for free ones."""
+        """Name of each group of slots; "" for free ones."""
         sorts = enumerate(interruptible(self._target, self._census.sorts, 256))
         return [self._name(sort) if number < NAMED else OTHER for number, sort in sorts]
 
     def counters(self) -> Mapping[str, Count]:
-        """See base.Runtime: GC.stat, then ObjectSpace.count_objects."""
+        """Return the values of GC.stat, then those of ObjectSpace.count_objects."""
         return self._counted
 
     def parts(self) -> Sequence[Part]:
-        """See base.Runtime."""
+        """Return its heap pages; see base.Runtime."""
         pages = self.pages.all
         if not pages:
             return []
@@ -129,7 +128,7 @@ class Ruby(Runtime):
         return [Part("heap pages", self.pages.ranges(), sum(size * number for size, number in live), bool(self._inside), detail)]
 
     def types(self) -> Sequence[Type]:
-        """See base.Runtime."""
+        """Return live objects by class; see base.Runtime."""
         objects: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for name, sort, count in zip(self._names, self._census.sorts, self._census.counts):
@@ -141,7 +140,8 @@ class Ruby(Runtime):
         return [Type(name, count, sizes[name]) for name, count in objects.items()]
 
     def holders(self) -> Optional[Holders]:
-        """See base.Runtime: T_DATA of extensions come first, because they free what they wrap."""
+        """Return objects that may refer to native memory. T_DATA of extensions come first, because
+        they free the data that they wrap."""
         if not self.pages.all:
             return None
         sorts = self._census.sorts
@@ -155,12 +155,14 @@ class Ruby(Runtime):
         return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """See base.Runtime: of T_DATA whose free function takes reports back (reported.py)."""
+        """Return reported bytes of T_DATA whose free function subtracts what was reported
+        (reported.py)."""
         return self._reported_totals.get(name)
 
     @cached_property
     def _reported_totals(self) -> Mapping[str, int]:
-        """Bytes reported by each type's objects, for types of which all objects' are known."""
+        """Bytes reported by each type's objects. Omits types with an object whose bytes are
+        unknown."""
         sorts = self._census.sorts
         offsets = [self._report_offsets.get(sort.data) for sort in sorts]
         unknown = {name for name, offset in zip(self._names, offsets) if offset is None}
@@ -177,20 +179,22 @@ class Ruby(Runtime):
         return totals
 
     def dead(self) -> Sequence[Range]:
-        """See base.Runtime."""
+        """Return free slots; see base.Runtime."""
         return self._census.free()
 
     def variables(self) -> Sequence[Variable]:
-        """See base.Runtime. Objects that variables refer to have their own variables listed too."""
+        """Return variables; those of objects to which variables refer are listed too."""
         return self._variables.variables
 
     def object_nodes(self) -> Optional[Objects]:
-        """See base.Runtime."""
+        """Return its objects as nodes; see base.Runtime."""
         return self._objects[0] if self._objects is not None else None
 
     def words_for_ownership(self) -> Optional[Exclusions]:
-        """See base.Runtime: the elements of Arrays and tables refer to objects, and texts to
-        nothing; behind the last, such blocks have remains of former ones."""
+        """Exclude words in the storage of objects that are not references.
+
+        Elements of Arrays and tables refer to objects, texts to nothing. After the last element,
+        such blocks contain remains of former blocks."""
         if self._objects is None:
             return None
         blocks = self._directory.blocks
@@ -203,7 +207,8 @@ class Ruby(Runtime):
 
     @cached_property
     def _objects(self) -> Optional[tuple[Objects, array[int]]]:
-        """The objects, and addresses in their storage that has no references to native memory."""
+        """Return the objects, and addresses in their storage that has no references to native
+        memory."""
         if not self._variables.variables:
             return None
         slots = Slots(self._memory, self._engine, self._census, self._values.long, self._variables.counts)
@@ -233,12 +238,12 @@ class Ruby(Runtime):
         return bool((self._memory.word(klass) or 0) & c.SINGLETON)
 
     def describe(self, address: int) -> str:
-        """See base.Runtime."""
+        """Return a phrase for the object at this address; see base.Runtime."""
         variable = self._by_address.get(address)
         return "; ".join(filter(None, (self._place(address), f"Ruby variable: {variable.name}" if variable is not None else "")))
 
     def _place(self, address: int) -> str:
-        """What is in its heap at this address, or ""."""
+        """Return what the heap contains at this address, or ""."""
         found = self.pages.slot(address)
         if found is None:
             return "Ruby's heap: the header of a page" if self.pages.at(address) is not None else ""
@@ -282,13 +287,13 @@ class Ruby(Runtime):
         return f"{name} [{wrapped}]" if wrapped and wrapped != name else name
 
     def _wrapped(self, data_type: int) -> str:
-        """wrap_struct_name, the first member of a data type."""
+        """Return wrap_struct_name, the first member of a data type."""
         where = self._memory.word(data_type)
         return self._values.characters(where) if where else ""
 
     @cached_property
     def _report_offsets(self) -> Mapping[int, Optional[int]]:
-        """By data type: the offset, in the structure it wraps, of the bytes that were reported."""
+        """Offset of the reported bytes in the wrapped structure, by data type; None if unknown."""
         symbol = exported(self._target, [self._layout.module], "rb_gc_adjust_memory_usage")
         adjust = symbol.address if symbol is not None else 0
         data_types = sorted({sort.data for sort in self._census.sorts if sort.data})[:SEARCHED]

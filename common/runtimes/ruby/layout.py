@@ -1,10 +1,12 @@
-"""Where Ruby's heap and collector's counters are, by exported functions' code and invariants.
+"""Locates Ruby's heap and its collector's counters, from the code of exported functions and from
+invariants.
 
-`rb_gc_count` is three or four loads: the pointer to the VM, the VM, the object space, the counter.
-`rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase. Between those is
-`heap_pages`, recognised by its sorted array of pages, each with a header that points back to it.
-The rest has fixed distances from these (gc.c of 2.7.4, 3.1.2, 3.3.8: struct rb_objspace, heap_page,
-rb_size_pool_struct, rb_heap_struct); only what is distinguished here has changed."""
+`rb_gc_count` consists of three or four loads: the pointer to the VM, the VM, the object space, the
+counter. `rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase. `heap_pages` is
+between those counters. It is recognised by its sorted array of pages, each with a header that
+points back to it. The other fields have fixed distances from these (gc.c of 2.7.4, 3.1.2, 3.3.8:
+struct rb_objspace, heap_page, rb_size_pool_struct, rb_heap_struct). Fields whose distance depends
+on the version are distinguished here."""
 
 from __future__ import annotations
 
@@ -22,13 +24,15 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
 from findleaks.target.ranges import region_at
 
-LONGEST = 256  # bytes of a function that are read
-SHORT = 3  # bytes of a jump within its function, at most; a longer one is a tail call
+LONGEST = 256  # maximum number of bytes read of a function
+SHORT = 3  # maximum length in bytes of a jump within a function; a longer jump is a tail call
 SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16  # HEAP_PAGE_SIZE up to 3.1, and since
-RVALUE = 40  # bytes of a slot if pages do not say it (before 3.1)
-MAX_PAGES = 1 << 24  # of a heap, beyond which it is corrupt: a terabyte
-LARGEST = 1 << 13  # bytes of an object space at most: 3.3's has 1,900
-FLAGS = 16  # object space's: 2 bits of mode (none, marking, sweeping, compacting); bit 5 during_gc
+RVALUE = 40  # bytes of a slot if pages do not store it (before 3.1)
+MAX_PAGES = 1 << 24  # limit for the pages of a heap, a terabyte; a larger number is corrupt
+LARGEST = 1 << 13  # maximum size of an object space in bytes: that of 3.3 has 1,900
+# Offset in the object space: 2 bits of mode (none, marking, sweeping, compacting); bit 5 is
+# during_gc.
+FLAGS = 16
 
 
 class PageFields(NamedTuple):
@@ -42,16 +46,18 @@ class PageFields(NamedTuple):
 
 OLD_PAGE = PageFields(start=24, slot_size=-1, total_slots=0, flags=8)
 NEW_PAGE = PageFields(start=32, slot_size=0, total_slots=2, flags=12)
-"""3.1 and later: slots of several sizes, and a pointer to the size pool at 16."""
+"""Layout of 3.1 and later: slots of several sizes, and a pointer to the size pool at 16."""
 
-BEFORE_SWEEP, IN_TOMB = 1, 8  # of a page: not swept since marking; empty, about to be given back
+BEFORE_SWEEP, IN_TOMB = 1, 8  # flags of a page: not swept since marking; empty, about to be freed
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The object space of the interpreter in `module`. `count`, `increase` and `old_increase` are
-    the addresses of counters, `sorted` is that of the pointer to the sorted array of pages (each 0:
-    not found), which has `pages` entries for pages of `page` bytes."""
+    """The object space of the interpreter in `module`.
+
+    `count`, `increase` and `old_increase` are the addresses of counters. `sorted` is the address of
+    the pointer to the sorted array of pages. Each is 0 if it was not found. The array has `pages`
+    entries, for pages of `page` bytes."""
 
     module: Module
     version: str
@@ -66,7 +72,8 @@ class Layout:
 
 
 def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
-    """The layout of the interpreter in these files or the program; None: absent or not started."""
+    """Return the layout of the interpreter in these files or the program; None if it is absent or
+    not started."""
     symbol = exported(target, files, "rb_gc_count")
     module = region_at(target.modules(), symbol.address) if symbol is not None else None
     if symbol is None or module is None:
@@ -84,13 +91,13 @@ def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
 
 
 def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Symbol]:
-    """A symbol of the interpreter: of one of these files, or of any."""
+    """Return a symbol of the interpreter: from one of these files, else from any."""
     found = (target.symbol(name, os.path.basename(module.path)) for module in files)
     return next((symbol for symbol in found if symbol is not None), None) or target.symbol(name)
 
 
 def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
-    """The instructions from `address` on; [] if unreadable, or without capstone."""
+    """Return the instructions from `address` on; [] if unreadable, or without capstone."""
     try:
         lengths = (min(size or LONGEST, LONGEST), 64)
         return next((found for found in (list(instructions_at(target, address, length)) for length in lengths) if found), [])
@@ -99,7 +106,7 @@ def code(target: Target, address: int, size: int = 0) -> list[Instruction]:
 
 
 def _text(target: Target, symbol: Optional[Symbol]) -> str:
-    """The text of ruby_version, an array of characters."""
+    """Return the text of ruby_version, an array of characters."""
     try:
         found = target.read(symbol.address, min(symbol.size or 8, 16)).split(b"\0")[0] if symbol is not None else b""
     except UnreadableMemory:
@@ -108,7 +115,7 @@ def _text(target: Target, symbol: Optional[Symbol]) -> str:
 
 
 class _Run:
-    """Emulates a function without branches: register values that follow from target memory."""
+    """Emulates a function without branches: computes register values from target memory."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -117,7 +124,7 @@ class _Run:
         self.locked: set[int] = set()  # addresses modified by locked instructions
 
     def run(self, code: Sequence[Instruction]) -> Optional[int]:
-        """Run to the return beyond which no branch leads, or to a tail call: then its target."""
+        """Run up to the final return, or up to a tail call; return the call's target."""
         further = 0
         for one in code:
             if one.name == "jmp" and one.size > SHORT:
@@ -141,7 +148,8 @@ class _Run:
             self.known[one.destination] = value & self._memory.arch.mask if value is not None else None
 
     def _result(self, one: Instruction, where: Optional[int]) -> Optional[int]:
-        """What the instruction, whose memory operand is at `where`, makes of its destination."""
+        """Return the value that the instruction, whose memory operand is at `where`, stores in its
+        destination."""
         if one.name == "lea":
             return where
         if one.loads:
@@ -155,7 +163,7 @@ class _Run:
         return before + one.immediate if one.name == "add" and before is not None and one.immediate is not None else None
 
     def _address(self, one: Instruction) -> Optional[int]:
-        """The address of its memory operand; None if it is not known."""
+        """Return the address of its memory operand; None if unknown."""
         base = 0 if one.base == RIP else self.known.get(one.base)
         if one.displacement is None or base is None or one.scaled >= 0 or one.fs:
             return None
@@ -163,8 +171,11 @@ class _Run:
 
 
 def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple[int, int]:
-    """Addresses of malloc_increase and oldmalloc_increase in the object space (0: not found), which
-    rb_gc_adjust_memory_usage, or its tail call, modifies by locked instructions."""
+    """Return the addresses of malloc_increase and oldmalloc_increase in the object space (0: not
+    found).
+
+    rb_gc_adjust_memory_usage, or the function that it tail-calls, modifies them by locked
+    instructions."""
     if symbol is None:
         return 0, 0
     run = _Run(Memory(target))
@@ -176,8 +187,10 @@ def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple
 
 
 def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, int, PageFields]]:
-    """The address of heap_pages.sorted, the number of pages, their size and their layout. It points
-    to an array of as many pages as the next word says, each with a header pointing back to it."""
+    """Return the address of heap_pages.sorted, the number of pages, their size and their layout.
+
+    The word at that address points to an array of pages, and the next word is their number. Each
+    page has a header that points back to it."""
     words = memory.words(objspace, end // 8) or ()
     for at, (array, count, _, capacity) in enumerate(zip(words, words[1:], words[2:], words[3:])):
         if not 0 < count <= min(capacity, MAX_PAGES) or array % 8 or not array:
@@ -185,13 +198,13 @@ def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, i
         entries = [memory.word(array + 8 * number) for number in (0, count // 2, count - 1)]
         for fields in (NEW_PAGE, OLD_PAGE):
             sizes = [_size(memory, entry, fields) if entry else 0 for entry in entries]
-            if any(sizes) and sizes.count(0) < 2:  # a page may be damaged
+            if any(sizes) and sizes.count(0) < 2:  # one page may be damaged
                 return objspace + 8 * at, count, max(sizes), fields
     return None
 
 
 def _size(memory: Memory, page: int, fields: PageFields) -> int:
-    """The size of the body of this struct heap_page; 0 if it has none."""
+    """Return the size of the body of this struct heap_page; 0 if it has none."""
     start = memory.word(page + fields.start)
     size, count = slots(memory, page, fields)
     if start is None or memory.word(start & -SMALL_PAGE) != page or not count:
@@ -201,7 +214,7 @@ def _size(memory: Memory, page: int, fields: PageFields) -> int:
 
 
 def slots(memory: Memory, page: int, fields: PageFields) -> tuple[int, int]:
-    """The size of a page's slots, and their number; (0, 0) if these are impossible."""
+    """Return the size of a page's slots, and their number; (0, 0) if these are impossible."""
     first = memory.word(page)
     if first is None:
         return 0, 0

@@ -1,16 +1,19 @@
-"""Instance variables of Ruby's objects and classes, class variables, and constants of classes.
+"""Reads instance variables of Ruby's objects and classes, class variables, and constants of
+classes.
 
 Sources: internal/class.h (struct rb_classext_struct; internal.h before 2.8), variable.c and
 constant.h (rb_const_entry_t), include/ruby/internal/core/robject.h (ruby.h before 3.0), shape.h
 (struct rb_shape, rb_shape_tree_t) of 2.7.4, 3.1.2 and 3.3.8.
 
-A class has its table of constants in its extension: since 3.2 in its slot, before that the slot
-points to it. Where, is derived from `Object`, which has a constant of that name with itself for
-its value. Up to 3.1 the class's own variables are in the st_table two words before; the class's
-objects keep theirs in order, at numbers that an st_table at the beginning of the extension has.
-Since 3.2 the word before the constants points to the class's variables, and a "shape" has their
-names, of which the number is in the upper half of an object's flags; a shape names one variable,
-and its parent those before."""
+The extension of a class has its table of constants. Since 3.2 the extension is in the class's slot;
+before, the slot points to it. The offset is derived from `Object`, which has a constant of that
+name whose value is the class itself.
+
+Up to 3.1 the class's own variables are in the st_table two words before the constants. The class's
+objects store their variables in order; an st_table at the beginning of the extension has their
+numbers. Since 3.2 the word before the constants points to the class's variables, and a "shape" has
+their names. The upper half of an object's flags is the number of its shape. A shape names one
+variable, and its parents name the previous ones."""
 
 from __future__ import annotations
 
@@ -23,14 +26,15 @@ from findleaks.runtimes.ruby.tables import EMBEDDED, Tables
 from findleaks.runtimes.ruby.values import ENTRIES, Values
 from findleaks.target.base import Range
 
-_SLOT = range(16, 160, 8)  # of a class: where the extension, or the pointer to it, may be
+_SLOT = range(16, 160, 8)  # offsets in a class where the extension, or the pointer to it, may be
 _EXTENSION = range(0, 128, 8)
 BY_CLASS, BY_SHAPE = 16, 8
-"""Bytes from a class's own variables to its constants, where its variables are in an st_table and
-where they have shapes."""
+"""Bytes from a class's own variables to its constants: if its variables are in an st_table, and if
+they have shapes."""
 
-SHAPE, ROOT, VARIABLE = 40, 0, 1  # bytes of a struct rb_shape; its types: a root, with a variable
-LAST_PLAIN = 3  # types of shapes of objects with variables in order
+# Bytes of a struct rb_shape; its types: a root, and one that adds a variable.
+SHAPE, ROOT, VARIABLE = 40, 0, 1
+LAST_PLAIN = 3  # the last type of shape whose objects store variables in order
 MAX_SHAPES = 1 << 20
 NIL = 8  # the largest special value divisible by 8, up to 3.1
 NO_PARENT = 0xFFFFFFFF
@@ -38,7 +42,7 @@ NO_PARENT = 0xFFFFFFFF
 
 class Member(NamedTuple):
     """A variable or constant: the serial number and kind of its ID (kind 0: unknown), the address
-    of the word that has its value, and the value."""
+    of the word that contains its value, and the value."""
 
     serial: int
     kind: int
@@ -47,15 +51,17 @@ class Member(NamedTuple):
 
 
 def is_object(value: int) -> bool:
-    """Whether a value may refer to an object: it is no number, symbol, nil, true or false."""
+    """Return whether a value may refer to an object: it is not a number, symbol, nil, true or
+    false."""
     return value % 8 == 0 and value > NIL
 
 
 class Members:
-    """Reads members; `constants` is None where no class's could be found."""
+    """Reads members; `constants` is None if the constants of `Object` were not found."""
 
     def __init__(self, memory: Memory, tables: Tables, values: Values, an_object: Optional[int], data: Iterable[Range]) -> None:
-        """`an_object`: the class Object. `data`: memory of the interpreter's variables."""
+        """Derive the layout. `an_object` is the class Object, `data` is memory of the interpreter's
+        variables."""
         self._memory, self._tables, self._values = memory, tables, values
         self._orders: dict[int, Mapping[int, int]] = {}
         self._shapes: Optional[int] = None
@@ -64,8 +70,8 @@ class Members:
             self._shapes = self._find_shapes(data)
 
     def _find(self, klass: int) -> Optional[tuple[int, int]]:
-        """Offset of the pointer to a class's extension (-1: none, it is in the slot), and of the
-        constants in it."""
+        """Return the offset of the pointer to a class's extension (-1: the extension is in the
+        slot), and the offset of the constants in it."""
         for field in _SLOT:
             where = self._memory.word(klass + field)
             if where and self._has(where, klass):
@@ -78,11 +84,12 @@ class Members:
         return None
 
     def _has(self, table: int, klass: int) -> bool:
-        """Whether a table of constants has this class."""
+        """Return whether a table of constants contains this class."""
         return any(self._memory.word(value + 8) == klass for _, value, _ in self._tables.ids(table))
 
     def _extension(self, klass: int, before: int = 0) -> int:
-        """The word of a class's extension that is so many bytes before the one for constants."""
+        """Return the word of a class's extension that is `before` bytes before the table of
+        constants."""
         if self.constants is None:
             return 0
         field, offset = self.constants
@@ -90,14 +97,14 @@ class Members:
         return self._memory.word(base + offset - before) or 0 if base else 0
 
     def of_class(self, klass: int) -> Iterator[Member]:
-        """The constants of a class or module."""
+        """Yield the constants of a class or module."""
         for serial, entry, _ in self._tables.ids(self._extension(klass)):
             value = self._memory.word(entry + 8)
             if value:
                 yield Member(serial, 0, entry + 8, value)
 
     def own(self, klass: int) -> Iterator[Member]:
-        """Variables of the class or module itself: @name and @@name."""
+        """Yield variables of the class or module itself: @name and @@name."""
         if not self._values.long:
             table = self._extension(klass, BY_CLASS)
             for key, value, address in self._tables.entries(table, ENTRIES):
@@ -108,8 +115,8 @@ class Members:
             yield from self._shaped(klass, where)
 
     def of_object(self, value: int, klass: int) -> Iterator[Member]:
-        """Instance variables of the T_OBJECT at this address, whose class is `klass`; those without
-        a known name, and those that refer to no object, are left out."""
+        """Yield instance variables of the T_OBJECT at this address, whose class is `klass`. Omits
+        variables without a known name, and those that refer to no object."""
         words = self._memory.words(value, 5)
         if words is None:
             return
@@ -125,8 +132,10 @@ class Members:
                     yield Member(key >> SHIFT, key & 0xE, start + 8 * number, found)
 
     def _order(self, klass: int) -> Mapping[int, int]:
-        """Numbers of a class's objects' variables, by ID: in 2.7 the table has them, in 3.x each is
-        the first member of a struct rb_iv_index_tbl_entry."""
+        """Return the numbers of the variables of a class's objects, by ID.
+
+        In 2.7 the table contains the numbers. In 3.x it points to structs rb_iv_index_tbl_entry,
+        whose first member is the number."""
         known = self._orders.get(klass)
         if known is None:
             base = self._memory.word(klass + self.constants[0]) if self.constants is not None else 0
@@ -138,7 +147,7 @@ class Members:
         return known
 
     def _shaped(self, value: int, start: int) -> Iterator[Member]:
-        """Variables from `start` on, which the object's shape names."""
+        """Yield variables from address `start` on, which the object's shape names."""
         number = (self._memory.word(value) or 0) >> 32
         for _ in range(ENTRIES):
             shape = self._shape(number)
@@ -150,23 +159,25 @@ class Members:
                 if found is not None and is_object(found):
                     yield Member(shape[0] >> SHIFT, shape[0] & 0xE, at, found)
             parent = shape[2] >> 32
-            if parent >= number:  # a shape is made after its parent
+            if parent >= number:  # a shape is created after its parent
                 return
             number = parent
 
     def number_of(self, shape: int) -> int:
-        """How many variables an object of this shape has; 0 if unknown."""
+        """Return the number of variables of an object with this shape; 0 if unknown."""
         found = self._shape(shape)
         return found[1] if found is not None and found[2] & 0xFF <= LAST_PLAIN else 0
 
     def _shape(self, number: int) -> Optional[tuple[int, int, int]]:
-        """A shape's ID, the number of variables with it, and the word with its type and parent."""
+        """Return a shape's ID, its number of variables, and the word with its type and parent."""
         words = self._memory.words(self._shapes + SHAPE * number, 4) if self._shapes and number < MAX_SHAPES else None
         return (words[1], words[2] & 0xFFFFFFFF, words[3]) if words is not None else None
 
     def _find_shapes(self, data: Iterable[Range]) -> Optional[int]:
-        """The list of shapes: a variable points to rb_shape_tree_t {list, root, number of the next,
-        …}, the root being the first of the list."""
+        """Return the address of the list of shapes.
+
+        A variable points to rb_shape_tree_t {list, root, number of the next shape, …}; the root is
+        the first shape in the list."""
         for start, end in data:
             for _, words in self._memory.scan(start, end):
                 for where in words:

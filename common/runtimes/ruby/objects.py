@@ -1,8 +1,9 @@
-"""Ruby's objects as nodes that refer to one another: its slots, and what they have elsewhere.
+"""Lists Ruby's objects as nodes that refer to one another: slots, and storage outside of slots.
 
-Only what is in use is a node: a Hash's table to the last entry, an Array's elements to its length.
-What is behind them has remains of former blocks, which refer to anything. Classes, methods and the
-like are left out, as every object refers to its class, and that to all that the program has.
+Only the part in use is a node: a Hash's table up to the last entry, an Array's elements up to its
+length. The rest contains remains of former blocks, which may refer to anything. Classes and methods
+are omitted: every object refers to its class, and the class refers to everything that the program
+has.
 
 Sources: include/ruby/internal/core/{rarray,robject,rstring}.h, internal/{hash,struct,complex,
 rational}.h (ruby.h, internal.h before 3.0) and st.h of 2.7.4, 3.1.2 and 3.3.8."""
@@ -25,30 +26,34 @@ from findleaks.target.interruptible import interruptible
 
 T_MATCH, T_COMPLEX, T_RATIONAL = 0xD, 0xE, 0xF
 FOLLOWED = (c.T_OBJECT, c.T_STRING, c.T_ARRAY, c.T_HASH, c.T_STRUCT, T_MATCH, T_COMPLEX, T_RATIONAL)
-"""Types that refer to nothing but what they hold. T_DATA's structures are their extension's, and
-may point anywhere."""
+"""Types whose pointers all keep their targets alive. T_DATA is not among them: its structure
+belongs to an extension, and may point anywhere."""
 
 HEAD = 16  # bytes of flags and class
-SHARED = 1 << 14  # flag of an Array: its elements are another one's, to which it refers
-BOUND_SHIFT, BOUND = 20, 0xF  # Hash without st_table: pairs ever used
+SHARED = 1 << 14  # flag of an Array: its elements belong to another Array, to which it refers
+BOUND_SHIFT, BOUND = 20, 0xF  # Hash without st_table: number of pairs ever used
 TABLE = 56  # bytes of a struct st_table
-HASH_SHORT, HASH_LONG, HINTS = 32, 24, 8  # bytes of struct RHash to its table, or before its hints
+# Bytes of struct RHash before its table, or before its hints.
+HASH_SHORT, HASH_LONG, HINTS = 32, 24, 8
 LOOK = 1 << 16  # objects between two checks for the user's interrupt
-WORDS = 5  # of a slot that are read
-TEXT = 3  # word with the pointer to a String's text
+WORDS = 5  # words read of each slot
+TEXT = 3  # index of the word with the pointer to a String's text
 
 
 class Slots:
-    """All slots that may be values of variables. `long`: since 3.2; `count_of` gives the number of
-    variables of the objects of a shape."""
+    """All slots that may be values of variables.
+
+    `long`: the version is 3.2 or later. `count_of` returns the number of variables of the objects
+    of a shape."""
 
     def __init__(self, memory: Memory, engine: Engine, taken: c.Census, long: bool, count_of: Callable[[int], int]) -> None:
         self._memory, self._engine, self._census, self._long, self._count_of = memory, engine, taken, long, count_of
-        # Once known: addresses in storage that has no references to native memory.
+        # Set by `objects`: addresses in storage that has no references to native memory.
         self.plain = array("Q")
 
     def objects(self, divided: Sequence[int], ranges: Sequence[Range], pages: Sequence[Range]) -> Objects:
-        """See base.Objects. `divided`: objects whose variables are roots themselves."""
+        """Return the objects; see base.Objects. `divided` are objects whose variables are roots
+        themselves."""
         sorts = self._census.sorts
         numbers = array("I", range(len(sorts) + 1))
         wanted = bytearray(sort.tag not in NO_VALUES for sort in sorts) + b"\0"
@@ -65,7 +70,7 @@ class Slots:
         return Objects(addresses, sizes, used, followed, self._buffers(numbers, ranges), ranges, pages)
 
     def _in_use(self, sort: c.Sort) -> int:
-        """Bytes of such a slot that are not remains of former objects."""
+        """Return the bytes of such a slot that are not remains of former objects."""
         tag, flags = sort.tag, sort.flags
         if tag == c.T_STRING and not flags & NOEMBED:
             return HEAD  # text
@@ -79,13 +84,15 @@ class Slots:
         return HEAD + 16 if tag in (T_COMPLEX, T_RATIONAL) else sort.size
 
     def _struct_length(self, flags: int) -> int:
-        """Members of a Struct that are in its slot; 0: they are elsewhere."""
+        """Return the number of members of a Struct that are in its slot; 0 if they are
+        elsewhere."""
         return flags >> 13 & (LONG if self._long else SHORT)
 
-    # -- what is outside of slots
+    # -- storage outside of slots
 
     def _buffers(self, numbers: array[int], ranges: Sequence[Range]) -> array[int]:
-        """Start and size of each. Of those that overlap, as only in corrupt memory, the first."""
+        """Return start and size of each buffer. Of buffers that overlap, which happens only in
+        corrupt memory, keep the first."""
         outside = bytearray(map(self._is_outside, self._census.sorts)) + b"\0"
         slots, _, kinds = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), array("I"))
         made = array("Q")
@@ -107,15 +114,17 @@ class Slots:
         return tag == c.T_HASH and bool(flags & ST_TABLE or not self._long)
 
     def _texts(self, numbers: array[int], ranges: Sequence[Range]) -> Iterator[int]:
-        """Addresses of Strings' texts that are not in their slots."""
+        """Yield addresses of Strings' texts that are not in their slots."""
         outside = bytearray(sort.tag == c.T_STRING and bool(sort.flags & NOEMBED) for sort in self._census.sorts) + b"\0"
         slots, _, _ = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), ())
         for _, words in self._words(slots, ranges):
             yield from filter(None, words[TEXT])
 
     def _words(self, slots: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, Sequence[array[int]]]]:
-        """The first WORDS words of these slots, which ascend, in columns; before them, the number
-        of the first of the slots in these columns. Zeros for those that cannot be read."""
+        """Yield the first WORDS words of these slots, in columns, each time with the index of the
+        first slot in the columns.
+
+        The slots are ascending. Words that cannot be read are 0."""
         target, first = self._memory.target, 0
         for piece in interruptible(target, (piece for start, end in ranges for piece in target.pieces(start, end))):
             first = bisect_left(slots, piece.address, first)
@@ -126,7 +135,8 @@ class Slots:
             first = last
 
     def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool]]:
-        """Start and size of each, and whether it is an st_table, which has other pointers too."""
+        """Yield start and size of each buffer, and whether it is an st_table, which also contains
+        other pointers."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])
@@ -149,7 +159,8 @@ class Slots:
                     yield start, size, False
 
     def _table(self, slot: int, pointer: int) -> Iterator[tuple[int, int, bool]]:
-        """A Hash's table and the table's entries. Those that were deleted keep what they had."""
+        """Yield a Hash's table, and the table's entries. Deleted entries keep their keys and
+        values."""
         table = self._memory.words(slot + HASH_LONG if self._long else pointer, TABLE // 8)
         if table is not None and (self._long or pointer % 8 == 0):
             if not self._long:

@@ -1,4 +1,5 @@
-"""Ruby's heap pages: read once, checked by their headers, passed to the engine to sort slots."""
+"""Reads Ruby's heap pages once, checks them by their headers, and passes them to the engine to sort
+slots."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges
 
-NAMED = 3  # damaged pages that are named one by one
+NAMED = 3  # damaged pages that are reported individually
 LOOK = 1024  # pages between two checks for the user's interrupt
 
 
 class Page(NamedTuple):
-    """A page at `body`: `number` slots of `size` bytes from `start`; `header`: struct heap_page."""
+    """A page at `body`: `number` slots of `size` bytes from `start`. `header` is the address of its
+    struct heap_page."""
 
     body: int
     header: int
@@ -32,7 +34,7 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """Every page that could be read, by address. `problems` names the others."""
+    """All readable pages, by address. `problems` lists the others."""
 
     def __init__(self, target: Target, layout: Layout, problems: list[Problem]) -> None:
         self.target, self.layout, self._problems = target, layout, problems
@@ -47,25 +49,26 @@ class Pages:
         return merge_ranges(Range(page.body, page.body + self.layout.page) for page in self.all)
 
     def at(self, address: int) -> Optional[Page]:
-        """The page that contains this address."""
+        """Return the page that contains this address."""
         at = bisect_right(self._bodies, address) - 1
         return self.all[at] if at >= 0 and address < self._bodies[at] + self.layout.page else None
 
     def slot(self, address: int) -> Optional[tuple[int, int]]:
-        """Start and size of the slot that contains this address."""
+        """Return start and size of the slot that contains this address."""
         page = self.at(address)
         if page is None or not page.start <= address < page.start + page.size * page.number:
             return None
         return address - (address - page.start) % page.size, page.size
 
     def pieces(self) -> Iterator[tuple[Piece, Sequence[Page]]]:
-        """All pages' memory, with the pages that are whole in each piece. Raises Interrupted."""
+        """Yield all pages' memory, with the pages that are complete in each piece. Raises
+        Interrupted."""
         at = 0
         pieces = (piece for start, end in self.ranges() for piece in self.target.pieces(start, end))
         for piece in interruptible(self.target, pieces):
             low, high = piece.address, piece.address + len(piece.data)
             first = bisect_left(self._bodies, low)
-            # Pages that began in an earlier piece, or are missing.
+            # Read individually the pages that begin in an earlier piece, or are missing.
             yield from self._alone(self.all[at:first])
             at = max(first, bisect_right(self._bodies, high - self.layout.page))
             if at > first:
@@ -83,13 +86,13 @@ class Pages:
             yield Piece(page.body, memoryview(data)), [page]
 
     def _read(self) -> list[Page]:
-        """The pages in the sorted array, at most as many as fit into the target's memory."""
+        """Return the pages in the sorted array, at most as many as fit into the target's memory."""
         count, where = self.layout.pages, self._memory.word(self.layout.sorted) if self.layout.sorted else None
         if not where or not count:
             return []
         capacity = sum(region.size for region in self.target.regions() if region.readable and region.writable)
         if count * self.layout.page > capacity:
-            self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap claims {count} pages, more than there is memory for"))
+            self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap claims {count} pages, more than fit into memory"))
             count = capacity // self.layout.page
         found: dict[int, Page] = {}
         for first in interruptible(self.target, range(0, count, LOOK)):
@@ -106,7 +109,7 @@ class Pages:
         return [found[body] for body in sorted(found)]
 
     def _page(self, header: int) -> Union[Page, str]:
-        """The page of this struct heap_page, or why it is none."""
+        """Return the page of this struct heap_page, or the reason why it is not a page."""
         fields = self.layout.fields
         words = self._memory.words(header, fields.start // 8 + 1) if header % 8 == 0 else None
         if words is None:
@@ -115,7 +118,7 @@ class Pages:
         body = start & -self.layout.page
         size, count = slots(self._memory, header, fields)
         if not size or start % 8 or start + size * count > body + self.layout.page or start < body + 8:
-            return f"has {count} slots of {size} bytes at {start:#x}, which is no page"
+            return f"has {count} slots of {size} bytes at {start:#x}, which is not a page"
         if self._memory.word(body) != header:
             return f"and its page at {body:#x} do not point to each other"
         flags = words[fields.flags // 8] >> 8 * (fields.flags % 8)
@@ -123,11 +126,11 @@ class Pages:
 
     def _report(self) -> None:
         for header, why in self._bad[:NAMED]:
-            self._problems.append(Problem(header, f"Ruby's heap page {header:#x} {why}: left out"))
+            self._problems.append(Problem(header, f"Ruby's heap page {header:#x} {why}: ignored"))
         if len(self._bad) > NAMED:
-            self._problems.append(Problem(self._bad[NAMED][0], f"{len(self._bad) - NAMED} more pages of Ruby's heap are left out likewise"))
+            self._problems.append(Problem(self._bad[NAMED][0], f"{len(self._bad) - NAMED} more pages of Ruby's heap are also ignored"))
 
 
 def runs(pages: Sequence[Page]) -> array[int]:
-    """The pages' slots, as `Records.read` takes them; marked with the slots' size."""
+    """Return the pages' slots in the format of `Records.read`; each mark is the slots' size."""
     return array("Q", (word for page in pages for word in (page.start, page.size, page.number, page.size << 32)))

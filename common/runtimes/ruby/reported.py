@@ -1,13 +1,13 @@
-"""Native memory that extensions report to Ruby, found in the code that takes a report back.
+"""Finds native memory that extensions report to Ruby, in the code that subtracts a report.
 
 An extension reports n bytes by rb_gc_adjust_memory_usage(n), and must report -n when the object is
-freed. So it keeps n in the object's own structure, and its free function, which gets that in rdi,
-passes the word on, negated. Its offset is visible there (rbx: the structure):
+freed. So it stores n in the object's own structure. Its free function gets that structure in rdi,
+and passes the negated word. The code shows its offset (rbx is the structure):
 
-    mov 0x28(%rbx),%rdi ; neg %rdi ; call rb_gc_adjust_memory_usage
+mov 0x28(%rbx),%rdi ; neg %rdi ; call rb_gc_adjust_memory_usage
 
 Sources: include/ruby/internal/core/rtypeddata.h (struct rb_data_type_struct), doc/extension.rdoc;
-the extension pg, ext/pg_result.c, is one that does so."""
+an example is the extension pg, ext/pg_result.c."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ from findleaks.target.ranges import region_at
 
 FREE = 16  # offset of the free function in a data type: {name, {dmark, dfree, dsize, …}, …}
 CALLS, PATHS, STEPS = 3, 64, 2000
-"""Limits of a search: calls within the extension, stretches of a function, instructions in all."""
+"""Limits of a search: depth of calls within the extension, code paths of a function, instructions
+in total."""
 
 THIS = -1
 
 
 class Field(NamedTuple):
-    """The value of a register: the word at `offset` of the structure, or that negated."""
+    """The value of a register: the word at `offset` of the structure, or that word negated."""
 
     offset: int
     negated: bool
 
 
 def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
-    """The offset of the reported bytes in the structure that an object of this data type wraps;
-    None if its free function takes no report back, or not in this way. `adjust` is the address of
-    rb_gc_adjust_memory_usage."""
+    """Return the offset of the reported bytes in the structure that an object of this data type
+    wraps.
+
+    `adjust` is the address of rb_gc_adjust_memory_usage. None if the free function does not pass a
+    negated word of the structure to it."""
     memory = Memory(target)
     free = memory.word(data_type + FREE)
     if not free or not adjust:
@@ -54,7 +57,8 @@ class _Search:
         self._steps = STEPS
 
     def offset(self, function: int, depth: int = 0) -> Optional[int]:
-        """Follow the code of a function that gets the structure in rdi."""
+        """Follow the code of a function that gets the structure in rdi; return the offset of the
+        reported bytes."""
         waiting: list[tuple[int, dict[int, int | Field | None]]] = [(function, {RDI: THIS})]
         seen: set[int] = set()
         while waiting and len(seen) < PATHS:
@@ -85,7 +89,7 @@ class _Search:
         return None
 
     def _called(self, one: Instruction, given: int | Field | None, depth: int) -> Optional[int]:
-        """The offset, if the called function gets the structure, and is the one that reports."""
+        """Return the offset, if the called function gets the structure and reports a word of it."""
         if one.target is None or depth >= CALLS or given != THIS or not self._inside(one.target):
             return None
         return self.offset(one.target, depth + 1)
@@ -94,7 +98,8 @@ class _Search:
         return self._module.start <= address < self._module.end
 
     def _goes_to_adjust(self, one: Instruction) -> bool:
-        """Whether it goes to rb_gc_adjust_memory_usage: directly, through a stub, or a slot."""
+        """Return whether it jumps to rb_gc_adjust_memory_usage: directly, through a stub, or
+        through a slot."""
         if is_call_or_jump(one) and one.target is not None:
             stub = code(self._target, one.target, 16)[:3] if self._inside(one.target) else []
             return one.target == self._adjust or any(map(self._through_slot, stub))
@@ -106,7 +111,7 @@ class _Search:
 
 
 def _step(one: Instruction, known: dict[int, int | Field | None]) -> None:
-    """Update the registers known to hold the structure or a word of it."""
+    """Update the registers that are known to contain the structure or a word of it."""
     if one.destination < 0 or one.name in ("cmp", "test"):
         return
     made: int | Field | None = None
@@ -119,7 +124,7 @@ def _step(one: Instruction, known: dict[int, int | Field | None]) -> None:
     elif one.name == "neg" and isinstance(before, Field):
         made = Field(before.offset, not before.negated)
     elif one.name in ("xor", "sub") and one.source == one.destination:
-        made = 0  # the field is subtracted from it next
+        made = 0  # the next instruction subtracts the field from it
     elif one.name == "sub" and before == 0 and field is not None:
         made = field._replace(negated=True)
     known[one.destination] = made

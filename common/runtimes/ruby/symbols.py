@@ -1,9 +1,9 @@
-"""Names of Ruby's IDs (of variables and constants), from the interpreter's symbol table.
+"""Reads names of Ruby's IDs (of variables and constants) from the interpreter's symbol table.
 
 Sources: symbol.h (rb_symbols_t, rb_id_to_serial) and symbol.c (set_id_entry, get_id_serial_entry)
-of 2.7.4, 3.1.2 and 3.3.8: `ruby_global_symbols` is {last serial, table of names, ids, hash}. `ids`
-is a hidden Array of hidden Arrays; each has name and symbol of 512 serial numbers in turn. The
-variable has no exported symbol: it is recognised by that structure."""
+of 2.7.4, 3.1.2 and 3.3.8. `ruby_global_symbols` is {last serial number, table of names, ids, hash}.
+`ids` is a hidden Array of hidden Arrays; each has names and symbols, in turn, of 512 serial
+numbers. The variable has no exported symbol, and is recognised by that structure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 
 UNIT = 512  # serial numbers of one of the inner Arrays
-MOST = 1 << 28  # last serial number, at most
-SHIFT = 4  # of an ID: below it its kind, above it its serial number
+MOST = 1 << 28  # maximum serial number
+SHIFT = 4  # an ID has its kind in the bits below, its serial number in those above
 KIND = 0xE
 INSTANCE, GLOBAL, CONSTANT, CLASS = 2, 6, 10, 12
 """enum ruby_id_types: @name, $name, Name, @@name."""
 
 
 class Symbols:
-    """Names by serial number. `ids` is None if the table was not found: then nothing has a name."""
+    """Names by serial number. If the table was not found, `ids` is None and all names are ""."""
 
     def __init__(self, memory: Memory, values: Values, data: Iterable[Range]) -> None:
-        """`data`: memory of the interpreter's variables."""
+        """Find the table. `data` is memory of the interpreter's variables."""
         self._memory, self._values = memory, values
         self._last = 0
         self.ids: Optional[Elements] = None
@@ -40,7 +40,7 @@ class Symbols:
                         return
 
     def _is(self, last: int, ids: int, strings: int) -> bool:
-        """Whether these are members of rb_symbols_t; takes them if so."""
+        """Return whether these are members of rb_symbols_t; set `ids` if so."""
         if (self._memory.word(strings) or 0) & MASK != T_HASH or self._memory.word(ids + 8) != 0:
             return False
         found = elements(self._memory, ids, self._values.long)
@@ -50,7 +50,7 @@ class Symbols:
         return True
 
     def name(self, serial: int) -> str:
-        """The name ("$cache", "@@cache", "CACHE") of an ID, or ""."""
+        """Return the name of an ID ("$cache", "@@cache", "CACHE"), or ""."""
         if self.ids is None or not 0 < serial <= self._last:
             return ""
         unit, number = divmod(serial, UNIT)

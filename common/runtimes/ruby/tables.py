@@ -1,4 +1,4 @@
-"""Ruby's own tables and arrays, read with limits: id tables, st tables, the elements of an Array.
+"""Reads Ruby's own tables and arrays within limits: id tables, st tables, the elements of an Array.
 
 Sources: id_table.c (struct rb_id_table, rb_id_item), include/ruby/st.h (struct st_table) and st.c
 (struct st_table_entry), include/ruby/internal/core/rarray.h (struct RArray; ruby.h before 3.0),
@@ -13,18 +13,19 @@ from findleaks.allocators.memory import Memory
 from findleaks.runtimes.ruby.census import MASK, T_ARRAY, T_HASH
 
 EMBEDDED = 1 << 13  # flag of an Array or Object: its elements or variables are in the slot
-ST_TABLE = 1 << 15  # flag of a Hash: it has a struct st_table, else at most 8 pairs
-LENGTH_SHIFT, SHORT, LONG = 15, 0x3, 0x7F  # embedded Array's length: 2 bits, since 3.2 seven
+# Flag of a Hash: it has a struct st_table; without the flag it has at most 8 pairs.
+ST_TABLE = 1 << 15
+LENGTH_SHIFT, SHORT, LONG = 15, 0x3, 0x7F  # length of an embedded Array: 2 bits, 7 bits since 3.2
 PAIRS_SHIFT, PAIRS = 16, 0xF  # Hash without st_table: number of pairs
 
-MOST_ITEMS = 1 << 20  # capacity of an id table that is read, at most
-ALL_ITEMS = 1 << 23  # of all tables of a process
+MOST_ITEMS = 1 << 20  # maximum capacity of an id table
+ALL_ITEMS = 1 << 23  # maximum number of entries read from all tables of a process
 DELETED = (1 << 64) - 1  # hash of a deleted entry
-LONGEST = 1 << 40  # elements of an Array or a Hash, beyond which it is corrupt
+LONGEST = 1 << 40  # maximum length of an Array or a Hash; a larger one is corrupt
 
 
 class Item(NamedTuple):
-    """An entry of an id table: the id's serial number, the value, and where the value is."""
+    """An entry of an id table: the ID's serial number, the value, and the address of the value."""
 
     key: int
     value: int
@@ -32,7 +33,8 @@ class Item(NamedTuple):
 
 
 class IdTable(NamedTuple):
-    """A struct rb_id_table: where its items are, its capacity, and how many items are in use."""
+    """A struct rb_id_table: the address of its items, its capacity, and the number of items in
+    use."""
 
     items: int
     capacity: int
@@ -40,8 +42,8 @@ class IdTable(NamedTuple):
 
 
 def id_head(memory: Memory, address: int) -> Optional[IdTable]:
-    """The struct rb_id_table at this address: {int capa, num, used; items}; None if it is none, or
-    empty. Capacities are multiples of 4."""
+    """Return the struct rb_id_table at this address: {int capa, num, used; items}. None if there is
+    none, or it is empty. Capacities are multiples of 4."""
     words = memory.words(address, 3) if address and address % 8 == 0 else None
     if words is None or words[1] >> 32 > MOST_ITEMS:
         return None
@@ -52,14 +54,14 @@ def id_head(memory: Memory, address: int) -> Optional[IdTable]:
 
 
 def id_table(memory: Memory, address: int) -> Sequence[Item]:
-    """Entries of a struct rb_id_table; (), if it is none, or empty."""
+    """Return the entries of a struct rb_id_table; () if there is none, or it is empty."""
     head = id_head(memory, address)
     return id_items(memory, head) if head is not None else ()
 
 
 def id_items(memory: Memory, head: IdTable) -> Sequence[Item]:
-    """The items {key, collision, value} in use; () if they cannot be read, or are not as many as
-    the head says."""
+    """Return the items {key, collision, value} in use; () if they cannot be read, or their number
+    differs from the head's."""
     read = memory.words(head.items, 2 * head.capacity)
     if read is None:
         return ()
@@ -69,16 +71,17 @@ def id_items(memory: Memory, head: IdTable) -> Sequence[Item]:
 
 
 class Span(NamedTuple):
-    """Entries of a struct st_table: the address of the first, and how many, deleted ones too."""
+    """Entries of a struct st_table: the address of the first, and their number, including deleted
+    ones."""
 
     start: int
     number: int
 
 
 def st_span(memory: Memory, table: int, most: int) -> Optional[Span]:
-    """Where the entries are of a struct st_table: {sizes, type, num_entries, bins, entries_start,
-    entries_bound, entries}. None if there are none or more than `most`, or if it is no such
-    table."""
+    """Return the location of the entries of a struct st_table: {sizes, type, num_entries, bins,
+    entries_start, entries_bound, entries}. None if it has no entries or more than `most`, or if it
+    is not such a table."""
     words = memory.words(table, 7) if table and table % 8 == 0 else None
     if words is None or not words[2] or not words[4] < words[5] <= words[4] + most or words[5] - words[4] < words[2] or words[6] % 8:
         return None
@@ -86,14 +89,15 @@ def st_span(memory: Memory, table: int, most: int) -> Optional[Span]:
 
 
 def st_entries(memory: Memory, table: int, most: int) -> Sequence[Item]:
-    """The entries of a struct st_table that are not deleted; () as for `st_span`."""
+    """Return the entries of a struct st_table that are not deleted; () if `st_span` returns
+    None."""
     span = st_span(memory, table, most)
     return entries_in(memory, span) if span is not None else ()
 
 
 def entries_in(memory: Memory, span: Span) -> Sequence[Item]:
-    """The entries in a span: {hash, key, value}, and all bits of the hash are set if an entry was
-    deleted. () if they cannot be read."""
+    """Return the entries {hash, key, value} in a span. If an entry was deleted, all bits of its
+    hash are set. () if they cannot be read."""
     found = memory.words(span.start, 3 * span.number)
     if found is None:
         return ()
@@ -102,19 +106,21 @@ def entries_in(memory: Memory, span: Span) -> Sequence[Item]:
 
 
 class Tables:
-    """The tables of one process: after ALL_ITEMS entries they are empty, as any number of a corrupt
-    core's classes may have the same large one."""
+    """The tables of one process, with a limit.
+
+    In a corrupt core, many classes may refer to the same large table. After ALL_ITEMS entries, all
+    further tables are read as empty."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory, self._left = memory, ALL_ITEMS
 
     def ids(self, address: int) -> Sequence[Item]:
-        """See `id_table`."""
+        """Return the entries of an id table; see `id_table`."""
         head = id_head(self._memory, address)
         return id_items(self._memory, head) if head is not None and self._take(head.capacity) else ()
 
     def entries(self, address: int, most: int) -> Sequence[Item]:
-        """See `st_entries`."""
+        """Return the entries of an st table; see `st_entries`."""
         span = st_span(self._memory, address, most)
         return entries_in(self._memory, span) if span is not None and self._take(span.number) else ()
 
@@ -126,15 +132,15 @@ class Tables:
 
 
 class Elements(NamedTuple):
-    """The elements of an Array: the address of the first, and how many."""
+    """The elements of an Array: the address of the first, and their number."""
 
     start: int
     length: int
 
 
 def elements(memory: Memory, value: int, long: bool) -> Optional[Elements]:
-    """The elements of the Array at this address; None if there is none. `long`: since 3.2 the slot
-    holds more than 3."""
+    """Return the elements of the Array at this address; None if there is none. `long`: the version
+    is 3.2 or later, where a slot can contain more than 3 elements."""
     words = memory.words(value, 5) if value and value % 8 == 0 else None
     if words is None or words[0] & MASK != T_ARRAY:
         return None
@@ -147,8 +153,10 @@ def elements(memory: Memory, value: int, long: bool) -> Optional[Elements]:
 
 
 def hash_length(memory: Memory, value: int, long: bool) -> Optional[int]:
-    """Number of pairs of the Hash at this address; None if there is none. `long`: since 3.2 its
-    st_table is in the slot, behind the default value; before, a pointer to it is the first word."""
+    """Return the number of pairs of the Hash at this address; None if there is none.
+
+    `long`: the version is 3.2 or later, where the st_table is in the slot, after the default value.
+    In earlier versions, the first word points to it."""
     words = memory.words(value, 3) if value and value % 8 == 0 else None
     if words is None or words[0] & MASK != T_HASH:
         return None
@@ -157,5 +165,6 @@ def hash_length(memory: Memory, value: int, long: bool) -> Optional[int]:
     table = memory.words(value + 24 if long else words[2], 7)
     if table is None or not table[2] <= table[5] - table[4] <= LONGEST:
         return None
-    # The last entry is readable: a corrupt table is not believed.
+    # Require that the last entry is readable, because a corrupt table may claim any number of
+    # entries.
     return table[2] if not table[5] or memory.word(table[6] + 24 * (table[5] - 1)) is not None else None

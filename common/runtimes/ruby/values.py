@@ -1,8 +1,8 @@
-"""Ruby's values, for naming objects: strings, classes, data types.
+"""Reads Ruby's values that are needed to name objects: strings, classes, data types.
 
-A class has its path in its structure: since 3.2 as a field, before that in its table of variables
-under a hidden name. The location is derived from known classes: `rb_cObject`'s path is "Object",
-`rb_cString`'s "String", and so on. Sources: internal/class.h and variable.c (classname),
+A class has its path in its structure: since 3.2 as a field, before in its table of variables under
+a hidden name. The location is derived from known classes: the path of `rb_cObject` is "Object",
+that of `rb_cString` "String", and so on. Sources: internal/class.h and variable.c (classname),
 include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8."""
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.ruby.census import MASK, SINGLETON, T_CLASS, T_ICLASS, T_MODULE, T_STRING
 from findleaks.runtimes.ruby.tables import Item, entries_in, st_span
 
-LONGEST = 200  # bytes of a name that are read
-HOPS = 200  # superclasses that are followed
-ENTRIES, ALL_ENTRIES = 4096, 1 << 21  # read of one class's table of variables, and of all classes'
+LONGEST = 200  # bytes read of a name
+HOPS = 200  # maximum number of superclasses followed
+ENTRIES, ALL_ENTRIES = 4096, 1 << 21  # entries read of a class's table, and of all tables
 NOEMBED = 1 << 13  # flag of a string: its bytes are elsewhere
 KNOWN = {"rb_cObject": "Object", "rb_cString": "String", "rb_cArray": "Array", "rb_cHash": "Hash", "rb_mKernel": "Kernel"}
 """Exported variables, and the names of the classes that they refer to."""
 
-TEMPORARY = ("#<Class:0x", "#<Module:0x")  # begin paths of classes named in an anonymous module
+TEMPORARY = ("#<Class:0x", "#<Module:0x")  # prefixes of paths in anonymous modules
 _SLOT = range(16, 200, 8)
 _EXTENSION = range(0, 256, 8)
 
 
 class Place(NamedTuple):
-    """Where a class keeps its path: the word at `field` of its slot; or, with `table` >= 0, `field`
-    points to a structure whose word at `table` points to the table of variables that has the path
-    under `key`."""
+    """The location of a class's path.
+
+    The word at `field` of its slot points to the path. With `table` >= 0, that word points to a
+    structure instead, whose word at `table` points to the table of variables; the table has the
+    path under `key`."""
 
     field: int
     table: int = -1
@@ -38,7 +40,8 @@ class Place(NamedTuple):
 
 
 class Values:
-    """Reads the interpreter's values; `word_of` gives that of an exported variable, or None."""
+    """Reads the interpreter's values; `word_of` returns the word at an exported variable, or
+    None."""
 
     def __init__(self, memory: Memory, word_of: Callable[[str], Optional[int]]) -> None:
         self._memory = memory
@@ -53,7 +56,7 @@ class Values:
                 return
 
     def text(self, value: int) -> Optional[str]:
-        """The beginning of a String's text; None if there is none at this address."""
+        """Return the beginning of a String's text; None if there is no String at this address."""
         words = self._memory.words(value, 5) if value and value % 8 == 0 else None
         if words is None or words[0] & MASK != T_STRING:
             return None
@@ -63,7 +66,7 @@ class Values:
         return self._read(start, min(length, LONGEST)) if length < 1 << 48 else None
 
     def length(self, value: int) -> int:
-        """Size in bytes of the String at this address."""
+        """Return the size in bytes of the String at this address."""
         words = self._memory.words(value, 3)
         return self._length(words) if words is not None else 0
 
@@ -71,7 +74,7 @@ class Values:
         return words[2] if words[0] & NOEMBED or self.long else words[0] >> 14 & 31
 
     def characters(self, start: int) -> str:
-        """A C string, or ""."""
+        """Return the C string at this address, or ""."""
         for size in (LONGEST, 64, 16):
             found = self._read(start, size)
             if found is not None:
@@ -79,8 +82,10 @@ class Values:
         return ""
 
     def class_name(self, klass: int) -> str:
-        """The name of an object's class as Ruby prints it, "" if unknown: that of the nearest class
-        that is no singleton; a class without a name is printed with its address."""
+        """Return the name of an object's class as Ruby prints it, "" if unknown.
+
+        This is the name of the nearest class that is not a singleton. A class without a name is
+        printed with its address."""
         name = self._names.get(klass)
         if name is None:
             name = self._names[klass] = self._class_name(klass)
@@ -95,7 +100,8 @@ class Values:
         return path or f"#<{'Module' if flags & MASK == T_MODULE else 'Class'}:{real:#018x}>"
 
     def real(self, klass: int) -> Optional[int]:
-        """The first class from `klass` upwards that is no singleton or included module, or None."""
+        """Return the first class from `klass` upwards that is not a singleton or included module,
+        or None."""
         for _ in range(HOPS):
             words = self._memory.words(klass, 3) if klass % 8 == 0 else None
             if words is None or words[0] & MASK not in (T_CLASS, T_ICLASS, T_MODULE):
@@ -131,7 +137,7 @@ class Values:
         return None
 
     def _places(self, klass: int, text: str) -> Iterator[Place]:
-        """Where this class may keep its path, which is `text`."""
+        """Yield locations where this class may keep its path, which is `text`."""
         for field in _SLOT:
             where = self._memory.word(klass + field)
             if where and self.text(where) == text:
@@ -145,11 +151,12 @@ class Values:
                         yield Place(field, table, key)
 
     def _entries(self, table: int) -> Sequence[Item]:
-        """Keys and values of a struct st_table, from what is left to be read of all of them."""
+        """Return keys and values of a struct st_table, within the number of entries that may still
+        be read."""
         span = st_span(self._memory, table, ENTRIES)
         if span is None:
             return ()
-        self._left -= span.number  # deleted ones are read, too
+        self._left -= span.number  # deleted entries count too, because they are read
         return entries_in(self._memory, span) if self._left >= 0 else ()
 
     def _read(self, start: int, size: int) -> Optional[str]:

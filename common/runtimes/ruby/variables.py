@@ -1,10 +1,11 @@
-"""Ruby's variables: globals, constants, and variables of classes, modules and the objects in these.
+"""Lists Ruby's variables: globals, constants, and variables of classes, modules and the objects to
+which these refer.
 
-Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable, of which
-internal.h has the entry in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of
-{variable, ID, …}; it has no exported symbol, and is recognised by entries that have the ID under
-which they are found. A variable is {counters, data, getter, …}: data is the value of one that a
-program made, or the address of the C variable that has it; the getter shows which."""
+Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
+in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of {variable, ID,
+…}. It has no exported symbol, and is recognised by entries whose ID equals the key under which they
+are found. A variable is {counters, data, getter, …}. The data is the value of a variable defined in
+Ruby, or the address of a C variable that contains the value; the getter shows which."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 
-MOST = 1 << 17  # variables that are named
-DEEPEST = 3  # objects in objects whose variables are named
-FEWEST = 8  # entries of the table of global variables, by which it is recognised
+MOST = 1 << 17  # maximum number of variables listed
+DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
+FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
 
 NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
-"""Types of slots that are no values of variables, or (classes, modules) have variables instead."""
+"""Types of slots that are never listed as values of variables. Classes and modules are among them:
+their own variables are listed."""
 
 
 GETTERS = ("rb_gvar_val_getter", "rb_gvar_var_getter")
@@ -42,8 +44,11 @@ class Exported(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The variables, and the objects among their values of which the variables are listed instead:
-    by themselves these hold nothing. `counts`: the number of variables of objects of a shape."""
+    """The variables, and `divided`: objects among their values whose own variables are listed
+    instead.
+
+    A divided object retains nothing by itself. `counts` returns the number of variables of the
+    objects of a shape."""
 
     variables: Sequence[Variable]
     divided: Sequence[int]
@@ -51,9 +56,11 @@ class Found(NamedTuple):
 
 
 class Finder:
-    """Finds the variables. `slot_at` gives start and size of the slot at an address; `classes` are
-    classes and modules, `singular` objects that have methods of their own; `data` is memory of the
-    interpreter's own variables."""
+    """Finds the variables.
+
+    `slot_at` returns start and size of the slot at an address. `classes` are classes and modules,
+    `singular` are objects with singleton methods, `data` is memory of the interpreter's own
+    variables."""
 
     def __init__(
         self,
@@ -74,8 +81,10 @@ class Finder:
         self._divided: list[int] = []
 
     def find(self) -> Found:
-        """All variables, by the address of the reference. An object with several has the first of:
-        global variables, constants, variables of classes, of the program's `main`."""
+        """Return all variables, by the address of the reference.
+
+        If several variables refer to an object, the first of this order is listed: global
+        variables, constants, variables of classes, variables of the program's `main`."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
         for found in (self._globals, self._of_classes, self._of_main):
@@ -99,7 +108,8 @@ class Finder:
                 self._take(f"{name}.{self._symbols.name(one.serial)}", one.address, one.value, depth + 1)
 
     def _kind(self, value: int) -> tuple[Optional[int], int]:
-        """The type and class of the object at this address; None if a variable has none there."""
+        """Return the type and class of the object at this address; (None, 0) if it is not a value
+        of a variable."""
         slot = self._slot_at(value) if value % 8 == 0 else None
         words = self._memory.words(value, 2) if slot is not None and slot[0] == value else None
         if words is None or words[0] & c.MASK in NO_VALUES:
@@ -107,7 +117,7 @@ class Finder:
         return words[0] & c.MASK, words[1]
 
     def _contents(self, value: int, tag: int, klass: int) -> tuple[str, Optional[int], str]:
-        """The class's name, and, of a collection, its length and what that is a number of."""
+        """Return the class's name and, for a collection, its length and the unit of the length."""
         name = self._values.class_name(klass) if klass else f"T_{c.TYPES.get(tag, hex(tag))}"
         if tag == c.T_ARRAY:
             found = elements(self._memory, value, self._values.long)
@@ -121,7 +131,7 @@ class Finder:
             return name, hash_length(self._memory, inner.value, self._values.long) if inner is not None else None, "elements"
         return name, None, ""
 
-    # -- where variables are
+    # -- locations of variables
 
     def _globals(self) -> Iterator[tuple[str, int, int]]:
         for _, entry, _ in self._table():
@@ -135,7 +145,7 @@ class Finder:
                 yield name, words[1], self._memory.word(words[1]) or 0
 
     def _table(self) -> Sequence[Item]:
-        """Entries of the table of global variables."""
+        """Return the entries of the table of global variables."""
         for start, end in self._data:
             for _, words in self._memory.scan(start, end):
                 for word in words:
@@ -149,8 +159,10 @@ class Finder:
         return known is not None and known >> SHIFT == item.key and known & KIND == GLOBAL
 
     def _of_main(self) -> Iterator[tuple[str, int, int]]:
-        """Instance variables of `main`, the object that runs the program: of class Object, with
-        methods of its own, and no variable's value. None if several such have variables."""
+        """Yield instance variables of `main`, the object that runs the program.
+
+        `main` is an object of class Object with singleton methods, to which no variable refers.
+        Yields nothing if several such objects have variables."""
         real = self._exported.an_object
         free = [value for value in self._singular if value not in self._taken and self._values.real(self._kind(value)[1]) == real]
         found = [members for members in (list(self._members.of_object(value, real)) for value in free) if members]

@@ -1,1 +1,1 @@
-"""V8: isolates, their handles and handle scopes."""
+"""Reads V8's isolates, their handles and handle scopes."""

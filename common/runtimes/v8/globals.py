@@ -1,11 +1,14 @@
-"""Global handles (v8::Persistent, v8::Global, Node-API's references): nodes in blocks of their own.
+"""Reads V8's global handles (v8::Persistent, v8::Global, Node-API's references), which are nodes in
+separate blocks.
 
-They are outside any scope. Offsets come from V8's code, as in layout.py.
-`GlobalHandles::RecordStats` (every version; src/global-handles.cc, later src/handles/) walks the
-list of blocks in use: loads from its first argument lead to the first block; of each node the byte
-at the state's offset is masked and compared; a load from the block's far end gives the next block.
+They belong to no scope. Offsets come from V8's code, as in layout.py. `GlobalHandles::RecordStats`
+(every version; src/global-handles.cc, later src/handles/) walks the list of blocks in use. Loads
+from its first argument lead to the first block. For each node it masks and compares the byte at the
+state's offset. A load near the block's end gives the next block.
+
 `GlobalizeReference` loads the GlobalHandles from the isolate just before it calls
-`GlobalHandles::Create`. A node's state is 0 if free, 1 if strong, 2 if weak, more while dying."""
+`GlobalHandles::Create`. A node's state is 0 if free, 1 if strong, 2 if weak, and larger while the
+object is being freed."""
 
 from __future__ import annotations
 
@@ -34,16 +37,18 @@ CREATE = (
     "_ZN2v88internal13GlobalHandles6CreateENS0_6ObjectE",
     "_ZN2v88internal13GlobalHandles6CreateEPNS0_6ObjectE",
 )
-LARGEST = 1 << 16  # bytes of a block of nodes at most (V8: 256 nodes of 24 or 32)
+LARGEST = 1 << 16  # maximum size of a block of nodes in bytes (V8: 256 nodes of 24 or 32 bytes)
 MAX_BLOCKS = 1 << 22  # blocks in a plausible list
 WEAK = 2  # state of a weak node
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Offsets: of the GlobalHandles in the isolate (`holder`), and from there to the first block
-    (`first`). In a block: `stride` is the bytes of a node, `state` the offset of its state, a byte
-    of which `mask` is valid, and `next` the offset of the next block's address."""
+    """Offsets of global handles.
+
+    `holder` is the offset of the GlobalHandles in the isolate; `first` leads from there to the
+    first block. In a block, `stride` is the bytes of a node, `state` the offset of its state, a
+    byte of which the bits `mask` are valid, and `next` the offset of the next block's address."""
 
     holder: int
     first: tuple[int, ...]
@@ -54,13 +59,13 @@ class Nodes:
 
     @property
     def count(self) -> int:
-        """Nodes of a block; the few words behind them include `next`."""
+        """Number of nodes of a block; `next` is in the few words after them."""
         return self.next // self.stride
 
 
 @dataclass(frozen=True)
 class Globals:
-    """An isolate's global handles in use, the weak ones of them, and its blocks in use and their
+    """An isolate's global handles in use, the number of weak ones, its blocks in use and their
     bytes. `problem` is "" or one line."""
 
     handles: int
@@ -71,7 +76,8 @@ class Globals:
 
 
 def derive(target: Target) -> Optional[Nodes]:
-    """Offsets of the target's V8; None if its code is not understood. Raises CapstoneMissing."""
+    """Return the offsets of the target's V8; None if its code is not understood. Raises
+    CapstoneMissing."""
     holder = _holder(target)
     code = code_of(target, STATS)
     chain, register, rest = _to_first_block(code)
@@ -86,7 +92,8 @@ def derive(target: Target) -> Optional[Nodes]:
 
 
 def _to_first_block(code: Sequence[Instruction]) -> tuple[tuple[int, ...], int, Sequence[Instruction]]:
-    """Offsets from the first argument to the first block, its register, and the code from there."""
+    """Return the offsets from the first argument to the first block, the block's register, and the
+    code after these loads."""
     chain: list[int] = []
     register, end = RDI, 0
     for at, one in enumerate(code):
@@ -100,13 +107,15 @@ def _to_first_block(code: Sequence[Instruction]) -> tuple[tuple[int, ...], int, 
 
 
 def _state_mask(code: Sequence[Instruction]) -> int:
-    """The mask of a node's state byte, applied before it is compared."""
+    """Return the mask of a node's state byte, which the code applies before it compares the
+    byte."""
     masks = ((one.immediate or 0) & 0xFF for one in code if one.name == "and")
     return next((mask for mask in masks if mask), 0)
 
 
 def _stride(code: Sequence[Instruction]) -> int:
-    """Bytes of a node: its index is shifted by their logarithm, or its address grows by them."""
+    """Return the bytes of a node: the code shifts its index by their logarithm, or adds them to its
+    address."""
     for one in code:
         if one.immediate is not None and one.displacement is None:
             if one.name == "shl":
@@ -117,13 +126,15 @@ def _stride(code: Sequence[Instruction]) -> int:
 
 
 def _next_block(code: Sequence[Instruction], register: int) -> int:
-    """The offset of the next block's address, which replaces the block's in the register."""
+    """Return the offset of the next block's address, which replaces the block's address in the
+    register."""
     found = [one.displacement or 0 for one in code if one.loads and one.base == register == one.destination]
     return next((offset for offset in reversed(found) if offset >= FAR), 0)
 
 
 def _holder(target: Target) -> int:
-    """Offset of the GlobalHandles in the isolate, loaded as first argument for calling Create."""
+    """Return the offset of the GlobalHandles in the isolate, which is loaded as first argument for
+    the call of Create."""
     loaded = 0
     calls: dict[int, int] = {}
     for one in code_of(target, MAKERS):
@@ -136,7 +147,7 @@ def _holder(target: Target) -> int:
 
 
 def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
-    """The global handles of an isolate. Interrupted when the user asked to stop."""
+    """Return the global handles of an isolate. Raises Interrupted."""
     size = nodes.next + target.arch.word
     busy = bytes(state & nodes.mask for state in range(256))
     seen: set[int] = set()
@@ -149,7 +160,7 @@ def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
             if target.interrupted():
                 raise Interrupted
             if block in seen or block % target.arch.word or len(seen) == MAX_BLOCKS:
-                why = "comes twice in the list" if block in seen else "is misaligned" if block % target.arch.word else "has no end"
+                why = "is in the list twice" if block in seen else "is misaligned" if block % target.arch.word else "has no end"
                 break
             data = target.read(block, size)
             seen.add(block)
@@ -160,5 +171,5 @@ def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
     except UnreadableMemory:
         why = "cannot be read"
     where = f"global handles of isolate {isolate:#x}: block {len(seen) + 1:,}, {block:#x}"
-    problem = f"{where}, {why}: those before it are counted" if why else ""
+    problem = f"{where}, {why}: only those before it are counted" if why else ""
     return Globals(handles, weak, len(seen), len(seen) * nodes.count * nodes.stride, problem)

@@ -1,4 +1,4 @@
-"""Isolates, and their blocks of handles."""
+"""Finds V8's isolates and their blocks of handles."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
 from findleaks.target.interruptible import interruptible
 
-MAX_BLOCKS = 1 << 24  # of an isolate, beyond which it is corrupt: 128 GiB of handles
+MAX_BLOCKS = 1 << 24  # maximum number of an isolate's blocks: 128 GiB of handles
 KEYS = 0x310
 """Offset of thread-specific data from the thread pointer, in struct pthread (glibc 2.4 to 2.43,
-nptl/descr.h): {sequence, value} pairs for the first keys (specific_1stblock), then pointers to
-arrays for as many further keys each (specific). musl points to plain values, and is not read."""
+nptl/descr.h).
+
+The data are {sequence, value} pairs for the first keys (specific_1stblock), then pointers to
+arrays, each for the same number of further keys (specific). musl points to plain values, and is not
+supported."""
 
 KEYS_OF_BLOCK = 32
 
 
 @dataclass
 class Isolate:
-    """One isolate: the addresses of its `blocks` of handles in the order they were filled, the
-    number of `handles`, and "" or the `problem` with the blocks; those before it are kept."""
+    """An isolate and its handles.
+
+    `blocks` are the addresses of its blocks of handles in the order they were filled, `handles` is
+    the number of handles. `problem` is "", or says what is wrong with the blocks; then `blocks`
+    ends before the bad one."""
 
     address: int
     threads: list[Thread]
@@ -37,7 +43,7 @@ class Isolate:
 
 
 def isolates(target: Target, layout: Layout) -> list[Isolate]:
-    """Every isolate that is a thread's current one, by address. Raises Interrupted."""
+    """Return every isolate that is a thread's current one, by address. Raises Interrupted."""
     found: dict[int, Isolate] = {}
     try:
         key = key_of(target, layout)
@@ -53,14 +59,16 @@ def isolates(target: Target, layout: Layout) -> list[Isolate]:
 
 
 def key_of(target: Target, layout: Layout) -> int:
-    """The key of isolates in thread-specific data, 0 if not there; may raise UnreadableMemory."""
+    """Return the key of isolates in thread-specific data, 0 if there is none. May raise
+    UnreadableMemory."""
     return int.from_bytes(target.read(layout.key, 4), target.arch.byteorder) if layout.key else 0
 
 
 def current(word: Callable[[int], int], mask: int, layout: Layout, thread_pointer: int, key: int) -> int:
-    """The isolate that the thread with this thread pointer is in, or 0. `word` gives the word at an
-    address, or raises UnreadableMemory; `key` is the value at the layout's `key`. An implementer
-    always points back at its isolate: what does not is other data."""
+    """Return the isolate that the thread with this thread pointer is in, or 0.
+
+    `word` returns the word at an address, or raises UnreadableMemory. `key` is the value at the
+    layout's `key`. An implementer always points back to its isolate; other data is rejected."""
     if not thread_pointer or key >= KEYS_OF_BLOCK * KEYS_OF_BLOCK:
         return 0
     try:
@@ -84,7 +92,7 @@ def _read(target: Target, layout: Layout, address: int) -> Isolate:
 
 
 def _read_handles(target: Target, layout: Layout, made: Isolate) -> str:
-    """Read the isolate's own fields and its blocks; what is wrong with these, or ""."""
+    """Read the isolate's own fields and its blocks; return what is wrong with these, or ""."""
     order, address = target.arch.byteorder, made.address
     try:
         made.next, made.limit = target.word(address + layout.next), target.word(address + layout.limit)
@@ -106,7 +114,7 @@ def _read_handles(target: Target, layout: Layout, made: Isolate) -> str:
         last = number == count - 1
         used = made.next - block if last else size
         if block in seen or block % 8 or used % 8 or not 0 <= used <= size:
-            why = "is in the list twice" if block in seen else "does not hold the next handle" if last else "is misaligned"
+            why = "is in the list twice" if block in seen else "does not contain the next handle" if last else "is misaligned"
         else:
             try:
                 made.values.frombytes(target.read(block, used))
@@ -114,7 +122,7 @@ def _read_handles(target: Target, layout: Layout, made: Isolate) -> str:
                 why = "cannot be read"
         if why:
             made.blocks = blocks[:number]
-            return f"isolate {address:#x}: block {number + 1} of {count:,}, {block:#x}, {why}: handles before it are counted"
+            return f"isolate {address:#x}: block {number + 1} of {count:,}, {block:#x}, {why}: only handles before it are counted"
         seen.add(block)
     made.blocks = blocks
     return ""

@@ -1,10 +1,12 @@
-"""Where this V8 keeps its handles, by the operands of its code: no version needs to be known.
+"""Derives where V8 keeps its handles from the operands of its code; no version needs to be known.
 
 The functions (names of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of Node 0.10 to 24):
-`HandleScope::NumberOfHandles` loads from the isolate the HandleScopeImplementer (first far offset),
-from that the number and the vector of blocks (near offsets), and from the isolate the scope data's
-`next` (second far offset); it multiplies by the handles of a block. `HandleScope`'s constructor
-adds 1 to the level. `Isolate::GetCurrent` shows how a thread finds its isolate."""
+
+- `HandleScope::NumberOfHandles` loads the HandleScopeImplementer from the isolate (first far
+  offset), and from it the number and the vector of blocks (near offsets). It loads the scope data's
+  `next` from the isolate (second far offset), and multiplies by the handles of a block.
+- `HandleScope`'s constructor adds 1 to the level.
+- `Isolate::GetCurrent` shows how a thread finds its isolate."""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ from findleaks.target.ranges import nonzero_pieces, region_at
 
 ARCHITECTURES = (X86_64.name, AARCH64.name)
 
-FAR = 0x100  # offsets from here on are in the large isolate, others in the implementer or a vector
-LONGEST = 512  # bytes of a function that are read
+FAR = 0x100  # offsets from here on are in the isolate, smaller ones in the implementer or a vector
+LONGEST = 512  # maximum number of bytes read of a function
 
 COUNT = (
     "_ZN2v88internal11HandleScope15NumberOfHandlesEPNS0_7IsolateE",
@@ -35,7 +37,7 @@ COUNT = (
     "_ZN2v811HandleScope15NumberOfHandlesEv",
 )
 ENTER = ("_ZN2v811HandleScope10InitializeEPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev", "_ZN2v811HandleScopeC2Ev")
-OPENERS = (  # constructors of scopes, those of newer versions first
+OPENERS = (  # constructors of scopes, newer versions first
     (ENTER[0],),
     ("_ZN2v811HandleScopeC1EPNS_7IsolateE", "_ZN2v811HandleScopeC1Ev"),
     ("_ZN2v811HandleScopeC2EPNS_7IsolateE", "_ZN2v811HandleScopeC2Ev"),
@@ -52,17 +54,20 @@ CURRENT = (
 
 
 SIGN = b"Cannot create a handle without a HandleScope"
-"""Message of HandleScope::Extend in every V8 (src/handles.cc, later src/handles/handles.cc)."""
+"""Message of HandleScope::Extend in every V8 (src/handles.cc, later src/handles/handles.cc): it
+shows that a file contains V8."""
 
-OTHER = "not the code that was expected: this V8 is not known; report its version (node -p process.versions.v8)"
+OTHER = "unexpected code: this version of V8 is unknown; report it (node -p process.versions.v8)"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in bytes: `implementer`, `next`, `limit`, `level` in the isolate, `blocks`, `count`
-    in the implementer. A thread's isolate is in thread-specific data under the key at address
-    `key`, or in thread-local storage at `tls` from the thread pointer; the other of the two is
-    0."""
+    """Layout of V8's handles.
+
+    Offsets in bytes: `implementer`, `next`, `limit`, `level` in the isolate, `blocks`, `count` in
+    the implementer. A thread's isolate is in thread-specific data under the key at address `key`,
+    or in thread-local storage at offset `tls` from the thread pointer. The unused one of these two
+    is 0."""
 
     implementer: int
     next: int
@@ -81,11 +86,11 @@ class Layout:
 
 
 class Underivable(Exception):
-    """This V8's code could not be understood; the message says what is missing."""
+    """This V8's code is not understood; the message says what is missing."""
 
 
 def derive(target: Target) -> Layout:
-    """The layout of the target's V8. Raises Underivable."""
+    """Return the layout of the target's V8. Raises Underivable."""
     if target.arch.name not in ARCHITECTURES:
         raise Underivable(f"handles are found in code of {' and '.join(ARCHITECTURES)} only, not of {target.arch.name}")
     symbol = first(target, COUNT)
@@ -98,30 +103,30 @@ def derive(target: Target) -> Layout:
 
 
 def _derived(target: Target, counter: Symbol) -> Layout:
-    """`counter` is NumberOfHandles."""
+    """Return the layout; `counter` is NumberOfHandles."""
     fields = _count_fields(_code(target, counter))
     if fields is None:
-        raise Underivable(f"v8::HandleScope::NumberOfHandles is {OTHER}")
+        raise Underivable(f"v8::HandleScope::NumberOfHandles has {OTHER}")
     implementer, following, blocks, count, size, handles = fields
     level = _level(code_of(target, ENTER), following)
     key, tls = _current(target)
     if not key and not tls:
-        raise Underivable(f"v8::Isolate::GetCurrent is {OTHER}")
+        raise Underivable(f"v8::Isolate::GetCurrent has {OTHER}")
     if key and target.arch.name == AARCH64.name:
-        raise Underivable("isolates are not found in AArch64's thread-specific data, where V8 keeps them up to Node 18")
+        raise Underivable("isolates cannot be found on AArch64 up to Node 18, where V8 keeps them in thread-specific data")
     resets = (one.name == "mov" and one.immediate is not None and one.displacement == level for one in code_of(target, SEAL))
     return Layout(implementer, following, level, blocks, count, size, handles, key, tls, not any(resets))
 
 
 def _absent(target: Target) -> str:
-    """Why NumberOfHandles has no symbol: V8 is absent, or stripped. Raises Interrupted."""
+    """Return why NumberOfHandles has no symbol: V8 is absent, or stripped. Raises Interrupted."""
     for region in target.regions():
         module = region_at(target.modules(), region.start) if region.readable and not region.writable else None
         if module is not None and _has(target, region, SIGN):
             files = module.build_id and f": install them as /usr/lib/debug/.build-id/{module.build_id[:2]}/{module.build_id[2:]}.debug"
             name = module.path.rsplit("/", 1)[-1]
-            return f"v8::HandleScope::NumberOfHandles has no symbol: {name} has V8, but not its symbols{files}"
-    return "no loaded file that could be read has V8"
+            return f"v8::HandleScope::NumberOfHandles has no symbol: {name} contains V8, but not its symbols{files}"
+    return "no readable loaded file contains V8"
 
 
 def _has(target: Target, region: Region, text: bytes) -> bool:
@@ -135,13 +140,14 @@ def _has(target: Target, region: Region, text: bytes) -> bool:
 
 
 def code_of(target: Target, names: Iterable[str]) -> list[Instruction]:
-    """The code of the first of these functions that exists, [] for none."""
+    """Return the code of the first of these functions that exists; [] if none does."""
     symbol = first(target, names)
     return _code(target, symbol) if symbol is not None else []
 
 
 def first(target: Target, names: Iterable[str]) -> Optional[Symbol]:
-    """The first of these that exists. A missing name costs most: all string tables are searched."""
+    """Return the first of these symbols that exists. A missing name is the slowest: all string
+    tables are searched."""
     return next((symbol for symbol in map(target.symbol, names) if symbol is not None), None)
 
 
@@ -150,7 +156,8 @@ def _code(target: Target, symbol: Symbol) -> list[Instruction]:
 
 
 def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, int, int, int]]:
-    """implementer, next, blocks, count, count's size, handles a block; None if the code differs."""
+    """Return (implementer, next, blocks, count, size of count, handles of a block); None if the
+    code differs."""
     far: list[int] = []
     near: list[tuple[int, int]] = []  # (offset, size) of loads from the implementer
     holder = NONE
@@ -175,7 +182,8 @@ def _count_fields(code: Sequence[Instruction]) -> Optional[tuple[int, int, int, 
 
 
 def _level(code: Sequence[Instruction], following: int) -> int:
-    """Offset to which the constructor adds 1 (addl $1, incl), else two words behind `next`."""
+    """Return the offset to which the constructor adds 1 (addl $1, incl); if unknown, two words
+    after `next`."""
     for one in code:
         adds = (one.name == "add" and one.immediate == 1) or one.name == "inc"
         if adds and one.displacement is not None and one.displacement >= following:
@@ -184,7 +192,8 @@ def _level(code: Sequence[Instruction], following: int) -> int:
 
 
 def _current(target: Target) -> tuple[int, int]:
-    """(address of the key, offset in thread-local storage): one of them is 0, or both: unknown."""
+    """Return (address of the key, offset in thread-local storage). One of them is 0; both are 0 if
+    unknown."""
     memory = Memory(target)
     for name in CURRENT:
         code = code_of(target, (name,))
@@ -195,7 +204,7 @@ def _current(target: Target) -> tuple[int, int]:
             if one.loads and one.fs and one.base in slots:
                 return 0, signed(memory.word(slots[one.base]) or 0, 64)
             if one.loads and not one.wide and one.base in slots and not one.displacement:
-                # In a library, variables are found through the global offset table.
+                # A library finds variables through the global offset table.
                 return memory.word(slots[one.base]) or 0, 0
             if one.loads and one.base == RIP and one.displacement is not None:
                 if one.wide:

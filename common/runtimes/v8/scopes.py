@@ -1,16 +1,17 @@
-"""Open handle scopes: which frame opened each, and how many handles it will free when it closes.
+"""Finds open handle scopes: which frame opened each, and how many handles it frees when it closes.
 
 `v8::HandleScope` is three words that its constructor writes into the object, on the stack or
 (Node-API's) on the heap: the isolate, and the previous `next` and `limit` (V8 3.14 to 13,
 include/v8-local-handle.h: isolate_, prev_next_, prev_limit_). `limit` is the end of the block that
-`next` is in, or equals `next` (a sealed scope), or both are 0 (no scope before). The compiler often
-splits V8's own scopes into words: the function's code shows in which registers and stack slots it
-keeps `next` and `limit`, and call frame information gives their values in its frame. V8's generated
-code that calls an API function (version 12 on) keeps them in registers as well.
+contains `next`, or equals `next` (a sealed scope), or both are 0 (no scope before).
 
-Such words may be left over from closed scopes. A frame whose function's code neither calls the
-constructor nor accesses the isolate's level opens no scope. Scopes nest: from inner to outer frames
-the saved `next` never grows. The longest chain of candidates that satisfies this is taken."""
+The compiler often splits V8's own scopes into words. The function's code shows in which registers
+and stack slots it keeps `next` and `limit`; call frame information gives their values in its frame.
+V8's generated code that calls an API function (version 12 and later) also keeps them in registers.
+
+Such words may remain from closed scopes. A frame opens no scope if its function's code neither
+calls the constructor nor accesses the isolate's level. Scopes nest: from inner to outer frames the
+saved `next` never grows. The longest chain of candidates that satisfies this rule is reported."""
 
 from __future__ import annotations
 
@@ -30,15 +31,16 @@ from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
-LONGEST = 1 << 17  # bytes of a function's code that are read
-MAX_STACK = 64 << 20  # bytes of a stack that are searched
+LONGEST = 1 << 17  # maximum number of bytes read of a function's code
+MAX_STACK = 64 << 20  # maximum number of bytes searched of a stack
 DWARF = (0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15)
-"""DWARF's register numbers, by those in instructions (System V ABI for AMD64, figure 3.36)."""
+"""DWARF's register numbers, by the numbers used in instructions (System V ABI for AMD64, figure
+3.36)."""
 
 
 class Candidate(NamedTuple):
-    """A possible open scope, opened when `before` handles had been made. It is at `address`, in the
-    frame of number `frame`; -1 on the heap."""
+    """A possible open scope, opened when `before` handles existed. It is at `address`, in the frame
+    with number `frame`; -1 on the heap."""
 
     address: int
     before: int
@@ -48,9 +50,11 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """An open scope, with `handles` made in it and in no inner scope. `frame` opened it; None on
-    the heap, and if unwinding stopped before that frame. `inside` are the frames that run in it and
-    in no inner scope, outermost first; for a scope on the heap, those that may have opened it."""
+    """An open scope, with the number of `handles` created in it and in no inner scope.
+
+    `frame` opened it; None for a scope on the heap, and if unwinding stopped before that frame.
+    `inside` are the frames that run in it and in no inner scope, outermost first. For a scope on
+    the heap, `inside` are the frames that may have opened it."""
 
     address: int
     handles: int
@@ -61,7 +65,7 @@ class Scope:
 
 
 class _Blocks:
-    """Ordinals of handles by address."""
+    """Maps addresses of handles to ordinals."""
 
     def __init__(self, isolate: Isolate, size: int) -> None:
         self._size = size
@@ -69,11 +73,12 @@ class _Blocks:
         self._starts = sorted(self._numbers)
 
     def place(self, next_: int, limit: int) -> Optional[int]:
-        """Handles made before `next_`, if a scope may save this `next_` and `limit`; else None."""
+        """Return the number of handles created before `next_`; None if no scope saves this `next_`
+        and `limit`."""
         if not next_ and not limit:
             return 0
         at = bisect_right(self._starts, next_)
-        # A block that is full ends where another may begin.
+        # The end of a full block may also be the start of another block.
         for start in reversed(self._starts[max(at - 2, 0) : at]):
             if next_ <= start + self._size and next_ % 8 == 0 and limit in (start + self._size, next_):
                 return self._numbers[start] * (self._size // 8) + (next_ - start) // 8
@@ -81,8 +86,9 @@ class _Blocks:
 
 
 def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, isolate: Isolate) -> list[Scope]:
-    """The open scopes, innermost first; raises Interrupted. Handles older than the outermost scope
-    found are counted to a scope without a frame."""
+    """Return the open scopes, innermost first. Raises Interrupted.
+
+    Handles older than the outermost scope found are counted to a scope without a frame."""
     blocks = _Blocks(isolate, 8 * layout.handles)
     openers = Openers(target, layout, unwinder)
     heap = [one for one in _on_the_heap(target, engine, isolate, blocks) if one.before <= isolate.handles]
@@ -99,7 +105,8 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
             open_ = chain([*likely, *openers.pairs(stack, isolate, blocks)], last)
         if layout.counts:
             open_ = fitting(open_, isolate.level - len(heap))
-        # Of equal ordinals, one on the heap is inner: functions in a frame's scope open those.
+        # Of equal ordinals, a scope on the heap is the inner one: functions called in a frame's
+        # scope open those.
         every = sorted([*heap, *open_], key=lambda one: -one.before)
         nearest = 0
         for at, one in enumerate(every):
@@ -116,7 +123,7 @@ def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, i
 
 
 def _on_the_heap(target: Target, engine: Engine, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
-    """Whole scopes in writable memory outside threads' stacks."""
+    """Yield whole scopes in writable memory outside threads' stacks."""
     memory, stacks = Memory(target), sorted(thread.sp for thread in target.threads())
     seen: set[int] = set()
     for region in target.regions():
@@ -143,17 +150,18 @@ class Stack:
         self.words: Sequence[int] = Memory(target).words(self.start, size // 8) or ()
 
     def beyond(self, number: int) -> bool:
-        """Whether unwinding stopped at this frame: what is farther out seems to be part of it."""
+        """Return whether unwinding stopped at this frame, so that outer frames seem to be part of
+        it."""
         return self.cut and number == len(self.frames) - 1
 
     def span(self, number: int) -> range:
-        """Indices of the frame's words: from its stack pointer to its caller's."""
+        """Return the indices of the frame's words: from its stack pointer to its caller's."""
         first = (self.frames[number].sp - self.start) // 8
         last = (self.frames[number + 1].sp - self.start) // 8 if number + 1 < len(self.frames) else len(self.words)
         return range(max(first, 0), min(last, len(self.words)))
 
     def at(self, number: int, place: Place) -> Optional[int]:
-        """The value that a function keeps at `place`, in its frame of this number."""
+        """Return the value at `place` in the frame with this number."""
         kept = self.kept[number]
         if place.slot is None:
             dwarf = DWARF[place.register]
@@ -164,7 +172,8 @@ class Stack:
 
 
 class Place(NamedTuple):
-    """A register, or the word `slot` bytes from where it (the stack or frame pointer) points."""
+    """A register or, with `slot`, the word `slot` bytes from the address in the register (the stack
+    or frame pointer)."""
 
     register: int
     slot: Optional[int] = None
@@ -172,7 +181,8 @@ class Place(NamedTuple):
 
 @dataclass
 class Opening:
-    """Where code that opens scopes keeps the previous `next` and `limit`, if that can be seen."""
+    """Places where code that opens scopes keeps the previous `next` and `limit`; empty if
+    unknown."""
 
     next: set[Place] = field(default_factory=set)
     limit: set[Place] = field(default_factory=set)
@@ -185,7 +195,7 @@ UNKNOWN = Opening()  # for a library's function without a symbol: it may or may 
 
 
 class Openers:
-    """Which functions can open a scope, by their code; each is analysed once."""
+    """Determines which functions can open a scope, by their code; analyses each function once."""
 
     def __init__(self, target: Target, layout: Layout, unwinder: Unwinder) -> None:
         self._target, self._layout, self._unwinder = target, layout, unwinder
@@ -195,7 +205,7 @@ class Openers:
         self._constructors = {symbol.address for symbol in found if symbol is not None}
 
     def certain(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
-        """Whole scopes on the stack, and split ones in the places that the code shows."""
+        """Yield whole scopes on the stack, and split ones in the places that the code shows."""
         for number, frame in enumerate(stack.frames):
             opening = UNKNOWN if stack.beyond(number) else self.opening(frame)
             if opening is None:
@@ -212,7 +222,7 @@ class Openers:
                     yield Candidate(frame.sp, before, False, number)
 
     def pairs(self, stack: Stack, isolate: Isolate, blocks: _Blocks) -> Iterator[Candidate]:
-        """Two adjacent words, in either order, that may be what remains of a scope."""
+        """Yield pairs of adjacent words, in either order, that may be the remains of a scope."""
         for number, frame in enumerate(stack.frames):
             if stack.beyond(number) or self.opening(frame) is None:
                 continue
@@ -225,7 +235,7 @@ class Openers:
                         yield Candidate(stack.start + 8 * at, before, False, number)
 
     def opening(self, frame: Frame) -> Optional[Opening]:
-        """Where the frame's function keeps its scopes; None if it surely opens none."""
+        """Return where the frame's function keeps its scopes; None if it certainly opens none."""
         symbol = self._target.symbolize(frame.call)
         if symbol is None:
             return ANYWHERE if self._unwinder.module(frame.call) is None else UNKNOWN
@@ -272,9 +282,11 @@ def _keep(places: set[Place], register: int) -> None:
 
 
 def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
-    """The longest chain of candidates, from the inside out, whose ordinals never grow, one of each
-    ordinal in a frame; of equally long ones, that with more certain members. Patience sorting would
-    not keep that preference; chains are short, so each candidate looks back at those before."""
+    """Return the longest chain of candidates, from the inside out, whose ordinals never grow.
+
+    Each ordinal occurs at most once in a frame. Of equally long chains, the one with more certain
+    members is returned. Patience sorting cannot apply that preference. Chains are short, so each
+    candidate is compared with all previous ones."""
     places: dict[tuple[int, int], Candidate] = {}
     for one in found:
         before = places.get((one.frame, one.before))
@@ -282,7 +294,7 @@ def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
             places[one.frame, one.before] = one
     # Within a frame, the compiler places objects in any order.
     ordered = sorted(places.values(), key=lambda one: (one.frame, -one.before))
-    best: list[tuple[int, int, int]] = []  # length, certain members, index of the one before
+    best: list[tuple[int, int, int]] = []  # length, certain members, index of the previous one
     for at, candidate in enumerate(ordered):
         inner_ones = (earlier for earlier in range(max(0, at - 512), at) if ordered[earlier].before >= candidate.before)
         inner = max(inner_ones, key=lambda earlier: best[earlier][:2], default=-1)
@@ -297,9 +309,11 @@ def chain(found: Sequence[Candidate], handles: int) -> list[Candidate]:
 
 
 def fitting(chained: Sequence[Candidate], level: int) -> list[Candidate]:
-    """The chain without surplus scopes: the level is the number of open scopes. First those go that
-    own nothing and may be leftover words: the inner of two with the same ordinal. Then the inner of
-    two in one frame, whose handles the frame owns either way."""
+    """Return the chain without surplus scopes; `level` is the number of open scopes.
+
+    First remove scopes that own no handles and may be leftover words: the inner one of two with the
+    same ordinal. Then remove the inner one of two scopes in a frame: the frame owns its handles in
+    any case."""
     made = list(chained)
     for field_ in ("before", "frame"):
         at = 0

@@ -1,9 +1,9 @@
-"""What handles refer to: small integers, oddballs by name, objects by instance type.
+"""Determines what handles refer to: small integers, oddballs by name, objects by instance type.
 
-Tagging (V8, include/v8-internal.h of every version to 13): a word whose lowest bit is clear is a
-small integer; with low bits 01 it is the address of an object plus 1, with 11 a weak reference. An
+Tagging (V8, include/v8-internal.h of every version to 13): a word whose lowest bit is 0 is a small
+integer. With low bits 01 it is the address of an object plus 1, with 11 a weak reference. An
 object's first word is its map. Instance types have names if the binary has the symbols for
-post-mortem debuggers (v8dbg_…, tools/gen-postmortem-metadata.py), as Node 4 and later do."""
+post-mortem debuggers (v8dbg_…, tools/gen-postmortem-metadata.py), as in Node 4 and later."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ INTEGERS = "small integers"
 ODDBALLS = ("undefined", "null", "true", "false", "hole", "uninitialized", "arguments_marker", "exception", "termination_exception")
 
 FEW, LOOKED_AT = 16, 4096
-"""Oddballs are single objects: of maps with at most FEW, each is inspected, LOOKED_AT in all."""
+"""Limits of the search for oddballs. Oddballs are single objects: each object is inspected if its
+map has at most FEW objects, up to LOOKED_AT objects in total."""
 
 
 SLICE = 1 << 21  # values sorted at once, between two checks for the user's interrupt
 
 
 class Held(NamedTuple):
-    """What `handles` handles refer to: `objects` different objects (for small integers: values)."""
+    """Values that `handles` handles refer to: `objects` different objects (for small integers:
+    values)."""
 
     value: str
     handles: int
@@ -45,7 +47,7 @@ class Namer:
         self._target, self._engine, self._memory = target, engine, Memory(target)
 
     def held(self, values: array[int]) -> list[Held]:
-        """What these handles refer to, most handles first. Raises Interrupted."""
+        """Return what these handles refer to, most handles first. Raises Interrupted."""
         distinct, handles = tally(self._target, self._engine, values)
         sums: dict[str, list[int]] = {}
 
@@ -77,7 +79,8 @@ class Namer:
         return sorted((Held(name, *both) for name, both in sums.items()), key=lambda held: (-held.handles, held.value))
 
     def oddball(self, value: int) -> str:
-        """The name of an oddball ("undefined", …), to whose text its first words refer; else ""."""
+        """Return the name of an oddball ("undefined", …), to whose text its first words refer; ""
+        for other objects."""
         for word in self._memory.words(value + _WORD - 1, 5) or ():
             if word & 3 == 1:
                 text = self._text(word - 1)
@@ -86,7 +89,7 @@ class Namer:
         return ""
 
     def type_name(self, map_: int) -> str:
-        """The instance type of objects of this map, or "objects of map 0x…"."""
+        """Return the name of the instance type of objects of this map, or "objects of map 0x…"."""
         unknown = f"objects of map {map_ & ~3:#x}" if map_ else "objects that cannot be read"
         if self._type_place is None or not map_:
             return unknown
@@ -98,7 +101,7 @@ class Namer:
         return self._types.get(int.from_bytes(data, self._target.arch.byteorder), unknown)
 
     def _maps(self, values: array[int]) -> array[int]:
-        """The map of each object; 0 if it cannot be read. `values` ascend."""
+        """Return the map of each object; 0 if it cannot be read. `values` ascend."""
         data = bytearray(values.tobytes())
         data[::_WORD] = tags(values).translate(_ADDRESS)
         objects = array("Q", bytes(data))
@@ -106,7 +109,7 @@ class Namer:
         return array("Q", bytes(records))
 
     def _pieces_with(self, objects: array[int]) -> Iterable[Piece]:
-        """The memory of regions that contain any of the objects."""
+        """Yield the memory of regions that contain any of the objects."""
         for region in self._target.regions():
             at = bisect_left(objects, region.start)
             if at == len(objects):
@@ -115,7 +118,8 @@ class Namer:
                 yield from interruptible(self._target, self._target.pieces(region.start, region.end))
 
     def _text(self, address: int) -> str:
-        """Oddball's name in a one-byte string {map, hash, length (8 or 16 bytes), characters}."""
+        """Return an oddball's name, in a one-byte string {map, hash, length (8 or 16 bytes),
+        characters}."""
         try:
             data = self._target.read(address, 64)
         except UnreadableMemory:
@@ -130,7 +134,8 @@ class Namer:
 
     @cached_property
     def _type_place(self) -> Optional[tuple[int, int]]:
-        """Offset and bytes of a map's instance type, by constants for post-mortem debuggers."""
+        """Return the offset and the size in bytes of a map's instance type, from constants for
+        post-mortem debuggers."""
         for name, size in (("v8dbg_class_Map__instance_type__uint16_t", 2), ("v8dbg_class_Map__instance_attributes__int", 1)):
             symbol = self._target.symbol(name)
             offset = self._memory.int32(symbol.address) if symbol is not None else None
@@ -140,7 +145,8 @@ class Namer:
 
     @cached_property
     def _types(self) -> dict[int, str]:
-        """Names of instance types by number, which is the constant v8dbg_type_CLASS__TYPE."""
+        """Return the names of instance types by number: the value of the constant
+        v8dbg_type_CLASS__TYPE."""
         found: dict[int, str] = {}
         for symbol in self._target.symbols_starting("v8dbg_type_"):
             number = self._memory.int32(symbol.address)
@@ -156,13 +162,15 @@ _ADDRESS = bytes(byte & ~3 for byte in range(256))
 
 
 def tags(values: array[int]) -> bytes:
-    """The lowest byte of each value."""
+    """Return the lowest byte of each value."""
     return values.tobytes()[::_WORD]
 
 
 def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int], array[int]]:
-    """The different values, ascending, and how often each occurs; raises Interrupted. Slices are
-    counted one by one; two results of similar length are joined."""
+    """Return the distinct values, ascending, and the number of times that each occurs. Raises
+    Interrupted.
+
+    Slices are counted individually, and results of similar length are merged in pairs."""
     slices: list[tuple[array[int], array[int]]] = []
     for start in interruptible(target, range(0, len(values), SLICE)):
         made = engine.sum_by_value(values[start : start + SLICE], array("Q"))
