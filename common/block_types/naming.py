@@ -55,7 +55,8 @@ class Types:
 
     def name(self, word: int) -> str:
         """Return the type that `word` identifies as a block's first word; "" for none.
-        || - the name of a class; "B in D" for a B under construction inside a D;
+
+        - the name of a class; "B in D" for a B under construction inside a D;
         - "function f" for the start of a function, "code in libx.so" for other code;
         - "table t" for a C function table of that name;
         - "class libx.so+0x3d20" or "table libx.so+0x3d20" if only the shape is known."""

@@ -60,7 +60,8 @@ class Rtti:
 
     def vtable(self, word: int) -> tuple[bool, int]:
         """Return (whether `word` looks like the address point of a vtable, its typeinfo or 0).
-        || The first function must be code, or null, as for destructors that an abstract class, or a
+
+        The first function must be code, or null, as for destructors that an abstract class, or a
         class under construction, does not need. In the latter case the next function counts; if
         that is null too, the typeinfo must be certain."""
         size = self._word

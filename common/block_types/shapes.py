@@ -43,7 +43,8 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
 def is_string(target: Target, words: Sequence[int], address: int, size: int) -> bool:
     """Whether a block is a std::string of libstdc++: {pointer, length, 16 bytes or capacity} (GCC
     12 bits/basic_string.h, _Alloc_hider, _M_string_length, _M_local_buf).
-    || Short strings point into themselves. In long ones the text must end at its length, and memory
+
+    Short strings point into themselves. In long ones the text must end at its length, and memory
     must extend to the capacity. A value that points into a loaded file is not a capacity: a
     std::function, {functor, unused, manager, invoker} (GCC 12 bits/std_function.h, _Function_base),
     has the same shape, and in a program at a fixed address its code addresses are small enough for

@@ -21,7 +21,8 @@ _SPACES = "\n\t\r"
 def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
     """Return the text at the beginning of a block, quoted and cut to COLUMNS columns; that of a
     short std::string; "zeros"; or "".
-    || Text has at least 4 characters up to its NUL, or 8 if `data` ends before it. "+8" precedes
+
+    Text has at least 4 characters up to its NUL, or 8 if `data` ends before it. "+8" precedes
     text after a first word that is not text (a list node's pointer, a length). The six bytes of an
     address may be printable: a first word for which `is_mapped` is true is a pointer, not text."""
     if not data:

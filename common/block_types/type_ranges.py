@@ -1,5 +1,6 @@
 """Finds the ranges into which a block's first word must point to identify its type.
-|| In position-independent code a vtable needs relocation, so it is in a segment that was writable
+
+In position-independent code a vtable needs relocation, so it is in a segment that was writable
 while loading: the part that PT_GNU_RELRO covers, or all writable file data of a module linked
 without it. In a program at a fixed address it needs none, and is in read-only data. A program may
 also have copies (copy relocations) of its libraries' vtables in its .bss.

@@ -1,5 +1,6 @@
 """Counts calls by a stub in front of the function, which the process itself executes.
-|| The process is stopped only for tables and at the end."""
+
+The process is stopped only for tables and at the end."""
 
 from __future__ import annotations
 

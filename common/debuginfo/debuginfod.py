@@ -1,5 +1,6 @@
 """Downloads debug files from debuginfod servers, only if the environment names some.
-|| libdebuginfod is not used: few machines without a debugger have it, and its requests cannot be
+
+libdebuginfod is not used: few machines without a debugger have it, and its requests cannot be
 interrupted in time. Protocol, variables and cache are those of debuginfod(8) and
 debuginfod_find_debuginfo(3), elfutils 0.190. A server that fails once is not used again."""
 

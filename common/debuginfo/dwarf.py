@@ -1,5 +1,6 @@
 """Debug information of one file: pyelftools' DWARFInfo, guarded against damaged and huge files.
-|| pyelftools is asked for single units and entries only, at offsets that are looked up here. Its
+
+pyelftools is asked for single units and entries only, at offsets that are looked up here. Its
 own searches are unbounded: over units to resolve a reference, over type units to find a signature,
 and over children by DW_AT_sibling, which in a damaged file may point back.
 Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2

@@ -1,5 +1,6 @@
 """Scans the entries of a unit: tags and offsets, and a few attributes of entries with code.
-|| pyelftools creates an object for each entry and attribute, about 50 µs per entry. To find the
+
+pyelftools creates an object for each entry and attribute, about 50 µs per entry. To find the
 functions at an address in a unit of C++, 100,000 entries must be passed. Here, an entry whose
 attributes have fixed sizes costs one addition. The entries found are then read with pyelftools
 (dwarf.py).

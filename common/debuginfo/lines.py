@@ -1,5 +1,6 @@
 """Reads the line table of a unit.
-|| pyelftools reads its header, with the names of files. The line program is executed here:
+
+pyelftools reads its header, with the names of files. The line program is executed here:
 pyelftools creates an object for each step, 20 µs, and units have 100,000 steps.
 Sources: DWARF 5, 6.2 (line number information); DWARF 4, 6.2.4 (file numbers from 1)."""
 

@@ -1,6 +1,7 @@
 """Reads code ranges: of entries, from .debug_ranges (DWARF 2 to 4) and .debug_rnglists (5), and of
 all units of a file, so that only the unit of an address has to be read.
-|| .debug_aranges has the latter for the units that it lists: gcc writes it, clang rarely. For other
+
+.debug_aranges has the latter for the units that it lists: gcc writes it, clang rarely. For other
 units the first entry is read. pyelftools takes 20 µs per range, and reads every abbreviation of a
 unit.
 Sources: DWARF 5, 2.17 (addresses and ranges), 6.1.2 (.debug_aranges), 7.25, 7.28; DWARF 4,

@@ -1,5 +1,6 @@
 """Sections of debug information, as streams for pyelftools that count every read and copy nothing.
-|| pyelftools does not check lengths and counts, so a damaged file can make it read gigabytes.
+
+pyelftools does not check lengths and counts, so a damaged file can make it read gigabytes.
 Therefore the streams of a file share a `Meter`, which stops pyelftools after a number of reads, and
 lets the user interrupt it. pyelftools reads field by field: a limit of reads bounds both time and
 memory, about 5 µs and at most about 100 bytes each."""

@@ -1,5 +1,6 @@
 """Finds the source of code by address: files, lines and inlined functions.
-|| It uses debug files of this machine, and of debuginfod servers if the environment names some. A
+
+It uses debug files of this machine, and of debuginfod servers if the environment names some. A
 debugger that loaded the same file is asked only if these have nothing, or omit the content of .dwo
 files. Thus frames are the same with and without a debugger. (Of several lines with one address, GDB
 uses one marked as a statement, binutils and LLDB the last; LLDB supports neither dwz files nor

@@ -1,5 +1,6 @@
 """Finds a file's variables by address.
-|| Debug information has no table for that: .debug_names, .gdb_index and the like are indexed by
+
+Debug information has no table for that: .debug_names, .gdb_index and the like are indexed by
 name. A variable's entry has its location as DW_OP_addr and the address or, by clang since DWARF 5,
 as DW_OP_addrx and an index into .debug_addr. One pass over the bytes of .debug_info per file
 records the offsets of byte sequences that look like such locations.

@@ -1,5 +1,6 @@
 """Unpacks sections compressed with zstd, by libzstd through ctypes.
-|| Python includes zstd only since 3.14, and debuggers have usually loaded this library already.
+
+Python includes zstd only since 3.14, and debuggers have usually loaded this library already.
 Interface: zstd.h (1.4 and newer), "Streaming decompression"."""
 
 from __future__ import annotations

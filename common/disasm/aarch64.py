@@ -1,5 +1,6 @@
 """Decodes AArch64 machine code into instructions with x86-64's names, by capstone.
-|| Code that searches for a pattern in a function then works for both architectures. On AArch64 a
+
+Code that searches for a pattern in a function then works for both architectures. On AArch64 a
 large offset takes several instructions (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and
 a product may be a sum of shifted values. Therefore each register is tracked as a sum: values that
 were passed or loaded, each with a factor, and a constant.

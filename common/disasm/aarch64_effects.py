@@ -1,11 +1,13 @@
 """Computes which registers an AArch64 instruction reads and overwrites, as masks, for liveness.py.
-|| The result is conservative, as in effects.py for x86-64: reads may be overstated, but a register
+
+The result is conservative, as in effects.py for x86-64: reads may be overstated, but a register
 in the overwritten mask is certainly overwritten as a whole. Capstone names all operands, but
 reports wrong uses for many instructions (cmp, atomics, SVE, 2-forms that keep the lower half).
 Therefore only instructions listed here overwrite registers; all others read their operands. Writing
 the low part of a vector register clears the rest, including SVE's extension, so a vector register
 has one bit. Predicates cannot hold pointers and are ignored.
-|| Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2, C7.2, B1.2.1;
+
+Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2, C7.2, B1.2.1;
 Procedure Call Standard for the Arm 64-bit Architecture 2023Q3 (AAPCS64), 6.1 (registers), 6.9
 (results); Vector Function Application Binary Interface 2023Q3 (v8-v23 preserved); ELF for the Arm
 64-bit Architecture 2023Q3, 5.7 (TLS descriptors); stubs: GNU Binutils, bfd/elfnn-aarch64.c."""

@@ -1,9 +1,11 @@
 """Follows ARM code (A32 and T32) symbolically: the stack changes of a function so far, and until it
 returns.
-|| On ARM, most code of a C library has no unwind tables. But a returning function restores its
+
+On ARM, most code of a C library has no unwind tables. But a returning function restores its
 caller's registers, so each path from an instruction to a return shows where they are saved. For a
 function that never returns, the saves at its beginning show it.
-|| Capstone decodes each instruction. An unsupported instruction makes the registers that it writes
+
+Capstone decodes each instruction. An unsupported instruction makes the registers that it writes
 unknown. Source of the semantics: Arm Architecture Reference Manual for A-profile, AArch32 (DDI
 0487), F5."""
 

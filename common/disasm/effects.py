@@ -1,10 +1,12 @@
 """Computes which registers an x86-64 instruction reads and overwrites, as masks, for liveness.py.
-|| The result is conservative: reads may be overstated, but a register in the overwritten mask is
+
+The result is conservative: reads may be overstated, but a register in the overwritten mask is
 certainly overwritten as a whole. Capstone names the operands and the implicit registers. Its claim
 that a register is only written is not used, as it is wrong for cmov and gathers, which may preserve
 the register: only instructions listed here overwrite. An instruction that matches nothing here
 reads everything.
-|| Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a
+
+Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a
 32-bit result clears the upper half; 14.1.4: VEX-coded instructions clear what is above their
 result) and 2 (each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers)."""
 

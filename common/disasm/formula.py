@@ -1,8 +1,10 @@
 """Emulates a short function that only computes from memory, to find its result (x86-64).
-|| It reads the target's memory, but runs and writes nothing there: the stack is emulated. An
+
+It reads the target's memory, but runs and writes nothing there: the stack is emulated. An
 unsupported instruction, or a store outside the stack, ends it without a result. The library for
 this, unicorn, is not used: it is under the GPL, and far larger than these twenty instructions.
-|| Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5
+
+Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5
 (instructions); System V ABI, AMD64 supplement 1.0, 3.2 (arguments, results, stack)."""
 
 from __future__ import annotations

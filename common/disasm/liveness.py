@@ -1,5 +1,6 @@
 """Liveness analysis: which registers and red zone bytes may code read from a pc on?
-|| A register is live if some path from there to the end of the function reads it before overwriting
+
+A register is live if some path from there to the end of the function reads it before overwriting
 it. If a path cannot be followed (an indirect jump, code that cannot be read or decoded, too many
 instructions), it may read everything; so may functions called more than DEPTH levels deep. Reads
 after the function returns depend on the caller: `Flow.through` is the set of registers that reach

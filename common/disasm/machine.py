@@ -23,7 +23,8 @@ class Memory(NamedTuple):
 
 class Effect(NamedTuple):
     """One instruction: masks of the registers that it `reads` and overwrites (`kills`).
-    || - `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution
+
+    - `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution
     ends), "system" (a system call), "unknown" (reads everything).
     - `target`: destination, 0 if unknown; `slot`: address from which it is loaded, or 0; `via`:
       number of the register that contains it, or -1.

@@ -1,5 +1,6 @@
 """Decides which processes can be cloned without harm, and explains why others cannot.
-|| Sources: fork(2), open(2) (O_DIRECT), userfaultfd(2), pid_namespaces(7); Linux
+
+Sources: fork(2), open(2) (O_DIRECT), userfaultfd(2), pid_namespaces(7); Linux
 Documentation/filesystems/proc.rst (VmFlags, fdinfo)."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Finds the pages of a cloned process: its private pages are those of the clone.
-|| Scanning a process takes longer than cloning it. Therefore the pages of the clone are scanned
+
+Scanning a process takes longer than cloning it. Therefore the pages of the clone are scanned
 while the process runs on. A clone has all private pages of the process, and none of files and of
 shared memory: those are known from a scan before the stop (Linux mm/memory.c, copy_page_range)."""
 

@@ -1,20 +1,24 @@
 """Clones a process: stops it, lets one of its threads fork, and lets it run on; the clone stays
 stopped.
-|| The clone has the process's private memory, copied on write. It is created by an injected
+
+The clone has the process's private memory, copied on write. It is created by an injected
 clone(CLONE_FILES): a fork with exit signal 0 and a shared table of files. It leaves that table by
 close_range(CLOSE_RANGE_UNSHARE), with no file open, so it neither keeps files open nor flushes
 them.
-|| The clone is a child of the process itself. It blocks all signals, and its registers point at
+
+The clone is a child of the process itself. It blocks all signals, and its registers point at
 exit_group(0), the only code that it ever executes: on request, or when its tracer dies, which makes
 the kernel let it run. As the exit signal is 0, the process receives no SIGCHLD, and its wait(2)
 does not report the clone (only __WALL or __WCLONE would). A second, shorter stop of one thread
 reaps the clone (`reap`): that thread calls wait4(__WALL).
-|| The alternative is a second fork by a child that ends at once. It needs no second stop, but makes
+
+The alternative is a second fork by a child that ends at once. It needs no second stop, but makes
 the clone an orphan. Process 1 of a container, or a subreaper, then receives a SIGCHLD and an
 unknown child: many never reap it, and PostgreSQL's postmaster restarts all its servers when an
 unknown child was killed. This also happens here if the process ends first; therefore the clone
 exits with status 0, never by a signal.
-|| Sources: clone(2), close_range(2), namespaces(7), wait(2); Linux kernel/exit.c, kernel/fork.c,
+
+Sources: clone(2), close_range(2), namespaces(7), wait(2); Linux kernel/exit.c, kernel/fork.c,
 6.18; Documentation/filesystems/proc.rst (VmFlags, fdinfo); postgres 16,
 src/backend/postmaster/postmaster.c (CleanupBackend)."""
 

@@ -1,5 +1,6 @@
 """Finds memory that findleaks has mapped into a process: code for patched functions, and tables.
-|| It begins with a page that identifies it, in a private mapping of code without a file. Addresses
+
+It begins with a page that identifies it, in a private mapping of code without a file. Addresses
 of blocks in its tables do not count as references."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """System calls made by a stopped thread of another process, on x86-64 Linux.
-|| The thread is single-stepped at a `syscall` instruction of the process, then its registers are
+
+The thread is single-stepped at a `syscall` instruction of the process, then its registers are
 restored, so the registers that GDB has cached stay correct. Only the thread that traces the process
 may use ptrace: in GDB, the one that runs Python's commands. (Linux arch/x86/entry/common.c,
 arch/x86/include/asm/user_64.h; ptrace(2).)"""

@@ -1,6 +1,7 @@
 """Evaluates a thread's seccomp filters before a system call, as evaluation by the kernel may end
 the process.
-|| A filter is a classic BPF program over struct seccomp_data (Linux include/uapi/linux/seccomp.h,
+
+A filter is a classic BPF program over struct seccomp_data (Linux include/uapi/linux/seccomp.h,
 filter.h, bpf_common.h); the strictest of several filters decides. A tracer with CAP_SYS_ADMIN can
 read them (ptrace(2), PTRACE_SECCOMP_GET_FILTER)."""
 

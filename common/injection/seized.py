@@ -1,5 +1,6 @@
 """System calls of a thread that findleaks holds by PTRACE_SEIZE, including clone(2).
-|| Unlike remote_syscall.py, which shares the process with a debugger, this runs the thread from one
+
+Unlike remote_syscall.py, which shares the process with a debugger, this runs the thread from one
 system call stop to the next: no signal is raised in the process, and only the `syscall` instruction
 is executed. The thread is in a PTRACE_EVENT_STOP again when its registers are restored, so the
 kernel restarts an interrupted system call as after any such stop.

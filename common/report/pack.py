@@ -1,5 +1,6 @@
 """Packs series of integers for a page's script.
-|| A value is stored as its difference from the previous one (initially 0), in zigzag form (2d, or
+
+A value is stored as its difference from the previous one (initially 0), in zigzag form (2d, or
 -2d - 1 if d < 0) plus 1; 0 means no value. Numbers are LEB128: seven bits per byte, lowest first,
 bit 7 set except in the last byte. Example: 5, 5, none, 4 is stored as 11, 1, 0, 2. An unchanged
 figure takes one byte per sample, which deflate shrinks."""

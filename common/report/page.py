@@ -1,5 +1,6 @@
 """Builds web pages of one file: a template with the script, the style and the data inserted.
-|| Text of the target is data: escaped, in an element that browsers do not run. The page loads no
+
+Text of the target is data: escaped, in an element that browsers do not run. The page loads no
 other files."""
 
 from __future__ import annotations

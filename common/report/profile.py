@@ -1,5 +1,6 @@
 """A profile: stacks with figures, for the formats of `-o`.
-|| A stack is a path of frames. Frames are functions at addresses (calls, threads, allocations), or
+
+A stack is a path of frames. Frames are functions at addresses (calls, threads, allocations), or
 steps that are only names: kind, allocator, type and size of leaked blocks; a root and its
 fields."""
 
@@ -51,7 +52,8 @@ class Sample(NamedTuple):
 @dataclass
 class Profile:
     """A set of stacks with figures.
-    || - `title`: describes the profile. `compared`: the samples have values of two moments.
+
+    - `title`: describes the profile. `compared`: the samples have values of two moments.
     - `rate`: mean bytes between two samples of the recorder, from which values are estimated; 0:
       values are exact.
     - `time`: seconds since 1970, None if unknown.

@@ -1,5 +1,6 @@
 """Redraws a table in place on a terminal, as top does: alternate screen, keys, resizes.
-|| Control sequences: xterm's "ctlseqs", DEC private modes 7 (wrap), 25 (cursor) and 1049 (alternate
+
+Control sequences: xterm's "ctlseqs", DEC private modes 7 (wrap), 25 (cursor) and 1049 (alternate
 screen), which tmux, screen and Linux's console also support."""
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def has_screen(out: TextIO) -> bool:
 
 class Screen:
     """The terminal within a `with` block, which restores its previous state in any case.
-    || It is also a session's Progress: it shows no progress, but each call polls the keyboard. `q`
+
+    It is also a session's Progress: it shows no progress, but each call polls the keyboard. `q`
     raises KeyboardInterrupt, as Ctrl-C does; SIGTERM and SIGHUP raise SystemExit; Ctrl-Z releases
     the terminal until `fg`."""
 

@@ -1,5 +1,6 @@
 """Copies the pages of a stopped process into a buffer that was prepared before the stop.
-|| The buffer has a window for each part of the process's memory that has pages. A page has the same
+
+The buffer has a window for each part of the process's memory that has pages. A page has the same
 offset in the window as in that part. Pages that the process lacks stay untouched in the buffer,
 too: they read as zeros, as in the process, and take no memory.
 Sources: process_vm_readv(2), madvise(2), proc(5) (/proc/PID/mem)."""

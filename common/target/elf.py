@@ -1,12 +1,15 @@
 """Reads ELF files and ELF images in memory: headers, notes, build-ids, symbol tables.
-|| pyelftools is not used here; it reads debug information (debuginfo) and checks this module in
+
+pyelftools is not used here; it reads debug information (debuginfo) and checks this module in
 tests:
-|| - Every command reads ELF, and must not need a library nor its import time of 45 ms.
+
+- Every command reads ELF, and must not need a library nor its import time of 45 ms.
 - pyelftools finds symbols and build-ids by section headers, which images in memory lack (126 ms for
   those of a process, against 7). It is slow with a core's many segments (60,000 in 1.8 s, against
   0.1).
 - Hostile input raises one exception class here, and nine there.
-|| Layouts: System V gABI chapters 4 and 5; both classes and byte orders. All input may be hostile:
+
+Layouts: System V gABI chapters 4 and 5; both classes and byte orders. All input may be hostile:
 sizes are clipped to the data, and no loop runs longer than the data."""
 
 from __future__ import annotations

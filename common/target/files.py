@@ -1,9 +1,11 @@
 """Opens files that a target names, and reads files of /proc.
-|| A core, or a process in a container, may name any path. Only regular files are opened: opening a
+
+A core, or a process in a container, may name any path. Only regular files are opened: opening a
 FIFO, a terminal or a device may block or have side effects. So may reading files of kernel file
 systems (/proc/kmsg, trace_pipe) and of remote file systems, which may not answer, or are mounted on
 access (/net/HOST of autofs). Paths that a core names on such file systems are not touched.
-|| A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does
+
+A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does
 not leave it, and absolute symbolic links are resolved below it (path_resolution(7))."""
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Reads pointers of a process that only the kernel keeps, where the kernel reports them.
-|| - /proc/PID/fdinfo/FD of an epoll descriptor: `data` of each registration (Linux 3.8,
+
+- /proc/PID/fdinfo/FD of an epoll descriptor: `data` of each registration (Linux 3.8,
 fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
 - /proc/PID/fdinfo/FD of an io_uring: registered buffers, and the queue entries that the kernel
   prints (io_uring/fdinfo.c, 6.x). User data of requests in flight is not printed.
 - /proc/PID/timers: `sigev_value` of POSIX timers (Linux 3.10, fs/proc/base.c, show_timer; only with
   CONFIG_CHECKPOINT_RESTORE).
 - PTRACE_PEEKSIGINFO: `si_value` of queued signals (Linux 3.10; ptrace(2)).
-|| `read_kernel_state` reads these while the process is stopped. Cores that findleaks writes contain
+
+`read_kernel_state` reads these while the process is stopped. Cores that findleaks writes contain
 the text form."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Reads mapped files of a copied process after the process runs again.
-|| An unmodified page of a mapped file has the contents of the file. A file is the mapped one if its
+
+An unmodified page of a mapped file has the contents of the file. A file is the mapped one if its
 device and inode match /proc/PID/maps. If it was deleted, or is in another container, the process's
 memory is read instead, provided that the same mapping still exists afterwards."""
 

@@ -1,9 +1,12 @@
 """Finds memory that a process had and its core lacks.
-|| Memory that certainly existed is `unread`. For other ranges the core does not show whether they
+
+Memory that certainly existed is `unread`. For other ranges the core does not show whether they
 ever held data (`Uncertain`); only references to them show that.
-|| Sources: Linux 6.12 fs/coredump.c (vma_dump_size, dump_user_range); GDB 13 to 16 gdb/linux-tdep.c
+
+Sources: Linux 6.12 fs/coredump.c (vma_dump_size, dump_user_range); GDB 13 to 16 gdb/linux-tdep.c
 (linux_find_memory_regions_full, dump_mapping_p) and gdb/gcore.c:
-|| - The kernel writes a segment without bytes for memory that coredump_filter excludes, for
+
+- The kernel writes a segment without bytes for memory that coredump_filter excludes, for
 mappings with MADV_DONTDUMP, and for private anonymous memory that was never written to.
 - GDB writes no segment for the first two. A mapped file without a segment is still in NT_FILE;
   other memory leaves no trace. GDB omits unmodified private mappings of files, which cannot contain
@@ -67,7 +70,8 @@ def missing_loads(
 ) -> Iterator[tuple[Range, str]]:
     """Yield missing parts of writable segments, with the name of a file that is missing as a whole.
     `name` returns the name of the file mapped at an address, or "".
-    || Excludes private memory (anonymous, or data of a module) without a byte if the core has such
+
+    Excludes private memory (anonymous, or data of a module) without a byte if the core has such
     memory at all (`anonymous`): that memory is uncertain."""
     reached = 0
     for load in loads:

@@ -1,9 +1,11 @@
 """Stops a process with ptrace(2), reads its threads' registers, and lets it run on.
-|| PTRACE_SEIZE and PTRACE_INTERRUPT send no signal, and a process that was stopped before stays
+
+PTRACE_SEIZE and PTRACE_INTERRUPT send no signal, and a process that was stopped before stays
 stopped. Signals that arrive meanwhile stay queued; a signal that a thread was about to receive is
 passed on at detach. If findleaks dies, the kernel detaches. As with any debugger, a system call
 that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
-|| The kernel accepts ptrace requests only from the thread that attached, and detaches when that
+
+The kernel accepts ptrace requests only from the thread that attached, and detaches when that
 thread ends. Therefore one thread, started for this purpose, makes all ptrace requests. Ctrl-C does
 not interrupt it, and its end also frees threads that never stopped."""
 

@@ -1,5 +1,6 @@
 """Finds separate debug files of programs and libraries.
-|| They are found as in GDB ("Debugging Information in Separate Files" in its manual): by build-id
+
+They are found as in GDB ("Debugging Information in Separate Files" in its manual): by build-id
 below the folders for debug files; by the name in .gnu_debuglink beside the file, in its .debug
 folder, and below those folders; supplementary files of dwz by .gnu_debugaltlink. A file counts only
 if its build-id, or else its checksum, matches."""

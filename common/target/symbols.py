@@ -1,5 +1,6 @@
 """Symbols of modules, by name and by address.
-|| Names are searched in the tables directly; addresses in an index that is built once per module.
+
+Names are searched in the tables directly; addresses in an index that is built once per module.
 pyelftools is not used, as it creates an object for each symbol: `struct.iter_unpack` reads the
 219,591 symbols of Node 22 in 0.13 s, pyelftools in 15 s."""
 

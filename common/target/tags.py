@@ -1,9 +1,11 @@
 """Removes tags from pointers.
-|| On AArch64 the processor ignores the top byte of an address, where HWASan and the memory tagging
+
+On AArch64 the processor ignores the top byte of an address, where HWASan and the memory tagging
 extension (MTE) store a tag. A process that passes such pointers to the kernel must enable this
 (prctl PR_SET_TAGGED_ADDR_CTRL), which its core records (Linux 6.x,
 Documentation/arm64/tagged-address-abi.rst; NT_ARM_TAGGED_ADDR_CTRL).
-|| A word is a tagged pointer if its other unused bits (48 to 55), which are 0 in user addresses,
+
+A word is a tagged pointer if its other unused bits (48 to 55), which are 0 in user addresses,
 are 0. Text and most other values have some of them set, and stay unchanged."""
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Finds thread pointers in memory, if neither the debugger (LLDB before 17, old stubs) nor the core
 (32-bit ARM kernels write no note of it) reports them.
-|| On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
+
+On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
 sysdeps/i386/nptl/tls.h, 2.31 to 2.43), whose first word (tcb) and third word (self) point to
 itself; the second is the DTV. struct pthread (nptl/descr.h) begins there, and contains the kernel's
 thread id as an int. It lies at the upper end of a thread's stack. ld.so puts the main thread's into
 a small separate mapping, a static program at the beginning of its heap.
-|| On architectures with thread-local variables above the thread pointer, struct pthread is below
+
+On architectures with thread-local variables above the thread pointer, struct pthread is below
 it, and nothing points to itself. There the thread id is found first: it follows the links of a ring
 of threads. The distance from the thread id to the thread pointer, which has the DTV, is the same in
 every thread."""

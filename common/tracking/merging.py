@@ -1,5 +1,6 @@
 """Merges the stacks of one leak: those that allocate in the same function, with the same fate.
-|| A function with many callers, or a recursive one, allocates by many stacks. Their common frames
+
+A function with many callers, or a recursive one, allocates by many stacks. Their common frames
 are those from the function outwards that all of them share; where they differ, they are variants.
 Functions that allocate for any caller (malloc, strdup, xmalloc, std::vector) do not count as the
 function: unrelated leaks share them."""

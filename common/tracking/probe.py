@@ -1,6 +1,7 @@
 """Records blocks of all sizes at first, to show what a process allocates instead of the wanted
 sizes.
-|| The stubs ignore blocks of unwanted sizes. Therefore all sizes are recorded at first, up to
+
+The stubs ignore blocks of unwanted sizes. Therefore all sizes are recorded at first, up to
 PROBE_RECORDS blocks: to the end, in a process that allocates little."""
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Layout of the memory in which the stubs of `track` record blocks: settings and records.
-|| It extends the table of `count --inject` (stub/table.py), with other entries of threads, by
+
+It extends the table of `count --inject` (stub/table.py), with other entries of threads, by
 (offsets as in track.S):
-|| - draws: 4-byte numbers, from which a thread draws the distance to its next sample
+
+- draws: 4-byte numbers, from which a thread draws the distance to its next sample
 - filter: by hash of an address, the number of live records with it, in two bytes each (a small copy
   among the switches stays in the L1 cache)
 - index: by hash of an address, the number of its record plus 1, in four bytes

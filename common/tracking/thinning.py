@@ -1,5 +1,6 @@
 """Records only one block in N, at random, if a program allocates too often.
-|| Recording a block costs up to two microseconds with cold caches. A program that allocates
+
+Recording a block costs up to two microseconds with cold caches. A program that allocates
 millions of blocks a second would be slowed down, and would fill the table at once. Each record has
 its N: sums of such records are estimates."""
 

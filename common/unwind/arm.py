@@ -1,5 +1,6 @@
 """Unwinds functions of 32-bit ARM by their unwind tables, or else by their code.
-|| Tables (ehabi.py) are valid at calls only. GCC emits them for C++, and for C on request: in
+
+Tables (ehabi.py) are valid at calls only. GCC emits them for C++, and for C on request: in
 Debian, four fifths of glibc's code have none. For such code, and for code that was interrupted, the
 paths to a return show where registers are saved, or else the beginning of the function
 (disasm/arm.py). A result is used only if the return address that it yields follows a call

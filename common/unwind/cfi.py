@@ -1,9 +1,11 @@
 """Reads call frame information from a module's .eh_frame: rules for the caller's registers at a pc.
-|| It is read from the target's memory, where any byte may be wrong: lengths are bounded, and
+
+It is read from the target's memory, where any byte may be wrong: lengths are bounded, and
 invalid data count as no information (None). pyelftools is not used, as it reads files and has no
 lookup by .eh_frame_hdr: it lists the 3,713 entries of libc in 0.8 s, while finding one takes 0.1 ms
 here. It checks this module in tests (tests/unit/test_cfi.py).
-|| Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
+
+Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
 .eh_frame_hdr, pointer encodings)."""
 
 from __future__ import annotations

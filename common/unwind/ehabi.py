@@ -1,10 +1,12 @@
 """Reads ARM's unwind tables, .ARM.exidx and .ARM.extab, as rows of call frame information.
-|| They are valid at calls, not within a function's prologue and epilogue. They are read from the
+
+They are valid at calls, not within a function's prologue and epilogue. They are read from the
 target's memory, where any byte may be wrong: lengths are bounded, and invalid data count as no
 information (None). pyelftools is not used, as it reads them from files by section headers, and
 decodes large prel31 and uleb128 values wrongly; binutils' readelf checks this module in tests
 (tests/unit/test_ehabi.py).
-|| Source: Exception Handling ABI for the Arm Architecture 2023Q3, sections 6 and 10; for functions
+
+Source: Exception Handling ABI for the Arm Architecture 2023Q3, sections 6 and 10; for functions
 with a personality routine of C++ or C, gcc 12's libgcc/config/arm/unwind-arm.c and pr-support.c."""
 
 from __future__ import annotations

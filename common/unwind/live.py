@@ -1,8 +1,10 @@
 """Finds live registers and red zone bytes: those that a thread, or a frame interrupted by a signal,
 may read again.
-|| The analysis starts at the program counter, and continues at return addresses, frame by frame, as
+
+The analysis starts at the program counter, and continues at return addresses, frame by frame, as
 needed. It uses three facts besides the code:
-|| - Callers of another module's functions keep nothing in caller-saved registers across the call
+
+- Callers of another module's functions keep nothing in caller-saved registers across the call
 (System V ABI, AMD64 supplement 1.0, 3.2.1; AAPCS64 2023Q3, 6.1). Within a module gcc may rely on
 registers that the callee does not change (-fipa-ra). TLS descriptors and a few functions of libc
 preserve all registers, vector functions some.

@@ -1,16 +1,20 @@
 """Finds dead words in the frames of functions that are still running (x86-64).
-|| A word of a frame is dead if its function does not read it again before it overwrites it or
+
+A word of a frame is dead if its function does not read it again before it overwrites it or
 returns. Typical examples are padding, which a function reserves for alignment and never uses, and
 slots of registers that it saved around an earlier call. They contain values that an earlier, deeper
 call left there.
-|| Call frame information relates each operand on the stack to the canonical frame address (CFA), so
+
+Call frame information relates each operand on the stack to the canonical frame address (CFA), so
 no values have to be tracked. All words of a frame count as live if one of these makes the result
 uncertain:
-|| - the function copies its stack pointer, takes the address of a word, or indexes the stack;
+
+- the function copies its stack pointer, takes the address of a word, or indexes the stack;
 - its code cannot be decoded completely, jumps through a register, or continues in another part of
   the function (".cold"), or it has no exact call frame information;
 - it has exception handlers, or calls a function that returns twice (setjmp, vfork).
-|| A word that was ever written also stays live at a call of a function that may take arguments on
+
+A word that was ever written also stays live at a call of a function that may take arguments on
 the stack, and if the function saved a register of its caller there."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Installs the stub in front of functions, and removes it, including stubs of earlier runs.
-|| The stub is one range of memory: a page that lists the patches, the code, two pages of settings,
+
+The stub is one range of memory: a page that lists the patches, the code, two pages of settings,
 and the shared table (table.py). The first page identifies it to later runs if its debugger was
 killed."""
 

@@ -1,5 +1,6 @@
 """Rule server: a thread that polls the shared table, and answers threads waiting in the stub.
-|| They request an unwind rule, the end of a stack, or whether an address is an isolate. An answer
+
+They request an unwind rule, the end of a stack, or whether an address is an isolate. An answer
 also contains the rules of all outer frames on the stack: a new stack makes a thread wait only
 once."""
 

@@ -1,13 +1,16 @@
 """Layout of the memory in which the stub of `count --inject` counts: settings, counts, tables.
-|| Two pages are private to the process: settings and switches. The second is zeroed in forked
+
+Two pages are private to the process: settings and switches. The second is zeroed in forked
 children, so that these count nothing. The rest is shared with findleaks: counters, requests of
 threads that need a rule, and three hash tables (offsets as in stub.S):
-|| - rules: key, value: how to get from a code address (a return address) to its caller
+
+- rules: key, value: how to get from a code address (a return address) to its caller
 - nodes: key, parent, calls, broken: a tree of stacks from the counted function: `parent` is the
   node of the callee, `calls` counts complete stacks, `broken` those that could not be followed
   further
 - threads: thread pointer, depth: of scopes counted as they are opened and closed
-|| Keys and parents are compared in full, so stacks are never confused, whatever their hashes. A
+
+Keys and parents are compared in full, so stacks are never confused, whatever their hashes. A
 call without a free entry within PROBES entries is counted without its stack."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """A process that findleaks stops, changes and resumes by ptrace, without a debugger.
-|| It is traced only while it is stopped. The calling thread makes all ptrace requests. Ctrl-C, and
+
+It is traced only while it is stopped. The calling thread makes all ptrace requests. Ctrl-C, and
 signals that end findleaks, are deferred while the process is stopped."""
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Unwind cache: recognises a stack that was unwound before by the words that the unwinder read.
-|| These words are the return addresses, and saved frame pointers if a frame is found through one.
+
+These words are the return addresses, and saved frame pointers if a frame is found through one.
 With a link register, that may have the innermost return address.
-|| Each stack is a path in a trie. A node states which word to read next, by its offset from the
+
+Each stack is a path in a trie. A node states which word to read next, by its offset from the
 stack pointer; its branches are the values seen there. A stack that follows a path to the end is
 that stack, as all words that unwinding would read were compared. Frame pointers are stored relative
 to the stack pointer, so threads share paths. Stacks that a trie cannot describe (signal frames,

@@ -1,5 +1,6 @@
 """Converts call frame information to unwind rules for the stub, one per code address.
-|| The address is a return address, or that of a stopped thread; its rule applies to every stack.
+
+The address is a return address, or that of a stopped thread; its rule applies to every stack.
 The stub knows only the stack and frame pointers, which suffice for compiled code: frames found by
 either, realigned frames (GCC finds these through a word that the frame pointer leads to), code that
 maintains the chain of frame pointers (V8's), and the kernel's frame around a signal handler. Other

@@ -1,6 +1,8 @@
 """Watchdog: a program started by guard.py, which restores code if the debugger is killed.
-|| usage: watchdog.py PID DESCRIPTOR FOLDER
-|| DESCRIPTOR refers to /proc/PID/mem; FOLDER contains the package's bootstrap.py ("": none).
+
+usage: watchdog.py PID DESCRIPTOR FOLDER
+
+DESCRIPTOR refers to /proc/PID/mem; FOLDER contains the package's bootstrap.py ("": none).
 Standard input has lines "ADDRESS NOW OLD", in hexadecimal; "q" means that there is nothing to do.
 If the pipe ends without it, the debugger is dead: OLD is written wherever NOW is found, the process
 is continued if the debugger had stopped it, and with a FOLDER stubs are removed."""

@@ -1,8 +1,10 @@
 """Renders heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`.
-|| The format is that of gperftools (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line of
+
+The format is that of gperftools (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line of
 totals; a line with blocks and bytes for each stack; and the mappings as in /proc/PID/maps, by which
 readers find the programs with the names.
-|| If the recorder samples, the figures are estimates, not samples. Therefore the header is not
+
+If the recorder samples, the figures are estimates, not samples. Therefore the header is not
 heap_v2, which would make readers scale them by the mean block size of a stack."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Renders profiles in pprof's format, for `go tool pprof` and many others: the message Profile of
 proto/profile.proto in github.com/google/pprof (as of 2024), compressed by gzip.
-|| The profile contains names, so readers do not need the programs. If two moments are compared, the
+
+The profile contains names, so readers do not need the programs. If two moments are compared, the
 values are differences, negative if something shrank, as with `pprof -diff_base`."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Writes an ELF core of a process in the kernel's format, for debuggers and for findleaks.
-|| The file is sparse: pages that the process never touched, or gave back, are holes. A note of
+
+The file is sparse: pages that the process never touched, or gave back, are holes. A note of
 findleaks (target/snapshot_note.py) has what the format lacks, such as resident pages and thread
 names."""
 
@@ -46,7 +47,8 @@ def check(path: str, compress: bool = False) -> None:
 
 def write_core(target: Process, path: str, compress: bool = False, progress: Progress = lambda part: None) -> Written:
     """Write a core of a process that `attach` opened, compressed with zstd if `compress`.
-    || `target` is a CopiedProcess, which runs meanwhile, or a LiveTarget, which stays stopped for
+
+    `target` is a CopiedProcess, which runs meanwhile, or a LiveTarget, which stays stopped for
     as long as this takes. `path` is replaced once the core is complete and on disk. After any
     failure, including exceptions of `progress` and KeyboardInterrupt, `path` is as before.
     Raises TargetError if the disk is full, the file cannot be created, the process has ended

@@ -43,7 +43,8 @@ class Segment(NamedTuple):
 
 def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> list[Segment]:
     """Return the mappings of the process, each with the size that the core has of it:
-    || - all private memory that the process wrote to, and all readable anonymous memory;
+
+    - all private memory that the process wrote to, and all readable anonymous memory;
     - all shared memory that is not in a file on disk, and writable mappings of disk files that are
       not large; also if the process protected it (PROT_NONE);
     - of unmodified private mappings of ELF files the first page, and the page with the build-id;

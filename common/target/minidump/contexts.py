@@ -1,5 +1,6 @@
 """Decodes threads of an x86-64 minidump: registers and their words.
-|| Layout: Microsoft's winnt.h, CONTEXT (AMD64); Breakpad src/google_breakpad/common/
+
+Layout: Microsoft's winnt.h, CONTEXT (AMD64); Breakpad src/google_breakpad/common/
 minidump_cpu_amd64.h, MDRawContextAMD64. Its floating point part is an FXSAVE image: the low 128
 bits of each vector register. LLDB's structure lacks that part, so the rest is 512 bytes lower.
 Since version 20 it ends with the bases of FS and GS, under a flag that only LLDB uses

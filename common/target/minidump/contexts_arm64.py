@@ -1,5 +1,6 @@
 """Decodes threads of an AArch64 minidump, in both formats of their contexts.
-|| Layouts: Breakpad src/google_breakpad/common/minidump_cpu_arm64.h: MDRawContextARM64, which is
+
+Layouts: Breakpad src/google_breakpad/common/minidump_cpu_arm64.h: MDRawContextARM64, which is
 Microsoft's, and MDRawContextARM64_Old, which LLDB also uses
 (lldb/source/Plugins/Process/minidump/RegisterContextMinidump_ARM64.h). Flags in the context
 distinguish them, not the processor number of the dump. Neither has the thread pointer."""

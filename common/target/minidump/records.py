@@ -1,5 +1,6 @@
 """Decodes the records of a minidump: memory, threads, modules, mappings.
-|| Layouts: Microsoft's minidumpapiset.h (MINIDUMP_MEMORY_LIST, _MEMORY64_LIST, _THREAD_LIST,
+
+Layouts: Microsoft's minidumpapiset.h (MINIDUMP_MEMORY_LIST, _MEMORY64_LIST, _THREAD_LIST,
 _MODULE_LIST, _MEMORY_INFO_LIST, _EXCEPTION_STREAM, _MISC_INFO, _THREAD_NAME_LIST). The streams of
 Linux dumps are copies of files of /proc (Breakpad src/google_breakpad/common/minidump_format.h)."""
 

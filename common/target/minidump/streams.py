@@ -1,9 +1,11 @@
 """Reads the container format of minidumps: a header, and a directory of typed streams.
-|| No library is used. Those on PyPI read Windows dumps: `minidump` 0.0.24 ignores the streams of
+
+No library is used. Those on PyPI read Windows dumps: `minidump` 0.0.24 ignores the streams of
 Linux writers (maps, auxv, status) and the build-ids of modules, prints tracebacks if there is no
 PEB, and loops without end on a count of 2^31; `udmp-parser` and `minidump-analyzer` do not support
 Linux, LIEF does not support minidumps.
-|| Layouts: Microsoft's minidumpapiset.h, and Breakpad's additions for Linux in
+
+Layouts: Microsoft's minidumpapiset.h, and Breakpad's additions for Linux in
 src/google_breakpad/common/minidump_format.h; little-endian. Any number may be wrong: ranges are
 clipped to the file, and no loop runs longer than the file."""
 

@@ -1,5 +1,6 @@
 """A minidump as a target.
-|| Memory that the process wrote to is read from the dump; code and constants that it lacks come
+
+Memory that the process wrote to is read from the dump; code and constants that it lacks come
 from the files of modules that are proven to match."""
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """Computes resident pages of a core's process from the holes in the core file.
-|| Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is missing, or
+
+Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is missing, or
 is the zero page, the kernel writes no byte and advances the file position, which leaves a hole. It
 writes every other page, even if that is all zeros. vma_dump_size omits private anonymous mappings
 that were never written to.
-|| Other programs create holes, too: `cp --sparse=always`, coredumpctl, rsync, tar and newer
+
+Other programs create holes, too: `cp --sparse=always`, coredumpctl, rsync, tar and newer
 versions of GDB's gcore omit zeros, whether these were in memory or not. Therefore holes are trusted
 only if the kernel alone can have written them:
-|| 1. The core has the kernel's format, not gcore's (`is_kernel_core`).
+
+1. The core has the kernel's format, not gcore's (`is_kernel_core`).
 2. The holes have the granularity of a page: each begins and ends at a page boundary, and not all at
 boundaries of larger blocks, as with file systems and tools that work in larger blocks.
 3. The file contains a page of zeros, which a tool that omits zeros would have omitted. Often it is
