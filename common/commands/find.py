@@ -8,7 +8,6 @@ from functools import partial
 from findleaks.answers.leaks import SITE, find_leaks
 from findleaks.answers.warnings import warnings_of
 from findleaks.arg_types import check_choice, parse_size
-from findleaks.audit.suppressions import load_suppressions
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
@@ -81,6 +80,9 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     fail_over = parse_size(args.fail_over) if args.fail_over else None
     suppressions = None
     if args.suppressions:
+        # Imported here, as few calls have the option.
+        from findleaks.audit.suppressions import load_suppressions
+
         suppressions = load_suppressions(args.suppressions)
     found, groups = find_leaks(session, kinds, args.by, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)

@@ -106,9 +106,9 @@ def test_a_core_without_them_says_so(running: cores.Running) -> None:
     """A thread waits in epoll_wait, and the core lacks what was registered: the program's only evidence of it."""
     found = json.loads(ran("find", "--json", str(running.gcore())).stdout)
     assert (found["kernel"]["references"], found["kernel"]["epoll_waiters"]) == (None, 1)
-    assert [
-        note.startswith("1 thread waits in epoll_wait, and the data registered with epoll is not known") for note in found["notes"]
-    ] == [True] * len(found["notes"])
+    assert [note.startswith("1 thread waits in epoll_wait, and the data registered with epoll is unknown") for note in found["notes"]] == [
+        True
+    ] * len(found["notes"])
 
 
 def test_gdb_reads_all_of_it(running: cores.Running) -> None:
