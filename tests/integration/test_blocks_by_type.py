@@ -49,7 +49,7 @@ def test_sums_are_those_of_the_rows(options: tuple[str, ...]) -> None:
 def test_text_and_limit() -> None:
     text = ran("blocks", "--by", "type", "--limit", "3", str(SAMPLE), check=True).stdout
     assert "11 rows not shown (--limit 0)" in text
-    assert ran("blocks", "--by", "type", "-o", "x.csv", str(SAMPLE)).stderr.startswith("findleaks: blocks --by type writes no file")
+    assert ran("blocks", "--by", "type", "-o", "x.csv", str(SAMPLE)).stderr.startswith("findleaks: blocks --by type cannot write a file")
     assert "blocks --by type --kind reachable" in ran("find", "--kind", "reachable", str(SAMPLE)).stderr
 
 

@@ -107,12 +107,12 @@ def quiet(part: float) -> None:
 
 
 FAILURES: dict[str, tuple[Callable[[socket.socket], None], str]] = {
-    "silent": (debugservers.silent, "did not answer in 1 s (DEBUGINFOD_TIMEOUT sets how many)"),
+    "silent": (debugservers.silent, "did not answer in 1 s (DEBUGINFOD_TIMEOUT sets the limit)"),
     "garbage": (debugservers.garbage, "sent another file than the requested one"),
     "no http": (debugservers.no_http, "failed: BadStatusLine"),
     "endless": (debugservers.endless, "sent more than the 3,000,000 bytes allowed (DEBUGINFOD_MAXSIZE, free space)"),
     "huge": (debugservers.huge, "has a file of 9,000,000,000,000,000 bytes, more than the 3,000,000 allowed"),
-    "dripping": (debugservers.dripping, "bytes in 1 s (DEBUGINFOD_TIMEOUT sets how many)"),
+    "dripping": (debugservers.dripping, "bytes in 1 s (DEBUGINFOD_TIMEOUT sets the limit)"),
     "cut off": (debugservers.cut_off, "sent 4 bytes of 1,000,000"),
     "failing": (debugservers.failing, "answered 503 Service Unavailable"),
     "circular": (debugservers.circular, "answered 302"),
@@ -131,7 +131,7 @@ def test_a_server_that_fails_is_given_up(how: str, tmp_path: Path) -> None:
         assert server.connections == before
     (warning,) = client.warnings
     assert warning.startswith(f"debuginfod: {server.url} ") and why in warning
-    assert warning.endswith(": it is not asked again, and libthing.so may lack names and lines")
+    assert warning.endswith(": it is not used again, and libthing.so may lack names and lines")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -164,7 +164,7 @@ def test_the_next_server_is_asked(tmp_path: Path) -> None:
         assert client.debug_file(ID, "program", accept, quiet)
     assert seen == [b"<html>Welcome</html>"]
     (warning,) = client.warnings
-    assert warning.startswith(f"debuginfod: {dead} cannot be reached: Connection refused: it is not asked again")
+    assert warning.startswith(f"debuginfod: {dead} cannot be reached: Connection refused: it is not used again")
 
 
 def test_a_command_goes_on_without_a_dead_server(built: Stopped, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_between_two_stops(ask: Ask, program: Path) -> None:
     assert row["counts"] == [4000, 8000, 12000]
     assert row["bytes"] == [4000 * 120, 8000 * 120, 12000 * 120]
     assert row["trend"] == "growing"
-    assert "no snapshot 'nothing', and no file of that name; there are: first, snapshot1" in output
+    assert "no snapshot 'nothing', and no file of that name; the snapshots are: first, snapshot1" in output
     assert "Traceback" not in output
 
 
@@ -96,7 +96,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
         "help leaks snapshot",
     ]
     output = ask(commands, *loaded(ask, program, cores[1]))
-    assert "no snapshot was taken: `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop" in output
+    assert "no snapshot was taken; run `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop" in output
     assert "; it replaces the earlier snapshot of this name" in output
     assert 'next: leaks diff "a name"' in output
     names = [[one["name"] for one in json.loads(line)["moments"]] for line in objects(output)]
@@ -108,8 +108,8 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
     assert "next: findleaks diff two" in output
     assert "--every needs a running process" in output and "--count needs --every" in output
     assert "/nowhere/at/all/x: the snapshot cannot be written: no such file or directory" in output
-    assert len(re.findall(r"names of\s+snapshots\s+taken\s+there\s+before", output)) == 1
-    assert "Growth between snapshots" in output and "Save the results of the commands" in output
+    assert len(re.findall(r"names\s+of\s+snapshots\s+taken\s+there", output)) == 1
+    assert "List what grew between two or more moments" in output and "Save the figures of this moment" in output
     assert "Traceback" not in output
 
 

@@ -54,6 +54,7 @@ def test_one_map_of_two_runs_of_a_cpp_program(map_program: Path, tmp_path: Path,
     assert all(abs(other["delta"]) < row["delta"] / 4 for other in answer["grown"][1:])
 
 
+@pytest.mark.matrix
 def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
     """A saw-tooth of a real map, and one that grows under its teeth."""
     with Rounds([str(map_program)], tmp_path) as one:

@@ -187,11 +187,11 @@ def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
 
 def test_a_live_process_is_read_again(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no evidence tells who was changing what does not agree: let it run on, look again; a few times at most."""
-    monkeypatch.setattr(Glibc, "changing", lambda *_: False)
+    monkeypatch.setattr(Glibc, "is_changing", lambda *_: False)
     with Stepped([str(program), "step", "large"]) as stepped:
         monkeypatch.undo()
         half_changed(stepped)
-        monkeypatch.setattr(Glibc, "changing", lambda *_: False)
+        monkeypatch.setattr(Glibc, "is_changing", lambda *_: False)
         session = stepped.session(onward=lambda: stepped.go(400))
         session.directory  # noqa: B018
         assert session.directory.problems == [] and 1 < session.reads <= 5
@@ -199,7 +199,7 @@ def test_a_live_process_is_read_again(program: Path, monkeypatch: pytest.MonkeyP
     with Stepped([str(program), "step", "large"]) as stepped:
         monkeypatch.undo()
         half_changed(stepped)
-        monkeypatch.setattr(Glibc, "changing", lambda *_: False)
+        monkeypatch.setattr(Glibc, "is_changing", lambda *_: False)
         calls: list[int] = []
         session = stepped.session(onward=lambda: calls.append(1))
         assert session.directory.problems != [] and session.reads == 5 and len(calls) == 4

@@ -250,8 +250,8 @@ def test_refused(injected: Path, tmp_path: Path) -> None:
     ("how", "function", "line"),
     [
         ("crowded", "event", "cannot allocate memory near 0x[0-9a-f]+: no [0-9,]+ bytes are free within 2 GiB"),
-        ("confined", "event", "the process is under seccomp, which does not let it make the system call 319"),
-        ("inside", "faults", "thread [0-9]+ may return to 0x[0-9a-f]+, in the bytes that are to be patched: try again"),
+        ("confined", "event", "the process is under seccomp, which does not permit system call 319"),
+        ("inside", "faults", "thread [0-9]+ may return to 0x[0-9a-f]+, in the bytes that are to be patched; try again"),
     ],
 )
 def test_refused_by_what_the_process_is_like(how: str, function: str, line: str, injected: Path, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_an_old_python_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, "is Python 3.8.18: 3.9 or newer is needed" in done.stderr) == (1, True)
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_make_demo_on_a_fresh_clone_without_the_module_venv(shared_folder: Path, tmp_path: Path) -> None:
     """With the package index alone: virtualenv is fetched, findleaks is installed, and finds the sample's leaks."""

@@ -112,6 +112,7 @@ def test_installed_without_a_compiler(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.matrix
 def test_editable_install_builds_the_kernel_beside_its_twin(compiler: dict[str, str], tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
     wheel = layouts.build(source, tmp_path / "dist", "editable", **compiler)

@@ -82,6 +82,6 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
         output = debuggers.gdb([*commands, "leaks runtime --json", "kill"], "-p", str(running.pid))
     (line,) = debuggers.objects(output)
     answer = json.loads(line)
-    assert any("in the middle of a collection" in warning for warning in answer["warnings"])
+    assert any("stopped during a garbage collection" in warning for warning in answer["warnings"])
     (found,) = answer["runtimes"]
     assert any(part["name"] == "V8's heap" for part in found["parts"])

@@ -221,6 +221,7 @@ def test_sampled_and_estimated(build, tmp_path: Path) -> None:
         assert blocks == pytest.approx(site.estimated.blocks * scale, rel=0.05, abs=1)
 
 
+@pytest.mark.matrix
 def test_ruby(tmp_path: Path) -> None:
     """A Ruby that leaks natively by three calls: the three stacks, with every block that was allocated there."""
     library = str(mallocs_jemalloc.get("5.3.0").library)

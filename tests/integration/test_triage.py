@@ -57,7 +57,7 @@ def mixed(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str
     whole = cores[0].read_bytes()
     bad = {
         "empty": "the file is empty",
-        "program": "this is a program",
+        "program": "expected a core file, got a program",
         "text": "not an ELF file",
         "other": "AArch64",
         "pipe": "a named pipe",

@@ -15,7 +15,7 @@ from trials import Limits
 
 from findleaks.session import Session
 
-MUTATIONS = {"sample": range(4), "glibc": range(10), "mimalloc": range(14)}
+MUTATIONS = {"sample": range(4), "glibc": range(6), "mimalloc": range(6)}
 """Seeds by core. What one seed does is the same each time, for the same core."""
 
 

@@ -280,7 +280,7 @@ def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> No
 def test_memory_of_nobody() -> None:
     session_ = made([Listed(HEAP + 16, 1000)], size=PAGE)
     big = 0x10000000
-    target = FakeTarget({big: bytes(8 * MIB)}, threads=[thread(1)], live=True)
+    target = FakeTarget({big: bytes(8 * MIB)}, threads=[thread(1, registers={"rbx": big})], live=True)
     whole = [(big, big + 8 * MIB)]
     target.pages = pages(whole, whole)
     alone = Session(target, session_.engine)
@@ -299,7 +299,7 @@ def with_heaps(runtimes: Sequence[Runtime], monkeypatch: pytest.MonkeyPatch, pri
     """A heap of 3 MiB in use, and memory of no allocator."""
     big, other = 0x10000000, 0x20000000
     memory = {HEAP: bytes(4 * MIB), big: b"\1" * private, **({other: b"\1" * shared} if shared else {})}
-    target = FakeTarget(memory, names={other: "/memfd:heap (deleted)"}, threads=[thread(1)], live=True)
+    target = FakeTarget(memory, names={other: "/memfd:heap (deleted)"}, threads=[thread(1, registers={"rbx": big})], live=True)
     whole = [(start, start + len(data)) for start, data in sorted(memory.items())]
     target.pages = pages(whole, whole)
     monkeypatch.setattr("findleaks.session.Session.runtimes", list(runtimes))
