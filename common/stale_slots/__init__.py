@@ -18,7 +18,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
 from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage
-from findleaks.stale_slots.languages import find_languages
+from findleaks.stale_slots.languages import RustFiles, find_languages
 from findleaks.stale_slots.near_blocks import NearBlocks
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, nonzero_pieces
@@ -59,6 +59,7 @@ class _HeadSearch:
         self._near = NearBlocks(memory)
         self._pointers = sequences.SeenPointers()
         self._types = DeclaredTypes(memory, self._near.referrers)
+        self._rust_types = DeclaredTypes(memory, self._near.referrers, RustFiles(memory.target).contain)
         self._languages = find_languages(memory.target)
         self._questions = 0
         self._left_out = False  # whether part of the memory was not searched
@@ -77,7 +78,7 @@ class _HeadSearch:
             if cpp:
                 double += deques.find_deques(self._memory, words)
             if rust:
-                others += rust_vectors.find_vectors(self._memory, words, self._asked)
+                others += rust_vectors.find_vectors(self._memory, words, self._asked_rust)
             if len(others) + len(double) > MAX_SEQUENCES:
                 self._left_out = True
                 break
@@ -87,6 +88,11 @@ class _HeadSearch:
         """Call DeclaredTypes.around, for a limited number of words."""
         self._questions += 1
         return self._types.around(address) if self._questions <= MAX_ASKED else ()
+
+    def _asked_rust(self, address: int) -> Iterable[tuple[int, Type]]:
+        """The same, without variables of files that contain no Rust."""
+        self._questions += 1
+        return self._rust_types.around(address) if self._questions <= MAX_ASKED else ()
 
     def _words(self) -> Iterator[tuple[HeapPointers, bool]]:
         """Yield words of root memory and of blocks near it, and whether they are in a block."""

@@ -6,7 +6,7 @@ was freed and reused for something else rarely has that size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.stale_slots.heap_memory import HeapMemory, wastes_little
@@ -64,10 +64,11 @@ class DeclaredTypes:
     """Types of words in memory.
 
     `referrers` maps the start of a block to the address of a word that refers to it, for blocks
-    whose words are looked up."""
+    whose words are looked up. Debug information of a variable is read only if `is_wanted` holds for
+    its address."""
 
-    def __init__(self, memory: HeapMemory, referrers: Mapping[int, int]) -> None:
-        self._memory, self._referrers = memory, referrers
+    def __init__(self, memory: HeapMemory, referrers: Mapping[int, int], is_wanted: Callable[[int], bool] = lambda _: True) -> None:
+        self._memory, self._referrers, self._is_wanted = memory, referrers, is_wanted
         self._members: Optional[Members] = None
         self._blocks: dict[int, Optional[BlockType]] = {}
 
@@ -92,6 +93,8 @@ class DeclaredTypes:
             yield address - inner, part
 
     def _in_variable(self, address: int) -> Iterator[tuple[int, Type]]:
+        if not self._is_wanted(address):
+            return
         symbol = self._memory.target.symbolize(address)
         if symbol is None or not symbol.address <= address < symbol.address + max(symbol.size, 1):
             return

@@ -3,7 +3,8 @@ languages."""
 
 from __future__ import annotations
 
-from findleaks.target.base import Target
+from findleaks.target.base import Region, Target
+from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
 
 MAX_SEARCHED = 1 << 26  # most bytes of constants that are searched in total: about 100 ms
@@ -23,6 +24,44 @@ class Languages(NamedTuple):
 
     cpp: bool
     rust: bool
+
+
+class RustFiles:
+    """The mapped files with code of Rust's standard library."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: dict[str, bool] = {}
+
+    def contain(self, address: int) -> bool:
+        """Whether `address` is in such a file; true for memory of no file.
+
+        Variables of other files hold no containers of Rust. CPython has a thousand variables that
+        look like vectors, whose debug information takes seconds to read."""
+        region = region_at(self._target.regions(), address)
+        if region is None:
+            return True
+        name = region.name or self._module_name(address)
+        if not name.startswith("/"):
+            return True
+        if name not in self._known:
+            self._known[name] = any(self._has_marks(one) for one in self._target.regions() if one.name == name)
+        return self._known[name]
+
+    def _module_name(self, address: int) -> str:
+        """Return the path of the module with this address, which may be in its anonymous part."""
+        return next((one.path for one in self._target.modules() if one.start <= address < one.end), "")
+
+    def _has_marks(self, region: Region) -> bool:
+        if not region.readable or region.writable or region.executable:
+            return False
+        pieces = self._target.pieces(region.start, min(region.end, region.start + MAX_SEARCHED))
+        return any(_has_rust(piece.data) for piece in pieces)
+
+
+def _has_rust(data: memoryview | bytes) -> bool:
+    parts = (bytes(data[begin : begin + PIECE + LONGEST]) for begin in range(0, len(data), PIECE))
+    return any(mark in part for part in parts for mark in _RUST)
 
 
 def find_languages(target: Target) -> Languages:

@@ -103,9 +103,7 @@ def test_pointer_and_search(tmp_path: Path) -> None:
     root, parse, deep, none = (text.split("\n") for text in told["tips"])
     assert root[1] == "98 KiB" and none == [""]
     assert (
-        parse[0] == "parse_header [shop]"
-        and parse[1] == "59 KiB, 60 % of all"
-        and parse[-1] == "Lost blocks: 300 lost blocks, 95 % of all"
+        parse[0] == "parse_header [shop]" and parse[1] == "59 KiB, 60 % of all" and parse[-1] == "Lost blocks: 300 lost blocks, 95 % of all"
     )
     assert deep[0] == "parse_header [shop]" and deep[1] == "20 KiB, 20 % of all"
     assert told["found"] == "78 KiB (80 %) in 2 places"
