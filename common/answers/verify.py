@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Problem
-from findleaks.allocators.in_flight import ThreadInside as FoundThread
 from findleaks.audit.block_rows import check_allocator_name
-from findleaks.audit.corruption import Explainer, select_first_problems
+from findleaks.audit.corruption import Explainer
+from findleaks.audit.heap_check import HeapProblems, check_heap
 from findleaks.audit.in_flight import find_in_flight
 from findleaks.engine.terms import State
 from findleaks.results.verify import Damage, HeapCheck, ThreadInside, Verification
@@ -55,27 +55,9 @@ def first_places(problems: Sequence[Damage], limit: Optional[int]) -> list[Damag
     return [one for one in problems if (one.address if one.part_of is None else one.part_of) not in left_out]
 
 
-_Problems = tuple[list[Problem], list[tuple[Problem, FoundThread]]]
-"""The problems of one allocator, and those that are excused."""
-
-
-def _check(session: Session, name: Optional[str]) -> tuple[list[Allocator], list[_Problems]]:
+def _check(session: Session, name: Optional[str]) -> tuple[list[Allocator], list[HeapProblems]]:
     chosen = [allocator for allocator in session.directory.allocators if name in (None, allocator.name)]
-    return chosen, [_problems(session, allocator) for allocator in chosen]
-
-
-def _problems(session: Session, allocator: Allocator) -> _Problems:
-    """The problems of one allocator, each damaged place once; and the excused ones, at places that
-    a thread inside the allocator was changing. `verify` must run first, as it may make
-    `allocator.problems` more exact."""
-    found: list[Problem] = []
-    phase = f"checking the heap of {allocator.name}"
-    for problem in allocator.verify(session.directory.blocks):
-        session.report_progress(phase, 0.0)
-        if problem is not None:
-            found.append(problem)
-    left, changed = session.directory.separate_half_changed(found, session.inside)
-    return select_first_problems([*allocator.problems, *left]), changed
+    return chosen, [check_heap(session, allocator) for allocator in chosen]
 
 
 def _is_heap_missing(session: Session) -> bool:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from findleaks.audit.corruption import Damage, Explainer, select_first_problems
+from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, find_exception, is_terminating
+from findleaks.audit.heap_check import check_heap
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
 from findleaks.unwind.frames import Unwinder
@@ -101,16 +102,11 @@ def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
 
 
 def _damages(session: Session) -> list[Damage]:
-    """Damaged places of all heaps, the first explained: what `verify` reports as corruption."""
+    """Return the damaged places of all heaps, the first explained: what `verify` reports."""
     found: list[Damage] = []
     for allocator in session.directory.allocators:
-        problems = []
-        for problem in allocator.verify(session.directory.blocks):
-            session.report_progress(f"checking the heap of {allocator.name}", 0.0)
-            if problem is not None:
-                problems.append(problem)
-        left, _ = session.directory.separate_half_changed(problems, session.inside)
-        corrupt = [problem for problem in select_first_problems([*allocator.problems, *left]) if problem.corrupt]
+        problems, _ = check_heap(session, allocator)
+        corrupt = [problem for problem in problems if problem.corrupt]
         if corrupt and not found:
             found.append(Explainer(session).explain(allocator.name, corrupt.pop(0)))
         found += [Damage(problem, allocator.name) for problem in corrupt]
