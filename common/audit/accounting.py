@@ -113,6 +113,10 @@ class Accounting:
     # The shares contain only the resident pages of these.
     reserved: list[Reserved] = field(default_factory=list)
 
+    def share(self, sort: ShareSort) -> Optional[Share]:
+        """Return the share of this kind of memory, for kinds that have one share only."""
+        return next((share for share in self.shares if share.sort == sort), None)
+
 
 class _Counter:
     """Counts resident bytes, or mapped bytes if residency is unknown."""

@@ -1,4 +1,4 @@
-"""The check of an allocator's heap for corruption, as `verify` and the finding about a crash use it."""
+"""The check of an allocator's heap for corruption, for `verify` and the finding about a crash."""
 
 from __future__ import annotations
 

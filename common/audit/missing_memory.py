@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from findleaks.engine.terms import Kind, State
+from findleaks.engine.terms import Kind
 from findleaks.formatting import number, size
 from findleaks.libc.random_states import random_states
 from findleaks.libc.stacks import thread_stacks
@@ -127,10 +127,7 @@ def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
 
 
 def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
-    """Return the ranges that a word of the searched memory, or a register, refers to.
-
-    The ranges are passed to the engine as blocks: it then needs one pass over memory for any number
-    of them."""
+    """Return the ranges that a word of the searched memory, or a register, refers to."""
     if not ranges:
         return []
     page = session.target.arch.page
@@ -138,15 +135,11 @@ def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Se
     for one in ranges:  # Ranges in a damaged file may overlap, or may not consist of whole pages.
         if not (one.start | one.end) % page and (not whole or one.start >= whole[-1].end):
             whole.append(one)
-    blocks = session.engine.blocks(session.target.arch, page)
-    blocks.append([one.start for one in whole], [one.end - one.start for one in whole], [State.IN_USE] * len(whole))
-    blocks.seal()
-    graph = session.engine.graph(blocks)
-    for piece in session.pieces(searched, "looking for missing memory"):
-        graph.scan_roots(piece)
-    graph.root_words(session.register_words())
-    graph.settle()
-    return [one for index, one in enumerate(whole) if graph.is_rooted(index)]
+    # Few targets lack memory.
+    from findleaks.audit.rooted_ranges import find_rooted_ranges
+
+    rooted = find_rooted_ranges(session, [(one.start, one.end) for one in whole], searched, "looking for missing memory")
+    return [one for one, is_rooted in zip(whole, rooted) if is_rooted]
 
 
 def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list[int]:

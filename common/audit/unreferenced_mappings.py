@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from findleaks.allocators.search import find_words_between
+from findleaks.audit.rooted_ranges import find_rooted_ranges
 from findleaks.engine.terms import Kind, State
 from findleaks.libc.stacks import thread_stacks
 from findleaks.session import Session
@@ -29,13 +30,12 @@ def find_unreferenced_mappings(session: Session) -> list[Range]:
     left = _candidates(session)
     if not left:
         return []
-    roots = subtract(session.roots, left)
-    found, left = _split(session, left, roots, registers=True)
+    found, left = _divide(left, find_rooted_ranges(session, left, subtract(session.roots, left), _PHASE))
     if left:
         in_heap, left = _split_by_heap(session, left)
         found += in_heap
     while found and left:  # what referenced mappings refer to
-        found, left = _split(session, left, merge_ranges(found))
+        found, left = _divide(left, find_rooted_ranges(session, left, merge_ranges(found), _PHASE, registers=False))
     return left
 
 
@@ -58,25 +58,6 @@ def _is_plain(region: Region) -> bool:
 def _divide(ranges: Sequence[Range], chosen: Sequence[bool]) -> tuple[list[Range], list[Range]]:
     """Return the chosen ranges, and the others."""
     return [one for one, is_in in zip(ranges, chosen) if is_in], [one for one, is_in in zip(ranges, chosen) if not is_in]
-
-
-def _split(
-    session: Session, ranges: Sequence[Range], searched: Sequence[Range], registers: bool = False
-) -> tuple[list[Range], list[Range]]:
-    """Divide ranges into those that a word of `searched`, or a register, refers to, and others.
-
-    The engine gets the ranges as blocks: it then needs one pass for any number of them."""
-    blocks = session.engine.blocks(session.target.arch, session.target.arch.page)
-    blocks.append([one.start for one in ranges], [one.end - one.start for one in ranges], [State.IN_USE] * len(ranges))
-    blocks.seal()
-    graph = session.engine.graph(blocks)
-    for piece in session.pieces(searched, _PHASE):
-        graph.scan_roots(piece)
-    if registers:
-        graph.root_words(session.register_words())
-    graph.settle()
-    rooted = [graph.is_rooted(index) for index in range(len(ranges))]
-    return _divide(ranges, rooted)
 
 
 def _split_by_heap(session: Session, ranges: Sequence[Range]) -> tuple[list[Range], list[Range]]:

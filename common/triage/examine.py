@@ -22,7 +22,6 @@ from findleaks.target.core import open_core
 from findleaks.target.program import identify_program
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, Row
 from findleaks.triage.signature import leak_sums
-from findleaks.unwind.stacks import without_parameters
 
 FINDINGS, WARNINGS = 20, 50  # Most of these in a row.
 
@@ -113,9 +112,7 @@ def _of_session(source: Source, session: Session) -> Row:
 def _frame(target: Target) -> str:
     """The function in which the process ended: the innermost one outside the C library."""
     frame = own_frame(crashed_frames(target))
-    if frame is None:
-        return ""
-    return printable(without_parameters(frame.function) if frame.function else frame.label(), 200)
+    return printable(frame.short_name(), 200) if frame is not None else ""
 
 
 def kind_of_file(mode: int) -> str:

@@ -39,6 +39,10 @@ class NamedFrame(NamedTuple):
             return f"{self.function}+{self.offset:#x}" if self.offset else self.function
         return f"{self.module}+{self.offset:#x}" if self.module else hex(self.address)
 
+    def short_name(self) -> str:
+        """Return the function without parameters: "node::Start"; the label if it has no name."""
+        return without_parameters(self.function) if self.function else self.label()
+
     def place(self) -> str:
         """Return the last parts of its source path, and the line: "io/parser.c:42"; "" if
         unknown."""

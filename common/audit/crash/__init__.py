@@ -37,7 +37,6 @@ class Crash:
     address: Optional[int]  # that a SIGSEGV or SIGBUS accessed; None: not known
     below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
     frame: Optional[NamedFrame]  # the innermost that is none of the C or C++ library's
-    innermost: Optional[NamedFrame]
     message: str  # that glibc printed before abort(), unescaped; "" if none
     exception: Optional[CppException]  # that nothing caught
     damage: Optional[Damage]  # the first damaged place of a heap
@@ -64,7 +63,6 @@ def read_crash(session: Session) -> Optional[Crash]:
         target.fault_address,
         target.fault_address is not None and 0 < thread.sp - target.fault_address + RED_ZONE < BELOW,
         own_frame(frames),
-        frames[0] if frames else None,
         message,
         exception,
         found[0] if found else None,

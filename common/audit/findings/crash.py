@@ -9,13 +9,12 @@ from findleaks.formatting import counted, printable
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
-from findleaks.unwind.stacks import without_parameters
 
 _WIDEST = 300  # characters of a message of the process that are shown
 
 
-def crash(session: Session) -> Iterator[Finding]:
-    """One finding, unless the process called abort() without a message, an exception or damage."""
+def find_crash(session: Session) -> Iterator[Finding]:
+    """Yield one finding, unless the process called abort() without a message, exception or damage."""
     found = read_crash(session)
     if found is None or (found.signal == "SIGABRT" and not (found.message or found.exception or found.damage)):
         return
@@ -28,8 +27,8 @@ def _place(found: Crash) -> str:
     frame = found.frame
     if frame is None or not (frame.function or frame.module):
         return ""
-    function = printable(without_parameters(frame.function), 200) if frame.function else printable(frame.label(), 200)
-    return f" in {function}" + (f" ({printable(frame.module, 60)})" if frame.function and frame.module else "")
+    module = f" ({printable(frame.module, 60)})" if frame.function and frame.module else ""
+    return f" in {printable(frame.short_name(), 200)}{module}"
 
 
 def _reason(found: Crash, target: Target) -> str:

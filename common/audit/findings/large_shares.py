@@ -11,26 +11,25 @@ from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.crash import own_frame
-from findleaks.audit.findings.significance import LEAST, PART
+from findleaks.audit.findings.significance import is_large
 from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, printable, size, some
+from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 from findleaks.target.modules import DELETED
-from findleaks.unwind.stacks import Stack, group_threads, without_parameters
+from findleaks.unwind.stacks import group_threads
 
 _MANY = 32  # mappings of one kind or file, or threads, that are worth a sentence
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
 _OTHER = "anonymous shared mapping"
 
 
-def thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if stacks of running threads have a tenth of the private memory."""
-    share = _share(accounting, "stacks")
-    if share is None or share.count < 2 or not _is_large(share.bytes, _private(accounting)):
+def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding, if stacks of running threads have a tenth of the private memory."""
+    share = accounting.share(ShareSort.STACKS)
+    if share is None or share.count < 2 or not is_large(share.bytes, _private(accounting)):
         return
-    stacks = group_threads(session.target)
-    most = stacks[0] if stacks else None
     percent = 100 * share.bytes // max(_private(accounting), 1)
     if accounting.known:
         title = f"{number(share.count)} threads run: their stacks take {size(share.bytes)}, {percent} % of the private memory."
@@ -38,7 +37,9 @@ def thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]
         title = f"{number(share.count)} threads run: {size(share.bytes)} are mapped for their stacks, of which most may be untouched."
     else:
         return
-    place = _place(most) if most is not None else ""
+    most = next(iter(group_threads(session.target)), None)
+    frame = own_frame(most.frames) if most is not None else None
+    place = printable(frame.short_name(), 200) if frame is not None else ""
     cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and place else ""
     facts: dict[str, object] = {
         "threads": share.count,
@@ -48,18 +49,11 @@ def thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]
     yield Finding("thread-stacks", share.bytes, title, cause, (), ("stacks",), facts, _resident(share, accounting))
 
 
-def _place(stack: Stack) -> str:
-    frame = own_frame(stack.frames)
-    if frame is None:
-        return ""
-    return printable(without_parameters(frame.function), 200) if frame.function else printable(frame.label(), 200)
-
-
-def shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if many mappings of shared memory are a tenth of all memory."""
-    share = _share(accounting, "shared")
+def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding, if many mappings of shared memory are a tenth of all memory."""
+    share = accounting.share(ShareSort.SHARED)
     # A few mappings are a buffer of fixed size, as PostgreSQL has: the table of shares names it.
-    if share is None or share.count < _MANY or not _is_large(share.bytes, accounting.total):
+    if share is None or share.count < _MANY or not is_large(share.bytes, accounting.total):
         return
     names = [region.name for region in session.target.regions() if region.name.startswith(SHARED) or not (region.private or region.name)]
     kinds = Counter(next((kind for start, kind in _KINDS.items() if name.startswith(start)), _OTHER) for name in names)
@@ -72,12 +66,12 @@ def shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]
     yield Finding("shared-memory", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
 
 
-def mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """One finding, if many mappings of one data file are a tenth of all memory."""
-    share = _share(accounting, "files")
+def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding, if many mappings of one data file are a tenth of all memory."""
+    share = accounting.share(ShareSort.FILES)
     modules = {os.path.basename(module.path.removesuffix(DELETED)) for module in session.target.modules()}
     part = next((part for part in share.parts if part.name not in modules), None) if share is not None else None
-    if share is None or part is None or not _is_large(part.bytes, accounting.total):
+    if share is None or part is None or not is_large(part.bytes, accounting.total):
         return
     mappings = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
     if len(mappings) < _MANY:
@@ -94,13 +88,13 @@ def mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
     yield Finding("mapped-file", part.bytes, title, cause, (), commands, facts, part.bytes if accounting.known else None)
 
 
-def unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """A finding for each runtime whose memory is a tenth of the private memory, if findleaks does
-    not list its objects."""
+def find_unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield a finding for each runtime whose memory is a tenth of the private memory, if findleaks
+    does not list its objects."""
     for runtime in session.runtimes:
-        parts = [share for share in accounting.shares if share.sort == "runtime" and share.of.startswith(f"{runtime.name} ")]
+        parts = [share for share in accounting.shares if share.sort == ShareSort.RUNTIME and share.of.startswith(f"{runtime.name} ")]
         total = sum(share.bytes for share in parts)
-        if runtime.lists_objects or not _is_large(total, _private(accounting)):
+        if runtime.lists_objects or not is_large(total, _private(accounting)):
             continue
         named = [f"{share.of.removeprefix(runtime.name).strip()} {size(share.bytes)}" for share in parts[:3] if share.bytes]
         percent = 100 * total // max(_private(accounting), 1)
@@ -110,17 +104,9 @@ def unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Finding
         yield Finding("unlisted-heap", total, title, cause, (), ("runtime",), facts, total if accounting.known else None)
 
 
-def _share(accounting: Accounting, sort: str) -> Optional[Share]:
-    return next((share for share in accounting.shares if share.sort == sort), None)
-
-
 def _private(accounting: Accounting) -> int:
-    """Bytes of all shares except shared memory and files."""
-    return sum(share.bytes for share in accounting.shares if share.sort not in ("shared", "files"))
-
-
-def _is_large(amount: int, whole: int) -> bool:
-    return amount >= LEAST and amount >= PART * whole
+    """Return the bytes of all shares except shared memory and files."""
+    return sum(share.bytes for share in accounting.shares if share.sort not in (ShareSort.SHARED, ShareSort.FILES))
 
 
 def _resident(share: Share, accounting: Accounting) -> Optional[int]:

@@ -22,7 +22,7 @@ _SHOWN = 64  # bytes of a mapping that are looked at for a text
 
 def find_leaked_mappings(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding, if mappings that nothing refers to have a tenth of the memory."""
-    share = next((share for share in accounting.shares if share.sort == ShareSort.UNKNOWN), None)
+    share = accounting.share(ShareSort.UNKNOWN)
     if share is None or not is_significant(share.bytes, accounting):
         return
     ranges = find_unreferenced_mappings(session)

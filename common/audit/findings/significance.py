@@ -12,7 +12,12 @@ reported."""
 
 def is_significant(amount: int, accounting: Accounting) -> bool:
     """Whether an amount of memory, in bytes, is reported."""
-    return amount >= LEAST and amount >= PART * denominator(accounting)
+    return is_large(amount, denominator(accounting))
+
+
+def is_large(amount: int, whole: int) -> bool:
+    """Whether an amount of memory, in bytes, is reported as a part of `whole`."""
+    return amount >= LEAST and amount >= PART * whole
 
 
 def denominator(accounting: Accounting) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Optional
 
-from findleaks.audit.accounting import Accounting, Share
+from findleaks.audit.accounting import Accounting
 from findleaks.audit.diagnostics import managed_heaps
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.significance import is_significant
@@ -34,20 +33,16 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
         yield Finding("unread-memory", left, unread.sentences(), "", (), tuple(commands), unread.result().to_json(), resident)
 
 
-def _unknown_share(accounting: Accounting) -> Optional[Share]:
-    return next((share for share in accounting.shares if share.sort == ShareSort.UNKNOWN), None)
-
-
 def _largest(accounting: Accounting) -> int:
     """Return the address of the largest unattributed mapping; 0 if little memory is
     unattributed."""
-    share = _unknown_share(accounting)
+    share = accounting.share(ShareSort.UNKNOWN)
     return share.parts[0].address if share is not None and share.parts and is_significant(share.bytes, accounting) else 0
 
 
 def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding, if much memory is unattributed."""
-    share = _unknown_share(accounting)
+    share = accounting.share(ShareSort.UNKNOWN)
     if share is not None and is_significant(share.bytes, accounting) and share.parts:
         most = share.parts[0]
         title = f"{size(share.bytes)} in {number(share.count)} mappings are unattributed: no known allocator or runtime owns them"
