@@ -28,7 +28,6 @@ CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # most different sizes of blocks that are counted separately
 SHARED_PART = 0.1  # least part of a row that memory reached through several fields is shown from
 MOST_SHARED = 5  # rows of such memory
-LAST = -2  # a depth: one level of fields, and no rows of shared memory
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
@@ -168,7 +167,7 @@ class TreeBuilder:
         first = one.places[0] if one.places else None
         return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
 
-    def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int) -> None:
+    def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int, expands_shared: bool = True) -> None:
         """Set the fields of a row. If one field refers to one block, that block's fields are shown
         instead."""
         for _ in range(STEPS):
@@ -196,8 +195,7 @@ class TreeBuilder:
             row.address = row.address or origin.start
             found = self._fields(index)
         row.shared = found.shared
-        is_last, depth = depth == LAST, 1 if depth == LAST else depth
-        if depth > 0 and not is_last and found.shared.bytes >= SHARED_PART * row.totals.bytes:
+        if depth > 0 and expands_shared and found.shared.bytes >= SHARED_PART * row.totals.bytes:
             row.shared_rows = self._shared_rows(found.tree, max(int(SHARED_PART * row.totals.bytes), 1), depth)
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
@@ -236,7 +234,7 @@ class TreeBuilder:
         made = RetainedNode(f"{origin.name} at {origin.start:#x}", Totals(child.blocks, child.bytes), "block", address=origin.start)
         if child.blocks > 1:
             # At depth 1 the block's own fields still get rows, as they show where the bytes are.
-            self._fill(made, self._fields(child.block), origin, depth - 1 if depth > 1 else LAST)
+            self._fill(made, self._fields(child.block), origin, max(depth - 1, 1), expands_shared=depth > 1)
         else:
             made.what = self._hint(child.block, origin.name)
         return made

@@ -14,7 +14,7 @@ _WIDEST = 300  # characters of a message of the process that are shown
 
 
 def find_crash(session: Session) -> Iterator[Finding]:
-    """Yield one finding, unless the process called abort() without a message, exception or damage."""
+    """Yield one finding, unless the process called abort() without message, exception or damage."""
     found = read_crash(session)
     if found is None or (found.signal == "SIGABRT" and not (found.message or found.exception or found.damage)):
         return
