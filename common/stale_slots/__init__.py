@@ -11,6 +11,7 @@ out by mistake would report a block in use as leaked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.bulk import find_pointers
@@ -74,25 +75,20 @@ class _HeadSearch:
             if rust or not in_block:
                 yield from rust_btrees.find_stale_entries(self._memory, words)
             if cpp or not in_block:
-                (others if in_block else certain).extend(vectors.find_vectors(self._memory, words, self._asked))
+                (others if in_block else certain).extend(vectors.find_vectors(self._memory, words, partial(self._ask, self._types)))
             if cpp:
                 double += deques.find_deques(self._memory, words)
             if rust:
-                others += rust_vectors.find_vectors(self._memory, words, self._asked_rust)
+                others += rust_vectors.find_vectors(self._memory, words, partial(self._ask, self._rust_types))
             if len(others) + len(double) > MAX_SEQUENCES:
                 self._left_out = True
                 break
         yield from self._unused(certain, others, double)
 
-    def _asked(self, address: int) -> Iterable[tuple[int, Type]]:
+    def _ask(self, types: DeclaredTypes, address: int) -> Iterable[tuple[int, Type]]:
         """Call DeclaredTypes.around, for a limited number of words."""
         self._questions += 1
-        return self._types.around(address) if self._questions <= MAX_ASKED else ()
-
-    def _asked_rust(self, address: int) -> Iterable[tuple[int, Type]]:
-        """The same, without variables of files that contain no Rust."""
-        self._questions += 1
-        return self._rust_types.around(address) if self._questions <= MAX_ASKED else ()
+        return types.around(address) if self._questions <= MAX_ASKED else ()
 
     def _words(self) -> Iterator[tuple[HeapPointers, bool]]:
         """Yield words of root memory and of blocks near it, and whether they are in a block."""

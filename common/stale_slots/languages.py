@@ -3,6 +3,8 @@ languages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from findleaks.target.base import Region, Target
 from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
@@ -39,45 +41,44 @@ class RustFiles:
         Variables of other files hold no containers of Rust. CPython has a thousand variables that
         look like vectors, whose debug information takes seconds to read."""
         region = region_at(self._target.regions(), address)
-        if region is None:
-            return True
-        name = region.name or self._module_name(address)
+        name = (region.name if region is not None else "") or self._module_name(address)
         if not name.startswith("/"):
             return True
         if name not in self._known:
-            self._known[name] = any(self._has_marks(one) for one in self._target.regions() if one.name == name)
+            regions = [one for one in self._target.regions() if one.name == name]
+            self._known[name] = any(map(_has_rust, _read_constants(self._target, regions)))
         return self._known[name]
 
     def _module_name(self, address: int) -> str:
-        """Return the path of the module with this address, which may be in its anonymous part."""
-        return next((one.path for one in self._target.modules() if one.start <= address < one.end), "")
-
-    def _has_marks(self, region: Region) -> bool:
-        if not region.readable or region.writable or region.executable:
-            return False
-        pieces = self._target.pieces(region.start, min(region.end, region.start + MAX_SEARCHED))
-        return any(_has_rust(piece.data) for piece in pieces)
-
-
-def _has_rust(data: memoryview | bytes) -> bool:
-    parts = (bytes(data[begin : begin + PIECE + LONGEST]) for begin in range(0, len(data), PIECE))
-    return any(mark in part for part in parts for mark in _RUST)
+        """Return the path of the module with this address, which may be in its anonymous part; ""
+        without one."""
+        module = region_at(self._target.modules(), address)
+        return module.path if module is not None else ""
 
 
 def find_languages(target: Target) -> Languages:
-    """Return the languages that constants of mapped files show. Only read-only memory is
-    searched."""
+    """Return the languages that constants of mapped files show."""
     cpp = rust = False
+    for data in _read_constants(target, target.regions()):
+        cpp = cpp or _CPP in data
+        rust = rust or _has_rust(data)
+        if cpp and rust:
+            break
+    return Languages(cpp, rust)
+
+
+def _has_rust(data: bytes) -> bool:
+    return any(mark in data for mark in _RUST)
+
+
+def _read_constants(target: Target, regions: Iterable[Region]) -> Iterator[bytes]:
+    """Yield the read-only memory of mapped files, up to MAX_SEARCHED bytes, a part at a time. Parts
+    overlap by the longest text that is searched."""
     left = MAX_SEARCHED
-    for region in target.regions():
+    for region in regions:
         if not region.name.startswith("/") or not region.readable or region.writable or region.executable:
             continue
         for piece in target.pieces(region.start, min(region.end, region.start + left)):
             left -= len(piece.data)
             for begin in range(0, len(piece.data), PIECE):
-                data = bytes(piece.data[begin : begin + PIECE + LONGEST])
-                cpp = cpp or _CPP in data
-                rust = rust or any(mark in data for mark in _RUST)
-                if cpp and rust:
-                    return Languages(cpp, rust)
-    return Languages(cpp, rust)
+                yield bytes(piece.data[begin : begin + PIECE + LONGEST])
