@@ -20,12 +20,12 @@ from functools import lru_cache
 from typing import Optional
 
 from findleaks.demangle_rust import demangle_rust
+from findleaks.demangle_rust_v0 import LONGEST_TEXT as LONGEST_TEXT  # the limit for all languages
 
 # In this order: the first one writes names as GDB does.
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")
 # Characters of a mangled name, which also limits nesting; libstdc++'s limit from GCC 9 on.
 LONGEST = 1024
-LONGEST_TEXT = 4096  # most characters of a readable name
 # Limit of `estimate`: within it, the worst known names expand to 20 MB, in 0.1 s.
 _LARGEST = 1 << 20
 

@@ -25,6 +25,7 @@ _BASIC_TYPES = {
 }
 _SIGNED, _UNSIGNED = "aslxni", "htmyoj"
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "'": "\\'", '"': '\\"', "\\": "\\\\"}
+_DECIMAL, _HEX_DIGITS = re.compile(r"0|[1-9][0-9]{0,4}"), re.compile(r"([0-9a-f]*)_")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -103,7 +104,7 @@ class _V0Reader:
         return self.base_62() + 1 if self.accept(tag) else 0
 
     def decimal(self) -> int:
-        digits = re.compile(r"0|[1-9][0-9]{0,4}").match(self.name, self.at)
+        digits = _DECIMAL.match(self.name, self.at)
         if digits is None:
             raise _InvalidName
         self.at = digits.end()
@@ -379,7 +380,7 @@ class _V0Reader:
         self.constant()
 
     def hex_digits(self) -> str:
-        match = re.compile(r"([0-9a-f]*)_").match(self.name, self.at)
+        match = _HEX_DIGITS.match(self.name, self.at)
         if match is None:
             raise _InvalidName
         self.at = match.end()

@@ -20,6 +20,7 @@ import findleaks
 from findleaks.results import (
     addresses,
     amounts,
+    block_types,
     caches,
     count,
     growth,
@@ -48,6 +49,7 @@ FUNCTIONS = (findleaks.open, findleaks.attach, findleaks.load, findleaks.diff, f
 CLASSES = (findleaks.Process, findleaks.Blocks, findleaks.BlockTable, findleaks.Snapshot)
 RESULTS = (
     leaks,
+    block_types,
     addresses,
     references,
     roots,

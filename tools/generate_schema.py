@@ -10,29 +10,28 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import pkgutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from findleaks import results
 from findleaks.catalogue import CATALOGUE
 from findleaks.results import (
     addresses,
-    amounts,
     block_types,
     caches,
     count,
     growth,
     heap_map,
     leaks,
-    note_parts,
-    notes,
     references,
     roots,
     runtimes,
     scopes,
-    sites,
     snapshots,
     stacks,
     track,
@@ -71,30 +70,7 @@ DOCUMENTS: Mapping[str, Union[type[Record], tuple[type[Record], ...]]] = {
 LINES: Sequence[type[Record]] = (addresses.Block, triage.TriagedCore)
 """Results that a command prints one a line, without the command's name (`blocks`, `triage`)."""
 
-_MODULES = (
-    addresses,
-    amounts,
-    block_types,
-    caches,
-    count,
-    growth,
-    heap_map,
-    leaks,
-    note_parts,
-    notes,
-    references,
-    roots,
-    runtimes,
-    scopes,
-    sites,
-    snapshots,
-    stacks,
-    track,
-    triage,
-    verdict,
-    verify,
-    written,
-)
+_MODULES = [import_module(f"{results.__name__}.{one.name}") for one in pkgutil.iter_modules(results.__path__)]
 _NAMES = {name: one for module in _MODULES for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, Record)}
 """Classes by name. Modules of results import some of them for type checkers only."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Optional
 
 from findleaks.audit.block_batches import Batch
 from findleaks.audit.block_rows import BlockFilters, BlockRows
+from findleaks.engine.terms import Totals
 from findleaks.results.amounts import Amount
 from findleaks.results.block_types import BlocksOfType, BlockTypes
 from findleaks.session import Session
@@ -52,7 +53,7 @@ def sum_by_type(session: Session, filters: BlockFilters, limit: int = 0) -> Bloc
         )
         for key, one in ordered[: limit or None]
     ]
-    return BlockTypes("type", _total(list(sums.values())), _total(typed), len(ordered), found)
+    return BlockTypes("type", _total(sums.values()), _total(typed), len(ordered), found)
 
 
 def _add(batch: Batch, rows: BlockRows, sums: dict[_Key, _Sum], known: dict[tuple[int, int], _Sum]) -> None:
@@ -75,5 +76,5 @@ def _add(batch: Batch, rows: BlockRows, sums: dict[_Key, _Sum], known: dict[tupl
                 one.example = address
 
 
-def _total(sums: Sequence[_Sum]) -> Amount:
-    return Amount(sum(one.blocks for one in sums), sum(one.bytes for one in sums))
+def _total(sums: Iterable[_Sum]) -> Amount:
+    return Amount.of(Totals.sum_of(Totals(one.blocks, one.bytes) for one in sums))
