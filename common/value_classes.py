@@ -68,7 +68,7 @@ else:
     _STANDARD = ("__dataclass_fields__", "__dataclass_params__")
 
     class _Plan:
-        """How to make a dataclass of a class, later."""
+        """The options with which a class becomes a dataclass at its first use."""
 
         def __init__(self, cls, frozen, eq, repr):  # noqa: A002
             self.cls, self.options = cls, {"frozen": frozen, "eq": eq, "repr": repr}
@@ -135,7 +135,7 @@ else:
             dataclasses.dataclass(self.cls, **self.options)
 
     class _Standard:
-        """What `dataclasses` adds to a class, until it is asked for."""
+        """An attribute that `dataclasses` adds to a class. It is computed at its first use."""
 
         def __init__(self, plan, name):
             self.plan, self.name = plan, name

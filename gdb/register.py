@@ -143,7 +143,8 @@ def split(argument: str) -> list[str]:
 
 
 def completions(command: str, text: str, word: Optional[str], names: Sequence[str]) -> Any:
-    """Completions of the last word, from its last punctuation on, as GDB also splits words there.
+    """Return completions of the last word. GDB also splits words at punctuation, so that they begin
+    after the last punctuation.
     `names`: names of snapshots."""
     # GDB first asks where the last word begins. A second call, made for GDB's default, returns the
     # completions.

@@ -93,8 +93,8 @@ class Shell(Protocol):
         ...
 
     def invocation(self, core: Optional[str]) -> Invocation:
-        """How to suggest commands for a core, for the process of --pid (""), or without a target
-        (None)."""
+        """Return the words with which text suggests commands: for a core, for the process of --pid
+        (""), or without a target (None)."""
         ...
 
 

@@ -102,8 +102,8 @@ def _of(span: Recording) -> str:
 
 
 def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
-    """Which blocks to record. `sizes` may be usable sizes, which are at least the requested
-    ones."""
+    """Return the rule that selects the blocks to record. `sizes` may be usable sizes, which are at
+    least the requested ones."""
     mean = parse_size(sample) if sample else 0
     if sample and not 1 <= mean <= 1 << 30:
         raise UsageError(f"--sample {sample}: write 1 to 1G")

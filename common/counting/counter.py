@@ -27,8 +27,9 @@ REOPEN_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class CountRequest:
-    """What to count: a table every `every` seconds; end after `seconds` or `events`; 0: no limit.
-    `lines`: whether frames have lines and inlined functions."""
+    """A request to count calls. A table is made every `every` seconds. Counting ends after
+    `seconds` or `events` (0: no limit). `lines`: whether frames have lines and inlined
+    functions."""
 
     function: str
     rule: Optional[Rule] = None

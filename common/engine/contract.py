@@ -183,9 +183,10 @@ class Graph(Protocol):
         so, these words as roots would change no block's kind."""
 
     def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
-        """Return the blocks in use, of usable sizes from `smallest` to `largest`, that no other
-        block and no root refers to in any way, ascending. Call after `mark_starts`. [] if more than
-        `most` blocks of these sizes were not reached."""
+        """Return the indices of unreferenced blocks, ascending: blocks in use to which no root and
+        no other block refers, not even to the interior. Their usable sizes are `smallest` to
+        `largest`. Call after `mark_starts`. [] if more than `most` blocks of these sizes were not
+        reached."""
 
     def mark(self, budget: int) -> bool:
         """Visit about `budget` blocks. Return True when all reachable and possible blocks are
@@ -277,9 +278,9 @@ class Graph(Protocol):
         (see `heads`). Each is counted under exactly one."""
 
     def heads(self) -> Optional[array[int]]:
-        """Return the indices, ascending, of POSSIBLE blocks to whose interior a root or a reachable
-        block refers. Each other POSSIBLE block is counted under the lowest head that reaches it.
-        None if all are heads."""
+        """Return the indices of heads, ascending: POSSIBLE blocks whose interior is referenced by a
+        root or by a reachable block. Each other POSSIBLE block is counted under the lowest head
+        that reaches it. None if all are heads."""
 
     def referrers(self, index: int) -> list[int]:
         """Return the indices of the blocks in use that refer to this one, ascending, each once."""

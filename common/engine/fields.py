@@ -136,7 +136,7 @@ class FieldsTree(RootedTree):
         raise NotImplementedError
 
     def _spread(self, field: int, everything: bool) -> Rows:
-        """Return rows as WholeTree._spread does, of what a field retains."""
+        """Return the rows of WholeTree._spread for what a field retains."""
         raise NotImplementedError
 
     def _field(self, node: int) -> Optional[int]:

@@ -19,7 +19,7 @@ else 0)."""
 
 
 class Structure(IntEnum):
-    """What an interior pointer was recognised to refer to."""
+    """The data structures that interior pointers are recognised to refer to."""
 
     HASHBROWN = 1  # hash table of Rust: HashMap, HashSet
     SWISS_TABLE = 2  # hash table of Abseil: flat_hash_map, node_hash_map …

@@ -16,7 +16,7 @@ from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece, Range
 from findleaks.value_classes import NamedTuple
 
-MAX_OFFSET = (1 << 32) - 1  # stands for all offsets from here on; no rule names it
+MAX_OFFSET = (1 << 32) - 1  # in place of all larger offsets; no rule names it
 LOW_BITS = MAX_OFFSET  # in a Row: any offset below two words, as pointer tags produce
 Rule = tuple[int, int]
 

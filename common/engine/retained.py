@@ -209,6 +209,6 @@ class WholeTree(RootedTree):
         raise NotImplementedError
 
     def _spread(self, place: int, everything: bool) -> Rows:
-        """Return rows, as in `spreads`, of the node's children. With `everything`, of all blocks
-        that it retains, with at least the first two columns."""
+        """Return the rows of `spreads` for the node's children. With `everything`, return rows for
+        all blocks that the node retains, with at least the first two columns."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ Answer = Mapping[str, Any]
 """The JSON object of a command."""
 
 SEVERAL = "several roots"
-"""The name of the root that stands for all shared memory."""
+"""The name of the row for memory that several roots retain together."""
 ARROW = " → "
 """The separator between the steps from a root to a field below it."""
 

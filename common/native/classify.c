@@ -20,8 +20,8 @@ void lost_free(lost *l) {
              l->cycles.items, l->members.items, l);
 }
 
-/* Return one bit for each of 64 blocks: set if it is leaked. Eight bytes are tested at a time;
- * all are below 0x80. */
+/* Return a bit for each of 64 blocks, which is set if the block is leaked. Eight blocks are tested
+ * at a time: their bytes are below 0x80, so that adding 0x7F sets the top bit of all but zeros. */
 static uint64_t lost_of(const graph *g, size_t first) {
     uint64_t bits = 0;
     for (size_t index = first; index < g->count && index < first + 64;) {

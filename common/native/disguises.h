@@ -12,7 +12,7 @@ enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED };
 
 #define MOST_FORMS 64u
 #define MOST_SEGMENTS 8u
-#define ANY_OFFSET 0xFFFFu /* stands for all offsets in a block from this one on */
+#define ANY_OFFSET 0xFFFFu /* in place of all larger offsets in a block */
 
 /* A form of disguised pointers. `base`: of COMPRESSED; `shift`: in bits. */
 typedef struct form {

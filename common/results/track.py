@@ -13,8 +13,8 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fates(Record):
-    """What became of blocks. Bytes are requested bytes. Figures are estimates if only some blocks
-    were recorded."""
+    """The fates of blocks: freed, leaked or still reachable. Bytes are requested bytes. Figures are
+    estimates if only some blocks were recorded."""
 
     allocated: Amount
     """All recorded blocks."""

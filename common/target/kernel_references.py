@@ -67,8 +67,8 @@ class KernelState(NamedTuple):
 
 
 class _Queue(Protocol):
-    """Reads `siginfo_t`s of a thread from an index on, from its own or the shared queue; None:
-    refused."""
+    """Reads the queued signals of a thread (`siginfo_t`), from number `first` on. `shared`: those
+    of the process instead. None if the kernel refuses."""
 
     def __call__(self, tid: int, first: int, shared: bool) -> Optional[bytes]: ...
 

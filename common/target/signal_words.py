@@ -1,4 +1,4 @@
-"""Which registers the words have that the kernel saved when a signal interrupted a thread.
+"""Maps the words that the kernel saved for an interrupted thread to registers.
 
 struct ucontext has uc_mcontext at 40 on x86-64, at 176 on AArch64. There are:
 

@@ -174,7 +174,8 @@ def _values(table: Table) -> Sequence[int]:
 
 
 def _column(table: Table, typecode: str, first: int) -> array[int]:
-    """Of each entry, the number of this type that begins after `first` of them."""
+    """Return a column of the symbol table: from each entry, the number with index `first`, where
+    all numbers of the entry have this type."""
     size = struct.calcsize(table.form)
     words = array(typecode)
     words.frombytes(bytes(table.symbols[: len(table.symbols) // size * size]))

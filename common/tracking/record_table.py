@@ -111,8 +111,10 @@ class RecordTable(CountTable):
 
 
 def build_draws() -> bytes:
-    """Build the table of draws. Each is the mean of one of DRAWS parts, of equal probability, of
-    the exponential distribution, so their mean is exactly that of the distribution."""
+    """Build the table of random draws for sampling by bytes.
+
+    The exponential distribution is divided into DRAWS parts of equal probability. Each draw is the
+    mean of one part. The mean of all draws is therefore exactly that of the distribution."""
     # The integral of -log(u), which turns a uniform u into an exponentially distributed number.
     bounds = [0.0] + [u - u * math.log(u) for u in (number / DRAWS for number in range(1, DRAWS + 1))]
     parts = [DRAWS * (high - low) for low, high in zip(bounds, bounds[1:])]

@@ -52,7 +52,7 @@ def find_reasons(
 
 
 def _allocated(records: Sequence[Record], sampling: Sampling, probe: Optional[Probe]) -> Iterator[UnseenReason]:
-    """What was seen of other sizes."""
+    """Yield the reason that blocks of other sizes were allocated, if there were any."""
     counts: Counter[int] = Counter()
     for record in records:
         counts[record.size] += round(sampling.weight(record)) if record.mean else 1

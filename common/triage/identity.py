@@ -19,7 +19,7 @@ def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> s
 
 
 def described(label: str, size: int, ring: bool, words: Sequence[str]) -> str:
-    """A description of what a signature stands for: "48 B → text, 48 B", "cycle of 64 B", "Foo"."""
+    """Describe the blocks with a signature: "48 B → text, 48 B", "cycle of 64 B", "Foo"."""
     sized = f"{number(size)} B" if size else ""
     if label == ZEROS_LABEL:
         text = f"{sized or 'blocks'} of zeros"

@@ -31,8 +31,8 @@ class Sources(NamedTuple):
 def sources(words: Sequence[str], standard_input: Optional[BinaryIO] = None, left_out: Iterable[str] = ()) -> Sources:
     """The files that words name, each once, in order.
 
-    A word is a file; a folder, which stands for all files below it, by name; "@LIST", a file of
-    names; or "-", names on standard input. Lists have one name a line, or end each name with NUL.
+    A word is a file, a folder (all files below it, ordered by name), "@LIST" (a file of names), or
+    "-" (names on standard input). Lists have one name a line, or end each name with NUL.
     `left_out`: files that are not cores. TargetError: a folder or list cannot be read."""
     found: dict[str, Source] = {}
     links = 0

@@ -28,9 +28,9 @@ ENCODING_TABLE = 0x3B
 
 
 class Rule(NamedTuple):
-    """How to compute a register's value in the caller, by `how`: "offset": stored at CFA + value;
-    "value": CFA + value; "register": value of register number `value`; "saved": stored at the
-    address that `expression` computes; "is": the value of `expression`; "undefined"."""
+    """A rule that computes the caller's value of a register. `how` is one of: "offset": stored at
+    CFA + value; "value": CFA + value; "register": value of register number `value`; "saved": stored
+    at the address that `expression` computes; "is": the value of `expression`; "undefined"."""
 
     how: str
     value: int = 0

@@ -1,4 +1,4 @@
-"""What readers of a glibc malloc's spans, free lists and thread caches know of it."""
+"""The interface of a glibc malloc to the readers of its spans, free lists and thread caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checks, statistics and remedies know of a glibc malloc whose thread caches were found."""
+"""The interface of a glibc malloc to checks, statistics and remedies: with thread caches."""
 
 from __future__ import annotations
 

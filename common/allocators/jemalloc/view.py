@@ -1,4 +1,4 @@
-"""What checks and statistics know of a jemalloc, and the parts of one."""
+"""The interface of a jemalloc to checks and statistics, and its parts."""
 
 from __future__ import annotations
 

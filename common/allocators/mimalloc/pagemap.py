@@ -42,8 +42,8 @@ class MimallocArena:
 
 @dataclass
 class PageMapInstance:
-    """One instance: its layout and arenas, the mappings of pages outside arenas, and its pages.
-    `own` is the memory of the map."""
+    """A mimalloc with a page map, of which a process may have several: its layout, its arenas, its
+    pages, and the mappings of pages outside arenas. `own` is the memory of the map."""
 
     layout: PageLayout
     arenas: list[MimallocArena]

@@ -102,7 +102,7 @@ class MallocNG(Allocator):
 
     def mark_blocks(self, blocks: Blocks) -> None:
         """Compare the slots with the context's counts (see Allocator)."""
-        # The context does not count groups that ld.so donated.
+        # The context does not count groups in memory that the dynamic linker donated (donate.c).
         slots = {number: sums.slots for label, number, sums in self.groups.sums() if label == "main"}
         for number, counted in enumerate(self._usage()):
             if counted != slots.get(number, 0):

@@ -286,8 +286,8 @@ class PureDominators(WholeTree):
         return self.rows_at([place] if block else self._children(place, 0), everything)
 
     def rows_at(self, places: Sequence[int], everything: bool) -> Rows:
-        """Return rows, as in retained.spreads, of the blocks at these places, or of all blocks that
-        they retain, by size."""
+        """Return the rows of retained.spreads for the blocks at these places. With `everything`,
+        return rows for all blocks that these retain."""
         sizes = self._graph.blocks.sizes
         found: dict[int, list[int]] = {}
         for first in places:

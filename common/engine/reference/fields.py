@@ -52,8 +52,8 @@ class PureFields(FieldsTree):
         return 1.0 if self._done else min(0.99, self._steps / (2 * self._span + 1))
 
     def _reach(self, index: int, label: int, source: int) -> None:
-        """Mark that a reference from `source` leads to the block. `label` is 1 + the field that the
-        reference belongs to, or stands for several fields."""
+        """Mark the block as referenced by `source`. `label`: 1 + the number of the field that the
+        reference belongs to, or the label for several fields."""
         place = self._whole.place(index)
         if place is None or not self._first < place < self._first + self._span:
             return

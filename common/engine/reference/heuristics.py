@@ -54,8 +54,8 @@ class HeuristicFacts:
         self._roots.append((block, pointer))
 
     def facts(self, base: int, words: Sequence[int]) -> None:
-        """Record facts that the words from address `base` on show about the blocks in use that
-        contain them."""
+        """Record what these words, the first of which is at address `base`, show about the blocks
+        in use around them: for example that a vtable pointer follows a count of elements."""
         blocks = self._blocks
         word = blocks.arch.word
         end = base + len(words) * word

@@ -31,7 +31,7 @@ class PureLinkWalk:
         return self._nodes, self._sound
 
     def _walk(self) -> Iterator[bool]:
-        """Follow one link at a time; yield True after each."""
+        """Follow the links. Yield after each one, so that the caller can stop within its budget."""
         nodes = self._nodes
         start, depth = 0, 0
         while start < len(nodes):

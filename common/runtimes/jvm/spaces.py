@@ -91,9 +91,9 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
 
 
 def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: Sequence[Optional[Field]]) -> Iterator[tuple[int, ...]]:
-    """Yield these fields, a word each, of structures at ascending addresses. Zeros if unreadable,
-    or if a field's offset is larger than in any version: only that much of each structure is
-    read."""
+    """Yield the values of these fields, one word each, for each structure; the addresses ascend. A
+    value is 0 if it is unreadable, or if a field's offset is larger than in any version: only that
+    much of each structure is read."""
     word = tables.memory.size
     offsets = [field.offset for field in fields if field is not None]
     if not addresses or len(offsets) < len(fields) or max(offsets) >= FIELDS or any(offset % word for offset in offsets):

@@ -32,9 +32,10 @@ _MAPPING = re.compile(rb"([0-9a-f]+)-[0-9a-f]+ [r-][w-][x-][ps] [0-9a-f]+ ([0-9a
 
 
 class Segment(NamedTuple):
-    """A mapping, and how many bytes of it, from its start, the core has: holes included.
-    `droppable`: the kernel may empty its pages at any time (MAP_DROPPABLE), so that no program
-    keeps pointers there; glibc 2.41 keeps the states of its random numbers in such a mapping."""
+    """A mapping in the core. `size`: the bytes from its start that the core contains; holes of the
+    file count. `droppable`: the kernel may empty its pages at any time (MAP_DROPPABLE), so that no
+    program keeps pointers there; glibc 2.41 keeps the states of its random numbers in such a
+    mapping."""
 
     region: Region
     size: int
