@@ -89,7 +89,7 @@ def _names(frames: list[StackFrame]) -> Iterator[str]:
 
 
 def list_recording_hints(session: Session) -> list[str]:
-    """For each allocator with blocks, how a process is started so that stacks are recorded."""
+    """Return how to start a process so that it records stacks: a line for each allocator in use."""
     return [f"{one.title}: {one.rename_settings(' or '.join(one.site_settings or _OTHERWISE))}" for one in _allocators_with_blocks(session)]
 
 

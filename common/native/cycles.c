@@ -1,6 +1,7 @@
-/* Blocks that represent, in groups, the cycles of leak heads without labelled blocks, independently
- * of the order of their addresses; and totals of labels. The kinds of a cycle's blocks do not
- * depend on this. */
+/* Chooses the block that represents a cycle of leaked blocks in groups. The choice does not depend
+ * on the order of addresses, so that two equal cycles are in one group. A cycle with a labelled
+ * block needs none: its label represents it. Also sums blocks by label. The kinds of a cycle's
+ * blocks do not depend on any of this. */
 #include "lost.h"
 
 /* Set labels by block (NONE: no label) and the rank of each label, at least 1. Both arrays must

@@ -223,7 +223,7 @@ static int scan_words(graph *g, const uint8_t *data, uint64_t address, uint64_t 
         return NO_MEMORY;
     j.buffers = (uint64_t)threads * BUFFERS;
     j.edges = g->edges + g->edge_count;
-    /* assume a reference in one of four words: rarely fewer than the real number */
+    /* space for a reference in one word of four: there are rarely more */
     if (from == FROM_BLOCKS)
         j.edges_wanted = count / 4 < g->edge_capacity - g->edge_count ? count / 4 : g->edge_capacity - g->edge_count;
     if (threads > 1) {
