@@ -26,6 +26,7 @@ class NearBlocks:
         self._memory = memory
         self._waiting: list[tuple[int, int]] = []  # starts and sizes of blocks to visit
         self.referrers: dict[int, int] = {}
+
     def add(self, many: Sequence[HeapPointers]) -> None:
         """Add the blocks that these words refer to, up to the limit."""
         referrers = self.referrers
