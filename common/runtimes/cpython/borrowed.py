@@ -60,6 +60,12 @@ class Borrowed:
         """Return the pattern that excludes a mask of words; 0 if there are too many patterns."""
         return self._pattern(Exclusion(words))
 
+    def with_words(self, number: int, words: int) -> int:
+        """Return the pattern that excludes what another one does, and a mask of words; 0 if there
+        are too many patterns."""
+        plain = self.exclusions[number]
+        return self._pattern(Exclusion(plain.words | words & ~plain.links, plain.links, plain.header))
+
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
         """Return the number of this pattern, which is added if necessary; `fallback` if there are
         too many."""
