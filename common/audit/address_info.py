@@ -15,7 +15,7 @@ from findleaks.audit.in_flight import describe_in_flight
 from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block
 from findleaks.results import amounts
@@ -125,7 +125,7 @@ def _format_source(source: Sequence[SourcePlace]) -> str:
     *inlined, own = ((one.function, one.short()) for one in source)
     parts = [f" at {own[1]}"] if own[1] else []
     parts += [f"in {name or '?'} (inlined)" + (f" at {place}" if place else "") for name, place in reversed(inlined)]
-    return printable(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
+    return shortened(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
 
 
 def permissions(region: Region) -> str:
@@ -216,7 +216,7 @@ class Describer:
             return AddressDescription(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
             if range_at(reserved.ranges, address) is not None:
-                phrase = f"reserved by {printable(reserved.owner)} to grow into: nothing is there yet"
+                phrase = f"reserved by {shortened(reserved.owner)} to grow into: nothing is there yet"
                 return AddressDescription(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 
@@ -246,12 +246,12 @@ class Describer:
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
             symbol = self.symbol(address, source)
-            name = printable(module.path.rsplit("/", 1)[-1])
+            name = shortened(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             where = _format_source(source)
-            phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
+            phrase = f"{shortened(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
             return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
-        name = printable(region.name) or "anonymous"
+        name = shortened(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
         )
@@ -261,7 +261,7 @@ class Describer:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else
         ""."""
         texts = (runtime.describe(address) for runtime in self.session.runtimes)
-        return next((f"; {printable(text)}" for text in texts if text), "")
+        return next((f"; {shortened(text)}" for text in texts if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
         """Describe an address on a thread's stack.

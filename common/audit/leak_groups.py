@@ -12,7 +12,7 @@ from findleaks.audit.block_type import find_block_type, label_names
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import number, printable
+from findleaks.formatting import number
 from findleaks.results import amounts
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import LeakGroup
@@ -153,7 +153,7 @@ def _leak_of_typed_group(session: Session, group: Group) -> tuple[Leak, str]:
     if known is not None and group.label != NO_LABEL:
         return _leak(group, label_names(session)[group.label], "", known.runtime), ""
     module = region_at(session.target.modules(), group.type_word)
-    return _leak(group, printable(session.types.name(group.type_word)), ""), module.path if module is not None else ""
+    return _leak(group, session.types.name(group.type_word), ""), module.path if module is not None else ""
 
 
 def _by_example(session: Session, group: Group) -> Leak:
@@ -184,7 +184,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if first is not None and range_at(ranges, first):
             continue
-        name = printable(types.of_block(start, size))
+        name = types.of_block(start, size)
         hint = find_hint(session, start, size) if hints and not name else ""
         hanging = graph.indirect_totals(index)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)

@@ -19,7 +19,7 @@ from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
-from findleaks.formatting import counted, printable, size
+from findleaks.formatting import counted, size
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -152,7 +152,7 @@ class TreeBuilder:
         block = self.reader.block(index)
         type_name = find_block_type(self.session, index)
         if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
-            type_name = printable(type_.name)
+            type_name = type_.name
         return type_name or f"block of {size(block.size)}"
 
     def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:

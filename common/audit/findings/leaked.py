@@ -24,7 +24,7 @@ from findleaks.audit.reference_evidence import (
 from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.formatting import blocks, number, printable, size, some
+from findleaks.formatting import blocks, number, shortened, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -46,7 +46,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     It has 0 bytes if next to nothing leaked. Its title includes possible leaks, unless another
     finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
-        what = some([printable(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
+        what = some([shortened(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
         title = "No block of a known allocator was found: leaks cannot be determined."
         if what:
             title = f"No block of an allocator of native code was found: the only known heap is that of {what}."
@@ -99,7 +99,7 @@ def find_uncollected_garbage(session: Session, figures: BlockFigures) -> Iterato
     if runtime is None:
         return
     why = explain_uncollected_garbage(runtime.automatic_collection)
-    top = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in list_largest_uncollected(counts)])
+    top = some([f"{number(one.uncollected)} objects of {shortened(one.name)}" for one in list_largest_uncollected(counts)])
     title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} is in cycles that Python's collector has not freed: {top}."
     remedies = ("call gc.collect(), or gc.enable()",) if runtime.automatic_collection is False else ("call gc.collect()",)
     evidence = summarise_reference_evidence(session)
