@@ -96,7 +96,7 @@ setup(
     packages=[*PACKAGE_DIR, *(f"findleaks.{name}" for name in find_packages("common"))],
     package_dir=PACKAGE_DIR,
     package_data={
-        "findleaks": ["py.typed"],
+        "findleaks": ["py.typed", "completions/*"],
         "findleaks.results": ["findleaks-1.schema.json"],
         "findleaks.report": ["words.js"],
         "findleaks.report.flamegraph": ["page.html", "page.css", "data.js", "graph.js", "table.js", "page.js"],
@@ -104,6 +104,12 @@ setup(
         "findleaks.report.fleet": ["page.html", "page.css", "page.js"],
         "findleaks.report.growth": ["page.html", "page.css", "data.js", "chart.js", "table.js", "page.js"],
     },
+    data_files=[
+        ("share/man/man1", sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("man/*.1"))),
+        ("share/bash-completion/completions", ["common/completions/findleaks"]),
+        ("share/zsh/site-functions", ["common/completions/_findleaks"]),
+        ("share/fish/vendor_completions.d", ["common/completions/findleaks.fish"]),
+    ],
     ext_modules=native_libraries(),
     cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
     install_requires=[
@@ -129,6 +135,7 @@ setup(
         "parquet": ["pyarrow>=10"],
         "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
         "test": [
+            "argparse-manpage>=4.6,<5",
             "codespell>=2.3,<3",
             "distributed>=2022.5",
             "hypothesis>=6",
@@ -142,6 +149,7 @@ setup(
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
             "setuptools>=64",
+            "shtab>=1.8,<2",
             "wheel",
         ],
     },

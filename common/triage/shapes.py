@@ -48,8 +48,9 @@ class Shape(NamedTuple):
     """The shape of a block.
 
     `label`: the type's name, "text", 'text "GET"', "array of text", "array of blocks", "zeros", or
-    "". Files keep it, so it is escaped. `strong`: the type alone identifies the leak at any size, so there are no `words`. `words`:
-    the classes of the first words. `ring`: the block is the head of a cycle."""
+    "". It is escaped, because files keep it. `strong`: the type alone identifies the leak at any
+    size, so there are no `words`. `words`: the classes of the first words. `ring`: the block is the
+    head of a cycle."""
 
     label: str
     strong: bool
