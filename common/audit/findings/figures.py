@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from itertools import compress
 from typing import NamedTuple, Optional
 
 from findleaks.audit.accounting import PURE_STEP, STEP, clip_runs
@@ -108,17 +107,6 @@ class BlockFigures:
     def _heaps(self) -> list[Range]:
         """Disjoint; an allocator's heap may lie in another's."""
         return merge_ranges(self._session.heap_ranges())
-
-    def leaked_by_type(self, types: array[int]) -> dict[int, Totals]:
-        """Sum the leaked blocks by type. `types`: a number for each block ("I")."""
-        if not self.of(*LEAKED).blocks:
-            return {}
-        blocks, found = self._session.directory.blocks, dict[int, Totals]()
-        marks = bytes(self._graph.kinds()).translate(bytes(kind in LEAKED for kind in range(256)))
-        for index in compress(range(len(types)), marks):
-            before = found.get(types[index], Totals(0, 0))
-            found[types[index]] = Totals(before.blocks + 1, before.bytes + blocks.size(index))
-        return found
 
 
 def _most_bytes(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -75,7 +75,7 @@ def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: 
     for one in accounting.native:
         if one.bytes < HELD or one.bytes < GROWN * denominator_without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
-        one = _exclude_leaked(one, figures)
+        one = _exclude_leaked(one)
         if one.bytes < HELD:
             continue
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
@@ -112,21 +112,12 @@ def _resident_upper_bound(one: RuntimeHoldings, accounting: Accounting, figures:
     return min(one.bytes, reachable + heaps)
 
 
-def _exclude_leaked(one: RuntimeHoldings, figures: BlockFigures) -> RuntimeHoldings:
-    """Return the holdings without leaked objects, if objects are blocks."""
-    holders = one.runtime.holders()
-    leaked = figures.leaked_by_type(holders.blocks) if holders is not None and holders.blocks else {}
-    if holders is None or not leaked:
-        return one
-    less: dict[str, tuple[int, int]] = {}
-    for number_, totals in leaked.items():
-        if number_ < len(holders.names):
-            count, held = less.get(holders.names[number_], (0, 0))
-            less[holders.names[number_]] = (count + totals.blocks, held + totals.bytes)
+def _exclude_leaked(one: RuntimeHoldings) -> RuntimeHoldings:
+    """Return the holdings without leaked objects, if these are known."""
     rows = []
     for row in one.types:
-        count, held = less.get(row.type.name, (0, 0))
-        kind = row.type._replace(objects=max(row.type.objects - count, 0), bytes=max(row.type.bytes - held, 0))
+        lost = row.leaked or Totals(0, 0)
+        kind = row.type._replace(objects=max(row.type.objects - lost.blocks, 0), bytes=max(row.type.bytes - lost.bytes, 0))
         rows.append(row._replace(type=kind))
     return one._replace(types=sorted(rows, key=lambda row: (-row.bytes, -row.type.objects, row.type.name)))
 
