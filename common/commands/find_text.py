@@ -117,9 +117,13 @@ def _qualifier(session: Session, trusted: bool) -> str:
 
 
 def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
-    leaked, possible = found.leaked, found.totals.possible
-    if leaked.blocks:
-        heads = found.totals.definite.blocks - found.garbage_heads
+    leaked, possible, mapped = found.leaked, found.totals.possible, found.mappings
+    heads = found.totals.definite.blocks - found.garbage_heads
+    if mapped.blocks:
+        rest = leaked.blocks - mapped.blocks
+        others = f" and {size(leaked.bytes - mapped.bytes)} in {blocks(rest)}" if rest else ""
+        yield f"  leaked: {size(mapped.bytes)} in {counted(mapped.blocks, 'anonymous mapping')}{others} ({counted(heads, 'leak')})"
+    elif leaked.blocks:
         yield f"  leaked: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
     else:
         yield f"  nothing is leaked{qualifier}"

@@ -33,6 +33,7 @@ _UNITS: dict[str, str] = {
     ShareSort.STACKS: "threads",
     ShareSort.UNJOINED: "threads",
     ShareSort.FILES: "files",
+    ShareSort.LEAKED_MAPPINGS: "mappings",
     ShareSort.UNKNOWN: "mappings",
 }
 """The unit of the counts of `verdict`'s shares."""

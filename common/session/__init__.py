@@ -24,6 +24,7 @@ from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
 from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
+from findleaks.session.leaked_mappings import find_leaked_mappings
 from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.session.uses import Uses
 from findleaks.target.base import BEGINNING, Piece, Range, Target
@@ -83,19 +84,35 @@ class Session:
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
+        self.doubtful_mappings: Sequence[Range] = ()  # Possibly leaked ones; `directory` sets it.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
 
     @cached_property
     def directory(self) -> Directory:
-        """Every allocator and every block."""
+        """Every allocator and every block, and leaked mappings as blocks."""
+        made = self._build_directory()
+        # The search for leaked mappings needs the other blocks.
+        self.__dict__["directory"] = made
+        try:
+            found = find_leaked_mappings(self)
+        except BaseException:
+            self._drop_computed()
+            raise
+        if found.ranges or found.is_graph_partial:
+            self._drop_computed()
+            self.doubtful_mappings = found.doubtful
+            made = self._build_directory(found.ranges) if found.ranges else made
+        return made
+
+    def _build_directory(self, mapped: Sequence[Range] = ()) -> Directory:
         with self.timed("walk"):
             while True:
                 self.report_progress("finding the heaps", 0.0)
-                made = build_directory(self.target, self.engine)
+                made = build_directory(self.target, self.engine, mapped)
                 self.inside = find_threads_inside(self.target, made.allocators, made.blocks)
                 made.remove_half_changed(self.inside)
-                if not made.problems or not self.read_again():
+                if mapped or not made.problems or not self.read_again():
                     return made
 
     def begin_command(self) -> None:
@@ -325,6 +342,7 @@ class Session:
 
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""
+        _ = self.directory  # Computed first, as it may replace `graphs`.
         return self.once("graph", self.graphs.graph)
 
     @property
@@ -336,6 +354,7 @@ class Session:
     @property
     def references(self) -> Graph:
         """`graph()`, possibly not yet marked and classified."""
+        _ = self.directory
         self.once("references", self.graphs.scan)
         return self.graphs.references  # Marking may have replaced the graph.
 
@@ -344,6 +363,7 @@ class Session:
         """The graph of what retains what, possibly not marked; see ReferenceGraphs.ownership. If
         ownership needs no graph of its own, this is `graph()`, which includes disguised
         pointers."""
+        _ = self.directory
         return self.once("ownership", lambda: self.graphs.ownership) or self.graph()
 
     @property
@@ -367,6 +387,7 @@ class Session:
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices that starts at a block referenced by a root; [] if no
         root reaches the block. See Graph.path."""
+        _ = self.directory
         own = self.once("ownership", lambda: self.graphs.ownership)
         chain = self.graphs.path(own, index) if own is not None else []
         return chain or self.graphs.path(self.graph(), index)

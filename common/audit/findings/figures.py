@@ -70,6 +70,18 @@ class BlockFigures:
             count += len(part) if sum(sums) == sum(sums[kind] for kind in kinds) else self._number(part, kinds)
         return Figures(count, held, resident if self._known else None)
 
+    def of_mappings(self, *kinds: Kind) -> tuple[Figures, Figures]:
+        """Return the figures of leaked mappings of these kinds, and of the other leaked or possibly
+        leaked blocks that only they refer to. The latter's resident bytes are an upper bound."""
+        mappings, graph = self._session.directory.mappings.ranges, self._graph
+        indices = map(self._session.directory.blocks.find, (start for start, _ in mappings))
+        chosen = array("I", (index for index in indices if graph.kind(index) in kinds))
+        heads = set(chosen)
+        inner = [index for index in chosen if graph.kind(index) == Kind.INDIRECT and graph.leader(index) in heads]
+        below = Totals.sum_of(map(graph.indirect_totals, chosen))
+        held = below.bytes - sum(map(self._session.directory.blocks.size, inner))
+        return self.of_blocks([chosen], *kinds), Figures(below.blocks - len(inner), held, held if self._known else None)
+
     def most_common_size(self, kind: Kind) -> tuple[int, int]:
         """Return the usable size with the most bytes among the blocks of a kind, and the number of
         these blocks."""

@@ -1,0 +1,57 @@
+"""The contents of anonymous mappings: text, zeros, or the stack of a coroutine."""
+
+from __future__ import annotations
+
+from findleaks.allocators.mapped import TYPE
+from findleaks.errors import UnreadableMemory
+from findleaks.formatting import printable
+from findleaks.session import Session
+from findleaks.target.ranges import region_at
+
+TOP = 2048  # bytes at the upper end in which the outermost frames of a stack are looked for
+HINT = 64  # bytes at the lower end in which a readable string is looked for
+_LIBRARIES = ("libc.so", "libc-", "ld-", "libpthread", "libboost_context")
+
+
+def name_mapping(session: Session, start: int) -> str:
+    """Return the type of a leaked mapping that starts here: "anonymous mapping", or "anonymous
+    mapping with a stack of serve"; "" if none starts here."""
+    mappings = session.directory.mappings
+    if not mappings.has(start):
+        return ""
+    index = session.directory.blocks.find(start)
+    name = find_stack_function(session, start, start + session.directory.blocks.size(index))
+    return f"{TYPE} with a stack of {name}" if name else TYPE
+
+
+def find_stack_function(session: Session, start: int, end: int) -> str:
+    """Return the outermost function on the stack in this mapping, safe to print; "" if its upper
+    end does not look like a stack, or the function is unknown.
+
+    Frames contain return addresses, and saved frame or stack pointers into the stack itself."""
+    target = session.target
+    try:
+        words = target.arch.words(bytearray(target.read(max(end - TOP, start), min(TOP, end - start))))
+    except UnreadableMemory:
+        return ""
+    if not any(start <= value < end for value in words):
+        return ""
+    modules = target.modules()
+    for value in reversed(words):
+        region = region_at(target.regions(), value)
+        module = region_at(modules, value) if region is not None and region.executable else None
+        if module is None or module.path.rsplit("/", 1)[-1].startswith(_LIBRARIES):
+            continue
+        symbol = target.symbolize(value - 1)
+        if symbol is not None:
+            return printable(symbol.name, 100)
+    return ""
+
+
+def describe_beginning(session: Session, start: int, end: int) -> str:
+    """Return what the first bytes of a mapping look like, as Types.hint does; "" for nothing
+    readable."""
+    try:
+        return session.types.hint(session.target.read(start, min(HINT, end - start)))
+    except UnreadableMemory:
+        return ""
