@@ -15,6 +15,7 @@ from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 from findleaks.quoting import shell_quoted
+from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
 
@@ -127,6 +128,11 @@ def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
         yield f"  leaked: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
     else:
         yield f"  nothing is leaked{qualifier}"
+    doubtful = found.possible_mappings
+    if doubtful.blocks:
+        mappings = counted(doubtful.blocks, "anonymous mapping")
+        yield f"  possibly lost: {size(doubtful.bytes)} in {mappings} without a plain reference in memory"
+        possible = Amount(possible.blocks - doubtful.blocks, possible.bytes - doubtful.bytes)
     if possible.blocks:
         yield f"  possibly lost (reachable only through interior pointers): {size(possible.bytes)} in {blocks(possible.blocks)}"
     for entry in found.suppressed:

@@ -26,8 +26,8 @@ ShareWord = Literal[
 ]
 """Kinds of memory: blocks in use; blocks in thread caches; free memory that an allocator has not
 returned; allocator metadata; a managed runtime's memory; stacks of threads, of ended threads that
-were not joined, and stacks cached for new threads; leaked anonymous mappings; shared memory; kernel mappings; unattributed
-memory; mapped files."""
+were not joined, and stacks cached for new threads; leaked anonymous mappings; shared memory;
+kernel mappings; unattributed memory; mapped files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

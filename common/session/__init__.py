@@ -9,8 +9,8 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
 
-from findleaks.allocators.directory import Directory, build_directory
-from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight, find_threads_inside
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight
 from findleaks.block_types import Types
 from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
@@ -22,9 +22,9 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.session.block_directory import compute_directory
 from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
-from findleaks.session.leaked_mappings import find_leaked_mappings
 from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.session.uses import Uses
 from findleaks.target.base import BEGINNING, Piece, Range, Target
@@ -91,29 +91,7 @@ class Session:
     @cached_property
     def directory(self) -> Directory:
         """Every allocator and every block, and leaked mappings as blocks."""
-        made = self._build_directory()
-        # The search for leaked mappings needs the other blocks.
-        self.__dict__["directory"] = made
-        try:
-            found = find_leaked_mappings(self)
-        except BaseException:
-            self._drop_computed()
-            raise
-        if found.ranges or found.is_graph_partial:
-            self._drop_computed()
-            self.doubtful_mappings = found.doubtful
-            made = self._build_directory(found.ranges) if found.ranges else made
-        return made
-
-    def _build_directory(self, mapped: Sequence[Range] = ()) -> Directory:
-        with self.timed("walk"):
-            while True:
-                self.report_progress("finding the heaps", 0.0)
-                made = build_directory(self.target, self.engine, mapped)
-                self.inside = find_threads_inside(self.target, made.allocators, made.blocks)
-                made.remove_half_changed(self.inside)
-                if mapped or not made.problems or not self.read_again():
-                    return made
+        return compute_directory(self)
 
     def begin_command(self) -> None:
         """Start a command: from now on, warnings and times are those of its own work."""
@@ -160,17 +138,18 @@ class Session:
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        self._drop_computed()
+        self.drop_computed()
         return True
 
-    def _drop_computed(self) -> None:
+    def drop_computed(self) -> None:
+        """Drop everything that was computed from the target."""
         for name, attribute in vars(Session).items():
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
         self._results.clear()
         self.graphs = ReferenceGraphs(self, self.heuristics)
         if self._origin is not None:
-            self._origin._drop_computed()
+            self._origin.drop_computed()
 
     @cached_property
     def in_flight(self) -> dict[int, ThreadInside]:
@@ -430,7 +409,7 @@ class Session:
         keeps the first session until the last."""
         self.is_closed = True
         self.target.close()
-        self._drop_computed()
+        self.drop_computed()
 
     def report_progress(self, phase: str, part: float) -> None:
         """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""

@@ -12,9 +12,10 @@ One reference then keeps all of it."""
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Literal, Optional
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.terms import Kind, State
@@ -33,6 +34,9 @@ SIGNAL_STACK = 256 << 10  # bytes; a larger mapping is no alternate signal stack
 LIBC = 256 << 10  # bytes below thread-local variables that may belong to ld.so
 CLUSTERS = 8  # ranges of addresses in which candidates are searched for
 MOST_WORDS = 1 << 18  # words that are examined; with more, all candidates count as live
+SHIFTS = (12, 14, 16, 20, 21, 22)  # log2 of the sizes of pages and chunks that allocators number
+SAMPLE = 8  # mappings whose numbers are searched for
+SEARCHED = 16 << 20  # bytes in which they are searched for
 ROUNDS = 64  # how often marking goes on with further mappings; then all count as live
 PHASE = "looking for references to mappings"
 
@@ -168,8 +172,8 @@ class MappingSearch:
         self._lows = [one.low for one in found]
         self._clusters = merge_to_most([Range(one.low, one.end) for one in found], CLUSTERS)
         self._words, self._rounds = 0, 0
-        self._inside: set[int] = set()  # Candidates to which a word other than their lowest address refers.
         self._lowest: set[int] = set()  # Candidates to whose lowest address a word refers.
+        self._inside: set[int] = set()  # Candidates to which another address refers.
         self.left = set(range(len(found)))
         self._blocks: dict[int, set[int]] = {}
         self._search_roots()
@@ -213,7 +217,7 @@ class MappingSearch:
         threads = [word for thread in session.target.threads() for word in (thread.sp, thread.thread_pointer)]
         first = {number for number in map(self._find, threads) if number is not None}
         self._make_live(first | {number for _, number in self._words_in(memory)})
-        if self.left:  # To find out which registers and which words of frames are dead takes longer.
+        if self.left:  # Registers and words of frames: to find out which are dead takes longer.
             rest = intersection(session.roots, session.doubtful.all_dead.ranges()) if session.doubtful.all_dead is not None else []
             first = {number for number in map(self._find, session.register_words()) if number is not None}
             self._make_live((first & self.left) | {number for _, number in self._words_in(rest)})
@@ -253,7 +257,7 @@ class MappingSearch:
 def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: MappingSearch) -> list[Range]:
     """Return the ranges that may be in use without a reference in memory: the kernel and devices
     may know them, or they may be alternate signal stacks, of which each thread has one."""
-    if session.target.truncated or any(_is_device(region) for region in session.target.regions()):
+    if session.target.truncated or any(map(_is_device, session.target.regions())) or _are_numbered(session, leaked):
         return [Range(one.start, one.end) for one in leaked]
     sizes: dict[int, int] = {}
     for one in leaked:
@@ -265,6 +269,31 @@ def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: Mappin
         for one in leaked
         if (one.end - one.start <= SIGNAL_STACK and sizes[one.end - one.start] <= threads) or search.is_at_end_of_next(numbers[one])
     ]
+
+
+def _are_numbered(session: Session, leaked: Sequence[Mapping]) -> bool:
+    """Whether the program may know its mappings by their numbers, as allocators do: addresses
+    shifted right, in words of 32 or 64 bits.
+
+    The lower 32 bits of such a word are looked for. With large shifts, few numbers differ, and a
+    small one may occur by chance."""
+    order, left = session.target.arch.byteorder, SEARCHED
+    sample = leaked[:: max(len(leaked) // SAMPLE, 1)][:SAMPLE]
+    wanted = {shift: {_low_half(one.start >> shift, order) for one in sample} for shift in SHIFTS}
+    own = [Range(one.start, one.end) for one in leaked]
+    every, found = set[int]().union(*wanted.values()), set[int]()
+    for piece in session.pieces([*subtract(session.root_memory, own), *session.heap_ranges()], PHASE):
+        data = bytes(piece.data[: min(left, len(piece.data)) & -8])
+        found |= every.intersection(memoryview(data).cast("I"))
+        left -= len(data)
+        if left <= 0:
+            break
+    return any(2 * len(of & found) >= max(len(of), least) for of, least in ((wanted[shift], 2 if shift < 20 else 4) for shift in SHIFTS))
+
+
+def _low_half(number: int, order: Literal["little", "big"]) -> int:
+    """Return the lower 32 bits of a number as this machine reads them from the target's bytes."""
+    return int.from_bytes((number & 0xFFFFFFFF).to_bytes(4, order), sys.byteorder)
 
 
 def _is_device(region: Region) -> bool:
