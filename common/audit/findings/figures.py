@@ -75,8 +75,8 @@ class BlockFigures:
         """Return the figures of leaked mappings of these kinds, and of the other leaked or possibly
         leaked blocks that only they refer to. The latter's resident bytes are an upper bound."""
         blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
-        if mappings:
-            group_leaked_blocks(self._session, graph)  # This chooses the blocks that represent cycles.
+        if mappings:  # This chooses the blocks that represent cycles.
+            group_leaked_blocks(self._session, graph)
         indices = [blocks.find(start) for start, _ in mappings]
         chosen = {index for index in indices if graph.kind(index) in kinds}
         # A block may lead the cycle of a mapping, if it has the lower address.

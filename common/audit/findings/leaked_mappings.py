@@ -51,7 +51,7 @@ def _describe(leak: Leak) -> str:
 
 def _explain(kinds: Sequence[Kind], groups: Sequence[Leak]) -> str:
     if Kind.POSSIBLE in kinds:
-        return "They may be in use without an address in memory: as signal stacks, as buffers registered with the kernel, or by page numbers."
+        return "They may be in use without an address in memory: as signal stacks, as registered buffers, or by page numbers."
     if groups and groups[0].type != TYPE:
         return "These are stacks of coroutines whose handles were lost before they ended."
     return "Memory from mmap was not unmapped. The kernel merges neighbouring mappings, so that one may come from several calls of mmap."
