@@ -183,6 +183,8 @@ def account_memory(session: Session, residency: Presence) -> Accounting:
     shares: list[Share] = []
     for store in stores:
         shares += _split_store(session, store)
+    mappings = session.directory.mappings.ranges
+    shares += [Share(ShareSort.LEAKED_MAPPINGS, "", counter.bytes(mappings), len(mappings))] if mappings else []
     shares += _count_managed_heaps(session, counter, claimed)
     stacks, left, size = _count_stacks(session, counter, claimed, regions)
     shares += stacks

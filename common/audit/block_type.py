@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional
 
+from findleaks.audit.mapping_contents import name_mapping
 from findleaks.engine.terms import NO_LABEL, State
 from findleaks.session import Session
 
@@ -17,7 +18,10 @@ def find_block_type(session: Session, index: int) -> str:
     if blocks.state(index) != State.IN_USE:
         return ""
     managed = find_object_type(session, index)
-    return managed if managed is not None else session.types.of_block(blocks.address(index), blocks.size(index))
+    if managed is not None:
+        return managed
+    start = blocks.address(index)
+    return session.types.of_block(start, blocks.size(index)) or name_mapping(session, start)
 
 
 def find_object_type(session: Session, index: int) -> Optional[str]:
