@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
 
 from findleaks.allocators.directory import Directory
@@ -292,7 +292,9 @@ class Session:
 
         with self.timed("stale slots"):
             blocks, roots, heaps = self.directory.blocks, self.root_memory, merge_ranges(self.heap_ranges())
-            return find_stale_slots(self.target, self.engine, blocks, roots, heaps, lambda: self.report_progress("finding containers", 0.0))
+            unaligned = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if not one.allocator.aligns)
+            poll = partial(self.report_progress, "finding containers", 0.0)
+            return find_stale_slots(self.target, self.engine, blocks, roots, heaps, poll, unaligned)
 
     @cached_property
     def types(self) -> Types:
