@@ -36,6 +36,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found = [*find_unreturned_memory(session, accounting, measure), *find_cached_memory(accounting)]
     freed = list(find_memory_freed_by_runtimes(session, accounting))
     scopes = list(runtimes.findings(session.target))
+    found += [finding for runtime in session.runtimes for finding in runtime.findings()]
     found += [*freed, *scopes, *find_unjoined_threads(accounting)]
     shared = list(find_shared_memory(session, accounting))
     found += [*find_thread_stacks(session, accounting), *shared, *find_mapped_files(session, accounting)]
