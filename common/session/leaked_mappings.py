@@ -97,13 +97,14 @@ def _list_candidates(session: Session) -> list[Mapping]:
     runs = _split_at_libc(session.target, merge_ranges(Range(one.start, one.end) for one in regions if _is_data(one)))
     if sum(end - start for start, end in runs) < LEAST:
         return []
-    places = [one for one in regions if one.writable]
     known = [Range(module.start, module.end) for module in session.target.modules()]
-    known += [*session.directory.claimed(), *thread_stacks(session.target).values(), *dead_stacks(session.target, session.engine, places)]
-    known += [one.stack for one in unjoined_threads(session.target, session.engine, places)]
-    runs = _without(runs, known)
+    runs = _without(runs, [*known, *session.directory.claimed(), *thread_stacks(session.target).values()])
     if sum(end - start for start, end in runs) < LEAST:
         return []
+    # To find stacks of threads that ended, the memory that may contain them is searched.
+    places = [one for one in regions if _is_data(one) and intersection(runs, [Range(one.start, one.end)])]
+    known = [*dead_stacks(session.target, session.engine, places)]
+    runs = _without(runs, [*known, *(one.stack for one in unjoined_threads(session.target, session.engine, places))])
     known = [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     runs = _without(runs, [*known, *(part for one in session.reserved for part in one.ranges)])
     below, above = {one.end: one for one in regions}, {one.start: one for one in regions}
