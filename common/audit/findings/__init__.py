@@ -46,7 +46,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += [*freed, *scopes, *find_unjoined_threads(accounting)]
     shared = list(find_shared_memory(session, accounting))
     found += [*find_thread_stacks(session, accounting), *shared, *find_mapped_files(session, accounting)]
-    mappings = list(find_leaked_mappings(session, figures))
+    mappings = list(find_leaked_mappings(session, accounting, figures))
     found += mappings
     unread = list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
     unowned = [] if unread else list(find_unattributed_memory(session, accounting))
