@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional
 
-from findleaks.audit.mapping_contents import name_mapping
 from findleaks.engine.terms import NO_LABEL, State
 from findleaks.session import Session
 
@@ -22,6 +21,16 @@ def find_block_type(session: Session, index: int) -> str:
         return managed
     start = blocks.address(index)
     return session.types.of_block(start, blocks.size(index)) or name_mapping(session, start)
+
+
+def name_mapping(session: Session, start: int) -> str:
+    """Return the type of a leaked mapping that starts here; "" for other blocks."""
+    if not session.directory.mappings.has(start):
+        return ""
+    # Few processes have leaked mappings.
+    from findleaks.audit import mapping_contents
+
+    return mapping_contents.name_mapping(session, start)
 
 
 def find_object_type(session: Session, index: int) -> Optional[str]:

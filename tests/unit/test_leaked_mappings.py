@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from findleaks.session import Session
-from findleaks.session.leaked_mappings import LARGEST_GUARD, _excludes, _is_device
+from findleaks.session.block_directory import LARGEST_GUARD, _excludes
+from findleaks.session.leaked_mappings import _is_device
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region
 from findleaks.tracking.mappings import _what_is_left
