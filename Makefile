@@ -34,7 +34,7 @@ all-tests: venv native bytecode
 
 test-matrix: machine-tools venv native bytecode ## run the tests of many libc, debugger and Python versions, and all tests without the C engine
 	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
-	FINDLEAKS_PURE=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
+	FINDLEAKS_PURE=1 FINDLEAKS_TEST_FRESH=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
 
 test-arm64: machine-tools venv ## run the core tests, and those of GDB, LLDB and live processes, in an emulated AArch64 Debian
 	$(BIN)/python tests/support/arm64_tests.py
