@@ -136,7 +136,7 @@ Core = tuple[str, tuple[int, ...]]
 
 
 def _only_core(words: Sequence[str]) -> Optional[Core]:
-    """The file that a command is about, if there is one only. FINDLEAKS_TEST_FRESH=1: none, so that each command has a process of its own."""
+    """The file that a command is about, if there is one only. None if FINDLEAKS_TEST_FRESH is 1: each command has a process of its own."""
     if os.environ.get("FINDLEAKS_TEST_FRESH") == "1":
         return None
     files = [word for word in words if os.path.isfile(word)]
