@@ -99,7 +99,11 @@ def loaded(folder: Path, name: str, words: Callable[[int], bytes], times: int, c
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "times"), [("nginx", lambda at: real.GET, 40), ("redis", overwritten, 1)], ids=["nginx", "redis"]
+    ("name", "words", "times"),
+    [
+        pytest.param("nginx", lambda at: real.GET, 40, id="nginx"),
+        pytest.param("redis", overwritten, 1, id="redis", marks=pytest.mark.matrix),
+    ],
 )
 def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callable[[int], bytes], times: int) -> None:
     answer, text = compared(*loaded(tmp_path, name, words, times, 8))
@@ -108,6 +112,7 @@ def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callab
     assert "  1. " not in text
 
 
+@pytest.mark.matrix
 def test_redis_whose_keys_are_never_deleted_grows(tmp_path: Path) -> None:
     answer, text = compared(*loaded(tmp_path, "redis", added, 1, 5))
     row = answer["grown"][0]

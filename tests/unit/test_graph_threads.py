@@ -12,6 +12,7 @@ from pathlib import Path
 import chunks
 import graphs
 import pytest
+from variants import mark_matrix_except
 
 from findleaks.engine import load
 from findleaks.engine.native.engine import NativeEngine
@@ -33,7 +34,7 @@ def heap() -> chunks.ChunkHeap:
     return chunks.chunk_heap(1, 11 << 20)
 
 
-@pytest.mark.parametrize("heuristics", [pytest.param(Heuristic.NONE, marks=pytest.mark.matrix), Heuristic.AUTO, ALL])
+@pytest.mark.parametrize("heuristics", mark_matrix_except([Heuristic.NONE, Heuristic.AUTO, ALL], ALL))
 def test_same_answers(heuristics: Heuristic, heap: chunks.ChunkHeap) -> None:
     alone = chunks.everything(engine(1), heap, heuristics)
     assert len(alone["blocks"]) > 1 << 16
@@ -43,7 +44,7 @@ def test_same_answers(heuristics: Heuristic, heap: chunks.ChunkHeap) -> None:
         assert [name for name in alone if together[name] != alone[name]] == []
 
 
-@pytest.mark.parametrize("seed", [0, 3, *(pytest.param(seed, marks=pytest.mark.matrix) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", mark_matrix_except(range(4), 3))
 def test_same_answers_for_damaged_heaps(seed: int) -> None:
     heap = chunks.chunk_heap(100 + seed, 8 << 20, damage=2 * seed + 1)
     alone = chunks.everything(engine(1), heap)
