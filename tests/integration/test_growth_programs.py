@@ -27,6 +27,7 @@ def first_line(text: str) -> str:
     return " ".join(text.split()).partition(" BEFORE ")[0]
 
 
+@pytest.mark.matrix
 def test_node_that_leaves_a_handle_of_each_close(tmp_path: Path) -> None:
     """Version 0.10.21: two cores, 100,000 closes and half an hour apart."""
     with Rounds([nodes.get("0.10.21"), str(truth.PROGRAMS / "growth_closing.js")], tmp_path) as one:

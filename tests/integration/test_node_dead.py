@@ -51,7 +51,7 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
         exact(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), said)
         core = str(program.kernel_core())
     lost = exact(debuggers.findleaks("blocks", "--json", core), said)
-    answers = [json.loads(debuggers.findleaks("refs", "--json", address, core)) for address in lost[:: len(lost) // 3]]
+    answers = [json.loads(debuggers.findleaks("refs", "--json", address, core)) for address in lost[:: len(lost) // 8]]
     references = [reference for answer in answers for reference in answer["references"]]
     places = [debuggers.place(reference) for reference in references]
     assert not any(reference["live"] for reference, place in zip(references, places, strict=True) if "; V8's heap" in place)

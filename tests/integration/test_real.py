@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 
 GLIBC = sorted(set(PROGRAMS) - {"redis"})
 """Programs that allocate with glibc's malloc, CPython also with its own; Debian's redis-server has jemalloc."""
-SLOW = ("java", "node")
-"""Programs that take Valgrind half a minute of CPU time each: it translates the code that they generate."""
+SLOW = ("java", "node", "ruby")
+"""Programs that take Valgrind ten seconds of CPU time and more: it translates the code that they generate."""
 CONFIRMED = [pytest.param(name, marks=pytest.mark.matrix) if name in SLOW else name for name in GLIBC]
 
 

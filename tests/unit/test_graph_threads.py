@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import chunks
+import debian
 import graphs
 import pytest
 from variants import mark_matrix_except
@@ -99,12 +100,15 @@ def test_thread_sanitizer(tmp_path: Path) -> None:
     done = under_sanitizer(sound, "0", "1")
     assert done.returncode == 0, done.stderr[-6000:]
     assert done.stdout == "done\n"
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for source in (ROOT / "common/native").glob("*.[ch]"):
-        text = source.read_text()
-        (broken / source.name).write_text(text.replace("_Atomic ", "").replace("stdatomic.h", "stdbool.h").replace(*RACE))
-    done = under_sanitizer(built(tmp_path / "broken.so", broken), "0")
+    broken = debian.cache() / "racing"  # not in a folder of this run, of whose sources nothing compiled is kept
+    with debian.locked(broken):
+        for source in (ROOT / "common/native").glob("*.[ch]"):
+            text = source.read_text()
+            (broken / source.name).write_text(text.replace("_Atomic ", "").replace("stdatomic.h", "stdbool.h").replace(*RACE))
+        for gone in {path.name for path in broken.glob("*.[ch]")} - {path.name for path in (ROOT / "common/native").iterdir()}:
+            (broken / gone).unlink()
+        library = built(tmp_path / "broken.so", broken)
+    done = under_sanitizer(library, "0")
     assert "data race" in done.stderr
 
 
