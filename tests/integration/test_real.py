@@ -71,7 +71,7 @@ def test_definite_is_confirmed_by_valgrind(name: str, pictures: Callable[[str], 
             assert _definite(found), f"{how}: all missed of {records}"
 
 
-@pytest.mark.parametrize("name", GLIBC)
+@pytest.mark.parametrize("name", CONFIRMED)
 def test_pictures_of_one_process_agree(name: str, pictures: Callable[[str], Pictures]) -> None:
     """Alive and in the kernel's core the process is the same, but for what its threads did in between; what is lost stays lost."""
     for how, found in pictures(name).items():
