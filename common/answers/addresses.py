@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import allocation_sites
@@ -21,5 +22,5 @@ class Identified(NamedTuple):
 def identify(session: Session, addresses: Sequence[int], describer: Optional[Describer] = None) -> list[Identified]:
     """What is at each address, with the recorded call stacks of blocks."""
     describer = describer or Describer(session)
-    answers = [describer.answer(address) for address in addresses]
+    answers = [replace(one, phrase=one.phrase + describer.content(one)) for one in map(describer.answer, addresses)]
     return [Identified(one, one.result(None if one.block is None else allocation_sites(session, one.sites))) for one in answers]

@@ -75,8 +75,7 @@ class Session:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self._timed_seconds = 0.0  # Seconds of all work that was timed.
-        # Threads inside an allocator; `directory` sets it.
-        self.inside: Sequence[ThreadInside] = []
+        self.inside: Sequence[ThreadInside] = []  # Threads inside an allocator; set by `directory`.
         self.reads = 1
         self.host: Host = Host()
         self.presence: Optional[Presence] = None  # Set when a command needs it: audit/residency.py.
@@ -84,7 +83,7 @@ class Session:
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
-        self.doubtful_mappings: Sequence[Range] = ()  # Possibly leaked ones; `directory` sets it.
+        self.doubtful_mappings: Sequence[Range] = ()  # Set by `directory`.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
 
@@ -323,7 +322,7 @@ class Session:
 
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""
-        _ = self.directory  # Computed first, as it may replace `graphs`.
+        _ = self.directory  # It may replace `graphs`.
         return self.once("graph", self.graphs.graph)
 
     @property
