@@ -397,7 +397,8 @@ class Session:
         return tree
 
     def heap_ranges(self) -> list[Range]:
-        return [Range(owned.start, owned.end) for owned in self.directory.heaps]
+        """The memory of all heaps. Adjacent ones, such as thousands of slabs, are one range."""
+        return self.once(("heap ranges",), lambda: merge_ranges(Range(owned.start, owned.end) for owned in self.directory.heaps))
 
     def done(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
