@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.terms import NO_BLOCK, Kind
-from findleaks.formatting import counted, printable, size
+from findleaks.formatting import counted, shortened, size
 from findleaks.libc.thread_state import EPOLL_WAITS, URING_ENTER, count_waiting
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import KernelReferences
@@ -106,7 +106,7 @@ def describe_unreadable_pointers(session: Session) -> Iterator[str]:
     waiting = count_epoll_waiters(session)
     if waiting:
         held.append(f"epoll registrations ({counted(waiting, 'thread')} in epoll_wait)")
-    held += [f"{one.what} ({printable(one.module, 40)} uses {one.function})" for one in list_kernel_uses(session)]
+    held += [f"{one.what} ({shortened(one.module, 40)} uses {one.function})" for one in list_kernel_uses(session)]
     if held:
         leaked, target = _leaked(session), session.target
         where = "cannot be read" if target.kernel_state() is not None or target.live else "are not in this core (use --pid)"

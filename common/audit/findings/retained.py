@@ -22,6 +22,7 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 if TYPE_CHECKING:
+    from findleaks.audit.retained_tree import RetainedNode
     from findleaks.audit.top_retainer import TopRetainer
 
 HELD, GROWN = 8 << 20, 0.25
@@ -139,8 +140,8 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     title = f"In use, not leaked: {found.owner.label} alone retains {retained.amount} in {blocks(retained.blocks)}, "
     title += f"{part} % of the reachable memory."
     cause = ""
-    if found.field is not None and found.field.what:
-        cause = f"{found.field.name if found.field.place else 'Content'}: {found.field.what}."
+    if found.field is not None and (found.field.what or found.field.sort == "block"):
+        cause = _describe_field(found.field)
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     variable = _is_variable(found)
     if variable:
@@ -151,6 +152,13 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     word = found.owner.word
     commands = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)
     yield Finding("held", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
+
+
+def _describe_field(one: RetainedNode) -> str:
+    """Return a sentence on the part of a root that retains most of it."""
+    if one.sort != "block":
+        return f"{one.name if one.place else 'Content'}: {one.what}."
+    return f"{one.name}, which several fields refer to{f': {one.what}' if one.what else ', retains most of it'}."
 
 
 def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
@@ -183,5 +191,14 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
     cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
+    from findleaks.audit.top_retainer import find_shared_part
+
+    shared = find_shared_part(session)
+    if shared is not None:
+        totals, part = shared
+        more = f": {part.what}" if part.what else ""
+        more += f", reached from {some(part.holders)}" if part.holders else ""
+        cause += f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
+        facts["shared"] = {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}
     commands = ("roots", f"blocks --size {most} --kind reachable --limit 10")
     yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)
