@@ -95,6 +95,11 @@ class Directory:
         """Return the parts of heaps that belong to `allocator`, ascending."""
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
+    def ranges(self) -> list[Range]:
+        """Return the memory of all heaps. Adjacent heaps, such as slabs in malloc's blocks, are one
+        range."""
+        return merge_ranges(Range(owned.start, owned.end) for owned in self.heaps)
+
     def _whole(self) -> list[Heap]:
         """Return each heap once. A heap with others inside has several parts in `heaps`."""
         return list({id(owned.heap): owned.heap for owned in self.heaps}.values())

@@ -58,7 +58,7 @@ class GSlice(Allocator):
 
     def _heap(self, slab: Slab, shift: int) -> Heap:
         def walk(blocks: Blocks) -> None:
-            runs = array("Q", [slab.start + shift, slab.chunk, slab.chunk, slab.count, 0, run_states(State.IN_USE, State.IN_USE)])
+            runs = array("Q", [slab.start + shift, slab.chunk, slab.chunk, slab.chunks, 0, run_states(State.IN_USE, State.IN_USE)])
             blocks.append_runs(runs)
 
         end = slab.info + 4 * self.target.arch.word

@@ -58,7 +58,7 @@ class Slab(NamedTuple):
         return (self.info - self.start) % self.chunk
 
     @property
-    def count(self) -> int:
+    def chunks(self) -> int:
         return (self.info - self.start) // self.chunk
 
 
