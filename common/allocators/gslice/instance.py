@@ -54,7 +54,7 @@ class GSlice(Allocator):
                     found.setdefault(owner.start, (chunk - owner.start) % owner.chunk)
         unknown = [slab for slab in self.slabs if slab.spare > unit and slab.start not in found]
         found.update(vote_on_starts(self.target, self.engine, unknown, unit))
-        return {start: shift for start, shift in found.items() if shift < max(by_page[start].spare, 1)}
+        return {start: shift for start, shift in found.items() if shift < by_page[start].spare and shift % unit == 0}
 
     def _heap(self, slab: Slab, shift: int) -> Heap:
         def walk(blocks: Blocks) -> None:
