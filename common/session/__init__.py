@@ -62,7 +62,6 @@ class Progress(Protocol):
 
     def clear(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
-        ...
 
 
 class Session:
@@ -290,7 +289,7 @@ class Session:
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            blocks, roots, heaps = self.directory.blocks, self.root_memory, merge_ranges(self.heap_ranges())
+            blocks, roots, heaps = self.directory.blocks, self.root_memory, self.heap_ranges()
             unaligned = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if not one.allocator.aligns)
             poll = partial(self.report_progress, "finding containers", 0.0)
             return find_stale_slots(self.target, self.engine, blocks, roots, heaps, poll, unaligned)
@@ -398,7 +397,7 @@ class Session:
         return tree
 
     def heap_ranges(self) -> list[Range]:
-        return [Range(owned.start, owned.end) for owned in self.directory.heaps]
+        return self.once(("heap ranges",), self.directory.ranges)
 
     def done(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
