@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional, cast
 
+from findleaks.audit.block_contents import find_hint
 from findleaks.audit.block_type import find_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
-from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block
 from findleaks.results import amounts
-from findleaks.results.addresses import AddressInfo, Block, MappedRegion, SourceFunction, SourceLine
+from findleaks.results.addresses import AddressInfo, Block, MappedRegion, SourceFunction, SourceLine, Word
 from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
@@ -92,8 +92,9 @@ class AddressDescription:
     sites: Sequence[int] = ()
     source: Sequence[SourcePlace] = ()  # source lines, for an address in code
 
-    def result(self, sites: Optional[Sequence[Site]] = None) -> AddressInfo:
-        """Return the description as a typed result. `sites`: the stacks to include, if wanted."""
+    def result(self, sites: Optional[Sequence[Site]] = None, contents: str = "", words: Optional[Sequence[Word]] = None) -> AddressInfo:
+        """Return the description as a typed result. `sites`: the stacks to include, if wanted;
+        `contents` and `words`: those of the block or variable."""
         block, region = self.block, self.region
         return AddressInfo(
             self.address,
@@ -107,6 +108,8 @@ class AddressDescription:
             source=self._source(),
             region=None if region is None else MappedRegion(region.start, region.end, permissions(region), region.name or None),
             sites=sites,
+            contents=contents or None,
+            words=words,
         )
 
     def _source(self) -> Optional[SourceLine]:

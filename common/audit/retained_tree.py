@@ -8,12 +8,12 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from findleaks.audit.block_contents import describe_untyped, find_hint
 from findleaks.audit.block_type import find_block_type
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import recognise_first_node
 from findleaks.audit.fields import NOTHING, Field, Fields, group_fields, read_fields, size_key, sum_retained
-from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.origins import Origin, check_declared_type
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.debuginfo.members import Type
@@ -124,6 +124,7 @@ class TreeBuilder:
             made.what = describe_contents(made.contents) if made.contents is not None else ""
         if made.contents is None:
             self._fill(made, self._fields(index), self._origin(index), self.depth)
+            made.what = made.what or self._hint(index, name)
         return made
 
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
@@ -306,9 +307,9 @@ class TreeBuilder:
         return f"{name}, and {describe_blocks([(s, n) for s, n in rest.items() if n])} below it"
 
     def _hint(self, index: int, name: str) -> str:
-        """Return a readable string at the beginning of a block without a type, or ""."""
+        """Return the text or the contents of a block without a type, or ""."""
         block = self.reader.block(index)
-        return find_hint(self.session, block.start, block.size) if name.startswith("block of ") else ""
+        return describe_untyped(self.session, block.start, block.size) if name.startswith("block of ") else ""
 
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.block_types.contents import Contents
 from findleaks.block_types.rtti import Rtti
 from findleaks.block_types.shapes import is_array, is_file, is_string
 from findleaks.block_types.text import text_hint
@@ -29,7 +30,7 @@ class Types:
     """Type names of one target's blocks, cached by word."""
 
     def __init__(self, target: Target) -> None:
-        self._target, self._memory = target, Memory(target)
+        self._target, self.memory = target, Memory(target)
         self._names: dict[int, str] = {}
 
     @cached_property
@@ -39,6 +40,11 @@ class Types:
     @cached_property
     def _rtti(self) -> Rtti:
         return Rtti(self._target, self._ranges)
+
+    @cached_property
+    def contents(self) -> Contents:
+        """Names of blocks without a type, by what they contain."""
+        return Contents(self._target, self._ranges)
 
     def ranges(self) -> list[Range]:
         """Ranges that a first word points into if it identifies a type: vtables and code. Sorted,
@@ -72,7 +78,7 @@ class Types:
         "Foo[3]" for an array of objects preceded by its count; "FILE" for glibc's; "std::string"
         for a single string object; "" for none."""
         word = self._target.arch.word
-        words = self._memory.words(address, min(size // word, 5))
+        words = self.memory.words(address, min(size // word, 5))
         if not words:
             return ""
         found = self.name(words[0])
@@ -147,7 +153,7 @@ class Types:
     def _starts_table(self, word: int) -> bool:
         """Whether one of the first two words at `word` is the address of code, and the other too,
         or 0."""
-        words = self._memory.words(word, 2) if word % self._target.arch.word == 0 else None
+        words = self.memory.words(word, 2) if word % self._target.arch.word == 0 else None
         if words is None:
             return False
         (first, second), code = words, self._ranges.code

@@ -351,6 +351,11 @@ class Runtime:
         which returns an allocator's free memory to the kernel; "" if there is none."""
         return ""
 
+    def name_member(self, address: int) -> str:
+        """Return the name of the member of a managed object, or of its storage, at this address
+        ("ob_type"), or ""."""
+        return ""
+
     def describe(self, address: int) -> str:
         """Return a phrase that describes the managed object at this address ("Ruby String, 12
         characters"), or ""."""

@@ -11,7 +11,7 @@ from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
-from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, suggest_track
+from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, name_contents, suggest_track
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
     explain_uncollected_garbage,
@@ -153,6 +153,7 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
         return "", commands
+    groups[:1] = name_contents(session, groups[:1])
     cause = _describe_top(groups[0], amount)
     sited = _describe_largest_site(session, amount)
     if sited is not None:
@@ -213,7 +214,7 @@ def find_possible_leaks(session: Session, figures: BlockFigures) -> Iterator[Fin
         title, cause = head.title(totals, part), head.cause(totals)
         commands += [f"whatis {head.address:#x}", f"refs {head.address:#x}"]
     elif groups and groups[0].examples:
-        top = groups[0]
+        (top,) = name_contents(session, groups[:1])
         cause = f"The largest group: {number(top.blocks)} × {describe_leak(top)}, {size(top.bytes)}."
         commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {
