@@ -13,13 +13,24 @@ def name_members(session: Session, answer: AddressDescription, start: int) -> Ca
     """Return a function from an offset to the name of the member there, "" if unknown. `answer`
     describes the block or variable that begins at `start`."""
     if answer.block is not None:
-        return lambda offset: _name_in_object(session, start + offset)
+        return lambda offset: name_managed_member(session, start + offset)
     type_ = session.members.variable(start)
     if type_ is None or (not type_.is_structure and type_.die.tag != "DW_TAG_array_type"):
         return lambda offset: ""
     return lambda offset: printable(type_.at(offset)[0].removeprefix("."), 60)
 
 
-def _name_in_object(session: Session, address: int) -> str:
-    """Return the name that a runtime has for the member of its object at this address."""
-    return next(filter(None, (printable(runtime.name_member(address), 60) for runtime in session.runtimes)), "")
+def name_managed_member(session: Session, address: int, holder: int = 0) -> str:
+    """Return the name that a runtime has for the member of its object, or of its frame, at this
+    address; see Runtime.name_member."""
+    return next(filter(None, (printable(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
+
+
+def name_managed_object(session: Session, index: int) -> str:
+    """Return the phrase that a runtime has for the object in a block; see Runtime.name_object."""
+    return next(filter(None, (printable(runtime.name_object(index), 120) for runtime in session.runtimes)), "")
+
+
+def is_telling(member: str) -> bool:
+    """Whether the program's author knows a member by this name: an attribute, a key, a variable."""
+    return member.startswith((".", '["')) or " " in member

@@ -8,7 +8,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.owner import Owner
 from findleaks.audit.owner_tree import build_owner_tree
-from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
+from findleaks.audit.retained_rows import RetainedNode
+from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.answers.roots import Shown
-from findleaks.audit.retained_tree import RetainedNode
+from findleaks.audit.retained_rows import RetainedNode
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible

@@ -175,6 +175,15 @@ class Variable(NamedTuple):
     unit: str = ""
 
 
+class Frame(NamedTuple):
+    """A frame of the managed language: its function, the thread (tid; 0: unknown), and its memory,
+    which has local variables."""
+
+    name: str
+    thread: int
+    range: Range
+
+
 class Site(NamedTuple):
     """An allocation site, as recorded by the runtime (tracemalloc, NMT). Frames are innermost
     first, "file:line" or a function."""
@@ -351,10 +360,22 @@ class Runtime:
         which returns an allocator's free memory to the kernel; "" if there is none."""
         return ""
 
-    def name_member(self, address: int) -> str:
-        """Return the name of the member of a managed object, or of its storage, at this address
-        ("ob_type"), or ""."""
+    def name_object(self, index: int) -> str:
+        """Return a phrase for the object in a block, if its type does not say all ("list of 20"),
+        or ""."""
         return ""
+
+    def name_member(self, address: int, holder: int = 0) -> str:
+        """Return the name of the word of an object, of its storage or of a frame at this address,
+        or "". `holder`: an object that the word's block was reached from, if known.
+
+        A name that the program's author knows begins with "." or "[", or contains a space: ".cache"
+        and "closure variable kept". Others are members of the runtime's structures ("ob_type")."""
+        return ""
+
+    def frames(self) -> Sequence[Frame]:
+        """Return frames of the managed language that are not on the threads' stacks."""
+        return ()
 
     def describe(self, address: int) -> str:
         """Return a phrase that describes the managed object at this address ("Ruby String, 12

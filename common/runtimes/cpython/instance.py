@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -18,12 +19,14 @@ from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Heuristic, State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Site, Type, Variable
+from findleaks.runtimes.base import Count, Exclusions, Frame, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects, immortal_objects
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
+from findleaks.runtimes.cpython.members import ObjectNames
+from findleaks.runtimes.cpython.python_frames import list_frames
 from findleaks.runtimes.cpython.ranks import type_ranks
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
@@ -310,6 +313,32 @@ class CPython(Runtime):
     def recordings(self) -> Sequence[Recording]:
         """Return tracemalloc's recorded stacks."""
         return [self.traced.recording(self._target, self._directory.blocks)] if self.traced is not None else []
+
+    @cached_property
+    def _object_names(self) -> ObjectNames:
+        return ObjectNames(self._target, self._directory.blocks, self.known, self.tally.found, self.version)
+
+    def name_object(self, index: int) -> str:
+        return self._object_names.name_object(index)
+
+    def name_member(self, address: int, holder: int = 0) -> str:
+        at = bisect_right(self._frame_starts, address) - 1
+        if at >= 0 and address < self._frames[at].range.end:
+            return self._object_names.name_in_frame(self._frame_starts[at], address)
+        return self._object_names.name_member(address, holder)
+
+    def frames(self) -> Sequence[Frame]:
+        """Return the frames in the threads' chunks; see interpreter_memory.py. None before 3.11,
+        where frames are objects."""
+        return self._frames
+
+    @cached_property
+    def _frame_starts(self) -> Sequence[int]:
+        return [frame.range.start for frame in self._frames]
+
+    @cached_property
+    def _frames(self) -> Sequence[Frame]:
+        return list_frames(self._target, self._object_names, self._lists.threads)
 
     def describe(self, address: int) -> str:
         blocks = self._directory.blocks
