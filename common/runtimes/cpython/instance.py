@@ -28,6 +28,7 @@ from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, rea
 from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.python_frames import list_frames
 from findleaks.runtimes.cpython.ranks import type_ranks
+from findleaks.runtimes.cpython.rests import exclude_rests
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
@@ -164,6 +165,7 @@ class CPython(Runtime):
     @cached_property
     def _excluded(self) -> Exclusions:
         patterns = self.tally.patterns
+        exclude_rests(self._target, self._engine, self._directory.blocks, self.tally, self.known, self.borrowed)
         if self.traced is not None:
             blocks, key_end = self._directory.blocks, tracing.KEY_END * self._target.arch.word
             for entry, index in zip(self.traced.entries, blocks.find_all(self.traced.entries)[0]):

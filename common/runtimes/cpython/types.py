@@ -112,6 +112,10 @@ class Types:
         """Return the bytes of an object of this type, without items and inline values."""
         return self._memory.word(self.addresses[number] + self.shift + BASIC_SIZE * self._memory.size) or 0
 
+    def item_size(self, number: int) -> int:
+        """Return the bytes of an item of an object of this type; 0 if all objects have one size."""
+        return self._memory.word(self.addresses[number] + self.shift + ITEM_SIZE * self._memory.size) or 0
+
     def number(self, address: int) -> int:
         """Return the number of the type at this address, or -1."""
         return self._number.get(address, -1)
