@@ -38,6 +38,7 @@ CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # most different sizes of blocks that are counted separately
 SHARED_PART = 0.1  # least part of a row that memory reached through several fields is shown from
 MOST_SHARED = 5  # rows of such memory
+NAMED_SPANS = 8  # words of a field for which a name is looked up
 NAMED_WORDS = 256  # words of a managed object in which a reference is looked for
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
@@ -191,10 +192,17 @@ class TreeBuilder:
         row.left = sum(one.alike for one in rest)
         row.more = sum_retained(rest)
 
+    def _first_named(self, one: Field, origin: Origin) -> int:
+        """Return the address of the first word of a field that a runtime names, else of its first
+        word. Other words of a managed object may be links of a list of all objects."""
+        places = (span.start for span in one.spans[:NAMED_SPANS])
+        named = (place for place in places if name_managed_member(self.session, place, origin.holder))
+        return next(named, one.spans[0].start)
+
     def _step(self, origin: Origin, only: Field, index: int) -> tuple[str, str]:
         """Return the name of an object's only field, if the program's author knows it, and a phrase
         for the object in block `index` that it refers to."""
-        at = only.spans[0].start if only.spans and origin.start else 0
+        at = self._first_named(only, origin) if only.spans and origin.start else 0
         member = name_managed_member(self.session, at, origin.holder) if at else ""
         label = name_managed_object(self.session, index)
         return member if is_telling(member) else "", label
@@ -282,7 +290,7 @@ class TreeBuilder:
         return made
 
     def _field_row(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
-        offset = one.spans[0].start - origin.start if one.spans and origin.start else None
+        offset = self._first_named(one, origin) - origin.start if one.spans and origin.start else None
         unplaced = f"{origin.name}, {one.name or hex(one.spans[0].start)}" if offset is None else ""
         place, type_ = self._place(origin, offset) if offset is not None else (unplaced, None)
         made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)

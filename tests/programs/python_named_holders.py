@@ -13,6 +13,7 @@ def arrays(n):
     return [bytearray(65536) for _ in range(n)]
 
 
+LISTS = {}  # emptied before the program waits
 MODULE_LIST = arrays(20)
 
 
@@ -46,12 +47,12 @@ local = threading.local()
 
 
 def keep_thread_local():
-    local.buffer = arrays(15)
+    local.buffer = LISTS["buffer"] = arrays(15)
     time.sleep(1e6)
 
 
 def keep_frame_local():
-    results = arrays(14)
+    results = LISTS["results"] = arrays(14)
     time.sleep(1e6)
     print(results)
 
@@ -63,7 +64,7 @@ variable.set(arrays(13))
 
 
 def read_rows():
-    rows = arrays(12)
+    rows = LISTS["rows"] = arrays(12)
     yield 1
     print(rows)
 
@@ -86,7 +87,7 @@ del array
 
 
 async def wait_for_ever():
-    part = arrays(9)
+    part = LISTS["part"] = arrays(9)
     await asyncio.sleep(1e6)
     print(part)
 
@@ -94,7 +95,21 @@ async def wait_for_ever():
 async def main():
     task = asyncio.create_task(wait_for_ever())
     await asyncio.sleep(0.5)
-    os.write(1, b"ready\n")
+    held = (
+        MODULE_LIST,
+        Config.cache,
+        HANDLER(),
+        search(""),
+        LISTS["buffer"],
+        LISTS["results"],
+        LISTS["rows"],
+        REGISTRY.by_name,
+        LISTS["part"],
+    )
+    lines = [" ".join(str(id(one)) for one in some) for some in (held, (HANDLER, search, REGISTRY))]
+    os.write(1, ("\n".join(lines) + "\nready\n").encode())
+    LISTS.clear()
+    del held, lines, second
     await asyncio.sleep(1e6)
     print(task)
 

@@ -128,11 +128,11 @@ class ObjectNames:
         if number == NO_OBJECT:
             return ""
         if self._known.flags[number] & SUBCLASSES["list"]:
-            return f"[{(address - start) // 8}]"
+            return f"[{(address - start) // 8}]" if self._memory.word(self._object(at) + 24) == start else ""
         if self._known.plain_name(number) == "collections.deque":
             return "[item]"
         values = self._values(number, self._object(at))
-        return self._attribute(number, address - values) if values else ""
+        return self._attribute(number, address - values) if values and self._blocks.find(values) == index else ""
 
     def _name_in_object(self, number: int, start: int, address: int, holder: int) -> str:
         offset, flags = address - start, self._known.flags[number]
@@ -142,7 +142,7 @@ class ObjectNames:
         if offset < 0:
             return "__dict__" if flags & MANAGED_DICT and offset in (-24, -32) else ""
         if flags & SUBCLASSES["tuple"]:
-            return self._name_item(start, (offset - 24) // 8, holder) if offset >= 24 else "ob_size"
+            return self._name_item(start, (offset - self._items) // 8, holder) if offset >= self._items else "ob_size"
         for name, members in (("list", _LIST), ("dict", _DICT)):
             if flags & SUBCLASSES[name] and offset in members:
                 return members[offset]
@@ -241,11 +241,15 @@ class ObjectNames:
             if kinds[:4] == ["tuple", "bytes", "str", "str"]:
                 name = self._known.text(words[at + 4]) if kinds[4] == "str" else ""
                 return self._strings(words[at]), name or self._known.text(words[at + 3])
+            # Before 3.11: local, free and cell variables, a pointer, file, name.
+            if self.release < (3, 11) and kinds[:3] == ["tuple"] * 3 and kinds[4:] == ["str", "str"]:
+                local, free, cells = map(self._strings, words[at : at + 3])
+                return [*local, *cells, *free], self._known.text(words[at + 5])
         return (), ""
 
     def _strings(self, tuple_: int) -> Sequence[str]:
         count = self._memory.word(tuple_ + 16) or 0
-        found = self._memory.words(tuple_ + 24, count) if 0 < count <= _MOST_NAMES else None
+        found = self._memory.words(tuple_ + self._items, count) if 0 < count <= _MOST_NAMES else None
         return [self._known.text(word) for word in found or ()]
 
     def _code_of(self, suspended: int) -> int:
@@ -290,6 +294,12 @@ class ObjectNames:
         type_ = self._memory.word(address + 8) if address else None
         number = self._known.number(type_) if type_ else -1
         return self._plain_names[number] if number >= 0 else ""
+
+    @cached_property
+    def _items(self) -> int:
+        """The offset of a tuple's items: since 3.14, a hash precedes them."""
+        number = next((number for number, name in enumerate(self._plain_names) if name == "tuple"), -1)
+        return self._known.basic_size(number) if number >= 0 else 24
 
     @cached_property
     def _plain_names(self) -> Sequence[str]:
