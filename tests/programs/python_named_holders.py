@@ -109,7 +109,7 @@ async def main():
     lines = [" ".join(str(id(one)) for one in some) for some in (held, (HANDLER, search, REGISTRY))]
     os.write(1, ("\n".join(lines) + "\nready\n").encode())
     LISTS.clear()
-    del held, lines, second
+    del held, lines
     await asyncio.sleep(1e6)
     print(task)
 
