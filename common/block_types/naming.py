@@ -98,6 +98,10 @@ class Types:
         ""."""
         return text_hint(data, self._target.arch, lambda address: region_at(self._target.regions(), address) is not None)
 
+    def is_code(self, address: int) -> bool:
+        """Whether a loaded file has code at this address."""
+        return range_at(self._ranges.code, address) is not None
+
     def is_class(self, word: int) -> bool:
         """Whether `word` points to a vtable (not to code or to a C function table)."""
         looks, info = self._rtti.vtable(word)

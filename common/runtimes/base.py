@@ -18,7 +18,7 @@ from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Exclusion, Heuristic, Totals
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import Piece, Range, Target, Thread
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -371,6 +371,11 @@ class Runtime:
 
         A name that the program's author knows begins with "." or "[", or contains a space: ".cache"
         and "closure variable kept". Others are members of the runtime's structures ("ob_type")."""
+        return ""
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        """Return the text with which the runtime ended the process in this thread ("panic: …"), or
+        "". `frames`: stack pointer, function and module of each frame, innermost first."""
         return ""
 
     def frames(self) -> Sequence[Frame]:

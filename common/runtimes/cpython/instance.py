@@ -24,6 +24,7 @@ from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects, immortal_objects
+from findleaks.runtimes.cpython.fatal_error import find_fatal_error
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
 from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.python_frames import list_frames
@@ -32,7 +33,7 @@ from findleaks.runtimes.cpython.rests import exclude_rests
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import Piece, Range, Target, Thread
 
 HEAD = 160  # bytes of a block read to recognise its object, which begins in them
 
@@ -319,6 +320,10 @@ class CPython(Runtime):
     @cached_property
     def _object_names(self) -> ObjectNames:
         return ObjectNames(self._target, self._directory.blocks, self.known, self.tally.found, self.version)
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        text = find_fatal_error(Memory(self._target), frames)
+        return f"Fatal Python error: {text}" if text else ""
 
     def name_object(self, index: int) -> str:
         return self._object_names.name_object(index)

@@ -10,12 +10,15 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import find_images
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Part, Runtime
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
-from findleaks.target.base import Module, Range, Target
+from findleaks.runtimes.go.panics import find_fatal_message
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 
 
@@ -51,6 +54,12 @@ class Go(Runtime):
 
     def _of(self, state: int) -> list[Range]:
         return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        if self._target.arch.name != X86_64.name:
+            return ""
+        code = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.executable)
+        return find_fatal_message(Memory(self._target), code, thread)
 
     def is_own_name(self, symbol: str) -> bool:
         """Return whether this is a name of Go, which has a package ("runtime.mheap_"). A C name has
