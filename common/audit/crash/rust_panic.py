@@ -27,8 +27,6 @@ STACK = 64 << 10  # bytes of the stack that are searched
 LONGEST = 4096  # bytes of a message that are read
 _LARGEST = 1 << 30  # bytes of a message
 _MOST_LINES = 1 << 24
-_AFTERMATH = ("panic in a function that cannot unwind", "panic in a destructor during cleanup")
-"""Messages of panics that follow another one, which is the cause."""
 _RUNTIME = ("std::", "core::", "alloc::", "__rustc::", "rust_", "__rust")
 """Beginnings of the names of functions that implement panics."""
 
@@ -46,14 +44,8 @@ def is_panic_frame(function: str) -> bool:
 
 
 def find_panic(session: Session, thread: Thread) -> Optional[RustPanic]:
-    """Return the panic that ended the process: the innermost, or the one before it if it only
-    followed. None if there is none."""
-    found = None
-    for panic in _panics(session, thread):
-        if not panic.message.startswith(_AFTERMATH):
-            return panic
-        found = found or panic
-    return found
+    """Return the panic that ended the process, the innermost; None if there is none."""
+    return next(_panics(session, thread), None)
 
 
 def _panics(session: Session, thread: Thread) -> Iterator[RustPanic]:
