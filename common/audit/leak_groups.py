@@ -299,6 +299,15 @@ def select_usable_commands(session: Session, commands: Iterable[str]) -> list[st
     return [words for words in commands if session.target.trackable or not words.startswith("track ")]
 
 
+def suggest_about(leak: Leak) -> str:
+    """Return the command that explains a leaked block: what it retains, the references that are
+    left, or the interior pointers on the way from a root."""
+    example = f"{leak.examples[0]:#x}"
+    if leak.kind == Kind.POSSIBLE:
+        return f"path {example}"
+    return f"roots {example}" if leak.most_indirect else f"refs {example}"
+
+
 def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:
     """Return the `track` command that shows the allocations of such blocks; () if `track` cannot.
     Whether it can be run here is decided by `select_usable_commands`."""

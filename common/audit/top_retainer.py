@@ -22,7 +22,7 @@ owner retains."""
 
 
 MEMBERS = 1 << 20  # retained blocks listed at a time
-NAMED = 3  # most variables of managed languages that are named
+NAMED = 12  # most variables of managed languages that are named
 
 
 class TopRetainer(NamedTuple):

@@ -8,6 +8,7 @@ from functools import partial
 
 from findleaks.answers.addresses import Identified, identify
 from findleaks.arg_types import parse_address, parse_count
+from findleaks.audit.address_info import BlockInfo
 from findleaks.audit.block_words import WORDS
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
@@ -46,7 +47,15 @@ def _text(session: Session, answers: Sequence[Identified], width: int, invocatio
             yield from site_lines(session, site, width)
         yield from _word_lines(result.words or (), 0 if answer.block is None else answer.block.size, width)
         if answer.block is not None and answer.block.kind:
-            yield from invocation.next(width, f"path {answer.block.address:#x}", f"refs {answer.block.address:#x}")
+            yield from invocation.next(width, *_next(session, answer.block))
+
+
+def _next(session: Session, block: BlockInfo) -> list[str]:
+    """Suggested commands: no path leads to a leak head."""
+    refs = f"refs {block.address:#x}"
+    if block.kind != "definite":
+        return [f"path {block.address:#x}", refs]
+    return [*([f"roots {block.address:#x}"] if session.graph().indirect_totals(block.index).blocks else []), refs]
 
 
 def _word_lines(words: Sequence[Word], size: int, width: int) -> Iterator[str]:

@@ -11,7 +11,7 @@ from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
-from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, name_contents, suggest_track
+from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, name_contents, suggest_about, suggest_track
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
     explain_uncollected_garbage,
@@ -160,7 +160,7 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
         facts["site"], words = sited
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
-    return cause, [*commands, f"whatis {example:#x}", f"path {example:#x}", *suggest_track(session, groups[0])]
+    return cause, [*commands, f"whatis {example:#x}", suggest_about(groups[0]), *suggest_track(session, groups[0])]
 
 
 def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
