@@ -14,6 +14,7 @@ from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
 from findleaks.audit.references import SIGNAL_STACK
+from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
@@ -232,6 +233,9 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
         holds = describe_in_flight(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
+        named = find_thread_local(self.session, address) if block.kind and not block.type else None
+        if named is not None and named.thread in self._numbers:
+            phrase += f"; {named.label} ({named.module}, thread-local, thread {self._numbers[named.thread]})"
         structure = describe_structure_of_block(self.session, index) if block.kind else ""
         phrase += f"; {structure}" if structure else ""
         disguised = next(disguised_references(self.session, index), None)
@@ -278,6 +282,9 @@ class Describer:
         if not stack.start <= pointer < stack.end or stack.end - pointer >= 0x2000:
             return phrase
         from_tp = address - pointer
+        named = find_thread_local(self.session, address)
+        if named is not None and named.thread == thread.tid:
+            return f"{named.label} ({named.module}, thread-local, {who}), tp{from_tp:+#x}"
         frames = thread.sp if stack.start <= thread.sp < pointer else stack.start
         if from_tp < 0 and address <= frames:
             return phrase

@@ -26,6 +26,7 @@ from findleaks.audit.retained_rows import (
     describe_managed_variable,
     join_steps,
 )
+from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
@@ -133,7 +134,8 @@ class TreeBuilder:
         named by its runtime."""
         member = name_managed_member(self.session, origin.start + offset, origin.holder)
         if not member:
-            return origin.place(offset)
+            named = find_thread_local(self.session, origin.start + offset) if origin.name.startswith("block of ") else None
+            return (f"{named.label} ({named.module})", None) if named is not None else origin.place(offset)
         alone = (not member.startswith(".") and is_telling(member)) or origin.name.startswith("block of ")
         return member if alone else f"{origin.name}{'' if member.startswith(('.', '[')) else '.'}{member}", None
 
