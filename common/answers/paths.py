@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.audit.address_info import AddressDescription, Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
 from findleaks.audit.managed_objects import find_links_to, list_owned_objects
+from findleaks.audit.member_names import name_in_block
 from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
@@ -180,7 +181,8 @@ def _block_step(session: Session, describer: Describer, source: int, to: int) ->
             return _disguised_step(describer, disguised)
         return Step(describer.block(source).phrase(), base, low, 0, None)
     where, value = best
-    return Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))
+    member = name_in_block(session, where)
+    return Step(f"{describer.block(source).phrase()}{'; ' if member else ''}{member}", where, value, value - low, describer.answer(where))
 
 
 def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:

@@ -14,7 +14,7 @@ def name_members(session: Session, answer: AddressDescription, start: int) -> Ca
     """Return a function from an offset to the name of the member there, "" if unknown. `answer`
     describes the block or variable that begins at `start`."""
     if answer.block is not None:
-        return lambda offset: _name_in_block(session, start + offset)
+        return lambda offset: name_in_block(session, start + offset)
     type_ = session.members.variable(start)
     if type_ is None or (not type_.is_structure and type_.die.tag != "DW_TAG_array_type"):
         return lambda offset: ""
@@ -27,7 +27,7 @@ def name_managed_member(session: Session, address: int, holder: int = 0) -> str:
     return next(filter(None, (printable(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
 
 
-def _name_in_block(session: Session, address: int) -> str:
+def name_in_block(session: Session, address: int) -> str:
     """Return the name of a managed object's member, or of the thread-local variable in the storage
     of a file that was loaded later."""
     member = name_managed_member(session, address)

@@ -31,6 +31,6 @@ def test_variables_are_named(tmp_path: Path) -> None:
     first = ran("path", buffer, core).stdout.splitlines()[0]
     assert "  request_buffer (program, thread-local, thread 2 (tid " in first
     assert "  scratch+0x10 (program, thread-local, thread 2 (tid " in ran("path", part, core).stdout.splitlines()[0]
-    assert "lib_held+0x18 (lib.so, thread-local, thread 2)" in ran("path", held, core).stdout
+    assert "byte block; lib_held+0x18\n" in ran("path", held, core).stdout
     found = names(json.loads(ran("roots", "--json", "--depth", "3", core).stdout)["roots"])
     assert {"request_buffer (program, thread-local, thread 2)", "lib_held+0x18 (lib.so)"} <= found
