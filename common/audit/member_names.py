@@ -27,10 +27,10 @@ def name_managed_member(session: Session, address: int, holder: int = 0) -> str:
     return next(filter(None, (printable(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
 
 
-def name_in_block(session: Session, address: int) -> str:
+def name_in_block(session: Session, address: int, holder: int = 0) -> str:
     """Return the name of a managed object's member, or of the thread-local variable in the storage
     of a file that was loaded later."""
-    member = name_managed_member(session, address)
+    member = name_managed_member(session, address, holder)
     named = find_thread_local(session, address) if not member else None
     return named.label if named is not None else member
 
