@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from findleaks.audit.address_info import AddressDescription
+from findleaks.audit.address_info import AddressDescription, BlockInfo
+from findleaks.audit.declared_types import declared_types
 from findleaks.audit.thread_local_names import find_thread_local
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.session import Session
 
 
@@ -14,17 +15,26 @@ def name_members(session: Session, answer: AddressDescription, start: int) -> Ca
     """Return a function from an offset to the name of the member there, "" if unknown. `answer`
     describes the block or variable that begins at `start`."""
     if answer.block is not None:
-        return lambda offset: name_in_block(session, start + offset)
+        return _name_members_of_block(session, answer.block, start)
     type_ = session.members.variable(start)
     if type_ is None or (not type_.is_structure and type_.die.tag != "DW_TAG_array_type"):
         return lambda offset: ""
-    return lambda offset: printable(type_.at(offset)[0].removeprefix("."), 60)
+    return lambda offset: shortened(type_.at(offset)[0].removeprefix("."), 60)
+
+
+def _name_members_of_block(session: Session, block: BlockInfo, start: int) -> Callable[[int], str]:
+    known = block.type or block.hint or block.state != "in-use"
+    type_ = None if known else declared_types(session).find(block.index)
+    if type_ is None:
+        return lambda offset: name_in_block(session, start + offset)
+    size = type_.size
+    return lambda offset: shortened(type_.at(offset)[0].removeprefix("."), 60) if offset < size else ""
 
 
 def name_managed_member(session: Session, address: int, holder: int = 0) -> str:
     """Return the name that a runtime has for the member of its object, or of its frame, at this
     address; see Runtime.name_member."""
-    return next(filter(None, (printable(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
+    return next(filter(None, (shortened(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
 
 
 def name_in_block(session: Session, address: int, holder: int = 0) -> str:
@@ -37,7 +47,7 @@ def name_in_block(session: Session, address: int, holder: int = 0) -> str:
 
 def name_managed_object(session: Session, index: int) -> str:
     """Return the phrase that a runtime has for the object in a block; see Runtime.name_object."""
-    return next(filter(None, (printable(runtime.name_object(index), 120) for runtime in session.runtimes)), "")
+    return next(filter(None, (shortened(runtime.name_object(index), 120) for runtime in session.runtimes)), "")
 
 
 def is_telling(member: str) -> bool:

@@ -12,6 +12,7 @@ from findleaks.audit.block_type import find_block_type, find_object_type
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import recognise_first_node
+from findleaks.audit.declared_types import declared_types
 from findleaks.audit.fields import Field, Fields, group_fields, read_fields, size_key, sum_retained
 from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
 from findleaks.audit.origins import Origin, check_declared_type
@@ -30,7 +31,7 @@ from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
-from findleaks.formatting import printable, size
+from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -41,6 +42,7 @@ SHARED_PART = 0.1  # least part of a row that memory reached through several fie
 MOST_SHARED = 5  # rows of such memory
 NAMED_SPANS = 8  # words of a field for which a name is looked up
 NAMED_WORDS = 256  # words of a managed object in which a reference is looked for
+UNTYPED = "block of "  # beginning of the name of a block whose type is unknown
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
@@ -114,8 +116,14 @@ class TreeBuilder:
         block = self.reader.block(index)
         type_name = find_block_type(self.session, index)
         if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
-            type_name = printable(type_.name)
-        return type_name or f"block of {size(block.size)}"
+            type_name = type_.name
+        return type_name or f"{UNTYPED}{size(block.size)}"
+
+    def declared_origin(self, index: int) -> Origin:
+        """Return a block as the owner of fields. If its content does not show its type, debug
+        information is asked what pointers to it are declared to point to."""
+        name = self.name(index)
+        return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
     def _label(self, index: int, type_: Optional[Type] = None) -> str:
         """Return the name of a block in rows, with more about a managed object: "list of 20"."""
@@ -134,9 +142,9 @@ class TreeBuilder:
         named by its runtime."""
         member = name_managed_member(self.session, origin.start + offset, origin.holder)
         if not member:
-            named = find_thread_local(self.session, origin.start + offset) if origin.name.startswith("block of ") else None
+            named = find_thread_local(self.session, origin.start + offset) if origin.name.startswith(UNTYPED) else None
             return (f"{named.label} ({named.module})", None) if named is not None else origin.place(offset)
-        alone = (not member.startswith(".") and is_telling(member)) or origin.name.startswith("block of ")
+        alone = (not member.startswith(".") and is_telling(member)) or origin.name.startswith(UNTYPED)
         return member if alone else f"{origin.name}{'' if member.startswith(('.', '[')) else '.'}{member}", None
 
     def _fields(self, index: int) -> Fields:
@@ -225,15 +233,16 @@ class TreeBuilder:
             if totals.bytes < least or len(rows) >= MOST_SHARED:
                 continue
             count = group.children - len(own)
-            made = RetainedNode(f"{count:,} of {self.name(group.example)}", totals, "block", address=self.reader.block(group.example).start)
-            made.what = f"and {totals.blocks - count:,} blocks below them" if totals.blocks > count else ""
+            name = self.declared_origin(group.example).name
+            made = RetainedNode(f"{count:,} of {name}", totals, "block", address=self.reader.block(group.example).start)
+            made.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
             rows.append(made)
         return sorted(rows, key=lambda row: (-row.totals.bytes, row.address))
 
     def _shared_row(self, child: Child, depth: int, holder: Origin) -> RetainedNode:
-        origin = self._origin(child.block)
+        origin = self.declared_origin(child.block)
         member = self._name_first_reference(holder, child.block)
-        label = f"{member}{': ' if member else ''}{self._label(child.block)} at {origin.start:#x}"
+        label = f"{member}{': ' if member else ''}{self._label(child.block, origin.type)} at {origin.start:#x}"
         made = RetainedNode(label, Totals(child.blocks, child.bytes), "block", address=origin.start)
         if child.blocks > 1:
             # At depth 1 the block's own fields still get rows, as they show where the bytes are.
@@ -326,7 +335,7 @@ class TreeBuilder:
     def _hint(self, index: int, name: str) -> str:
         """Return the text or the contents of a block without a type, or ""."""
         block = self.reader.block(index)
-        return describe_untyped(self.session, block.start, block.size) if name.startswith("block of ") else ""
+        return describe_untyped(self.session, block.start, block.size) if name.startswith(UNTYPED) else ""
 
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]

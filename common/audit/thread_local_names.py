@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple, Optional
 
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.session import Session
 from findleaks.target.base import Symbol
@@ -39,7 +39,7 @@ def find_thread_local(session: Session, address: int) -> Optional[ThreadLocal]:
     found = next((one for one in symbols[block.module.path] if one.address <= offset < one.address + one.size), None)
     if found is None:
         return None
-    return ThreadLocal(printable(found.name), offset - found.address, printable(block.module.path.rsplit("/", 1)[-1]), block.thread)
+    return ThreadLocal(shortened(found.name), offset - found.address, shortened(block.module.path.rsplit("/", 1)[-1]), block.thread)
 
 
 class _Storage(NamedTuple):

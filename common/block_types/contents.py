@@ -12,7 +12,7 @@ from findleaks.block_types.hallmarks import Hallmarks, Rule, parse_table, read_n
 from findleaks.block_types.known_objects import TABLE
 from findleaks.block_types.type_ranges import TypeRanges
 from findleaks.errors import UsageError
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.target.base import Target
 from findleaks.target.ranges import range_at, region_at
 
@@ -82,7 +82,7 @@ class Contents:
                 file = self._code_file(value)
                 symbol = self._target.symbolize(value) if file else None
                 if symbol is not None and symbol.address == value & self._target.arch.code_bits:
-                    yield printable(symbol.name, 80), file
+                    yield shortened(symbol.name, 80), file
                 elif file and symbol is None and self._looks_like_function(value):
                     yield "", file
             elif range_at(self._ranges.tables, value) is not None and value % self._memory.size == 0:
@@ -101,18 +101,18 @@ class Contents:
         for other data."""
         symbol = self._target.symbolize(address)
         if symbol is not None and symbol.address == address:
-            return printable(symbol.name, 80)
+            return shortened(symbol.name, 80)
         for word in self._memory.words(address, 2) or ():
             region = region_at(self._target.regions(), word)
             if region is not None and region.name.startswith("/") and not region.writable and not region.executable:
                 text = read_name(self._memory, word)
                 if len(text) >= _LEAST_TEXT:
-                    return f'"{printable(text, 40)}"'
+                    return f'"{shortened(text, 40)}"'
         return ""
 
     def _file(self, address: int) -> str:
         module = region_at(self._target.modules(), address)
-        return printable(os.path.basename(module.path), 60) if module is not None else ""
+        return shortened(os.path.basename(module.path), 60) if module is not None else ""
 
     def _code_file(self, address: int) -> str:
         return self._file(address) if range_at(self._ranges.code, address) is not None else ""

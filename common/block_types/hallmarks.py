@@ -22,7 +22,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UsageError
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.value_classes import NamedTuple
 from findleaks.wildcards import matches
 
@@ -191,4 +191,4 @@ def read_name(memory: Memory, address: int) -> str:
             return ""
         text += part
     name, end, _ = text.partition(b"\0")
-    return printable(name.decode("ascii")) if end and name.isascii() and name.decode("ascii").isprintable() else ""
+    return shortened(name.decode("ascii")) if end and name.isascii() and name.decode("ascii").isprintable() else ""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
     from findleaks.results import verdict
+    from findleaks.runtimes.managed_frame import Frame
+    from findleaks.unwind.stacks import NamedFrame
 
 NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
 
@@ -175,13 +177,24 @@ class Variable(NamedTuple):
     unit: str = ""
 
 
-class Frame(NamedTuple):
-    """A frame of the managed language: its function, the thread (tid; 0: unknown), and its memory,
-    which has local variables."""
+class UserThread(NamedTuple):
+    """A thread that the runtime schedules itself, such as a goroutine.
 
-    name: str
-    thread: int
-    range: Range
+    `number` is the runtime's, `state` and `reason` ("" if unknown) are the runtime's words.
+    [`sp`, stack.end) is live. `waiting`: nanoseconds, None if unknown. `creator`: where it was
+    created. `thread`: the kernel's number of the thread that runs it, 0 if none does."""
+
+    number: int
+    state: str
+    reason: str
+    sp: int
+    pc: int
+    stack: Range
+    frames: Sequence[NamedFrame]  # innermost first
+    creator: Optional[NamedFrame] = None
+    waiting: Optional[int] = None
+    thread: int = 0
+    is_internal: bool = False  # of the runtime itself
 
 
 class Site(NamedTuple):
@@ -246,6 +259,10 @@ class Runtime:
         """Return memory that the runtime owns, for `whatis`, `map`, `verdict`."""
         return []
 
+    def findings(self) -> Sequence[Finding]:
+        """Return problems of this runtime's own memory that are worth a finding of `verdict`."""
+        return []
+
     def stack_memory(self) -> Sequence[Range]:
         """Return sorted, disjoint parts of the heap that mix stacks with other data (Go). Memory
         below a stack pointer is not necessarily dead there."""
@@ -260,6 +277,13 @@ class Runtime:
         """Return addresses that are reserved for its heap but not mapped yet; see
         Allocator.reserved."""
         return []
+
+    user_thread = ""
+    """What the runtime calls a thread that it schedules itself ("goroutine"); "": it has none."""
+
+    def user_threads(self) -> Sequence[UserThread]:
+        """Return these threads. This needs no heap. 100,000 take less than 10 s."""
+        return ()
 
     def types(self) -> Sequence[Type]:
         """Return live objects by type, in no order. Five million objects take less than 3 s."""
@@ -361,25 +385,24 @@ class Runtime:
         return ""
 
     def name_object(self, index: int) -> str:
-        """Return a phrase for the object in a block, if its type does not say all ("list of 20"),
-        or ""."""
+        """Return a phrase for the object in a block ("list of 20"); "" if its type says all."""
         return ""
 
     def name_member(self, address: int, holder: int = 0) -> str:
-        """Return the name of the word of an object, of its storage or of a frame at this address,
-        or "". `holder`: an object that the word's block was reached from, if known.
+        """Return the name of the word of an object, of its storage or of a frame, or "". `holder`:
+        an object that the word's block was reached from, if known.
 
-        A name that the program's author knows begins with "." or "[", or contains a space: ".cache"
-        and "closure variable kept". Others are members of the runtime's structures ("ob_type")."""
+        Names that the program's author knows begin with "." or "[", or contain a space: ".cache",
+        "closure variable kept". Others are members of the runtime's structures ("ob_type")."""
         return ""
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
-        """Return the text with which the runtime ended the process in this thread ("panic: …"), or
-        "". `frames`: stack pointer, function and module of each frame, innermost first."""
+        """Return the text with which the runtime ended the process in this thread, or "".
+        `frames`: stack pointer, function and module of each, innermost first."""
         return ""
 
     def frames(self) -> Sequence[Frame]:
-        """Return frames of the managed language that are not on the threads' stacks."""
+        """Return frames that are not on the threads' stacks."""
         return ()
 
     def describe(self, address: int) -> str:

@@ -19,7 +19,7 @@ from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Heuristic, State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Count, Exclusions, Frame, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Site, Type, Variable
+from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
@@ -33,6 +33,7 @@ from findleaks.runtimes.cpython.rests import exclude_rests
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
+from findleaks.runtimes.managed_frame import Frame
 from findleaks.target.base import Piece, Range, Target, Thread
 
 HEAD = 160  # bytes of a block read to recognise its object, which begins in them

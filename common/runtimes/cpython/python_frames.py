@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Frame
 from findleaks.runtimes.cpython.interpreter_memory import BEFORE_TRIPLE, CHUNK_HEAD, LARGEST_CHUNK, MOST_CHUNKS
 from findleaks.runtimes.cpython.members import ObjectNames
+from findleaks.runtimes.managed_frame import Frame
 from findleaks.target.base import Range, Target
 
 MOST = 1 << 16  # frames of all threads
