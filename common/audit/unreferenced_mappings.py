@@ -25,7 +25,7 @@ _PHASE = "looking for references to mappings"
 def find_unreferenced_mappings(session: Session) -> list[Range]:
     """Return the ranges, ascending; [] in a process with a managed heap that findleaks does not
     read object by object, as references there may be compressed."""
-    if any(not runtime.lists_objects for runtime in session.runtimes):
+    if any(not runtime.lists_objects or runtime.maps_unreferenced_memory for runtime in session.runtimes):
         return []
     left = _candidates(session)
     if not left:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.formatting import number, printable, size
+from findleaks.engine.terms import Totals
+from findleaks.formatting import number, printable, size, some
 from findleaks.runtimes.base import Finding, Part
 from findleaks.runtimes.go.memstats import MemStats
+from findleaks.runtimes.go.objects import Retained
 from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
 from findleaks.target.base import Target
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
+_MOST_TYPES = 3  # types that a sentence names
 _LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
@@ -43,28 +46,38 @@ def is_library(function: str) -> bool:
     return function.startswith(_LIBRARIES)
 
 
-def find_many_goroutines(groups: Sequence[UserThreadGroup]) -> Iterator[Finding]:
-    """Yield a finding for each group of MANY goroutines that wait at the same place, at most
-    three. `groups`: those with most goroutines first."""
-    for group in groups[:_MOST_GROUPS]:
-        count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
-        if count < _MANY or group.first.state != "waiting" or frame is None:
-            return
-        place = f" ({printable(frame.place())})" if frame.line else ""
-        title = f"{number(count)} goroutines wait in {printable(frame.short_name())}{place}: {printable(group.first.reason or 'unknown')}."
-        made = f"They were created by {printable(creator.short_name())} at {printable(creator.place())}. " if creator is not None else ""
-        minutes = (group.waiting or 0) // 60_000_000_000
-        wait = f" The longest wait is {number(minutes)} min." if minutes else ""
-        cause = f"{made}Their stacks take {size(group.stack_bytes)}.{wait}"
-        facts: dict[str, object] = {
-            "goroutines": count,
-            "function": frame.function,
-            "file": frame.file or None,
-            "line": frame.line or None,
-            "reason": group.first.reason or None,
-            "creator": creator.function if creator is not None else None,
-            "creator_file": creator.file if creator is not None else None,
-            "creator_line": creator.line if creator is not None else None,
-        }
-        remedies = ("end goroutines that are not needed: close their channel, or cancel their context",)
-        yield Finding("goroutines", group.stack_bytes, title, cause, remedies, ("stacks",), facts)
+def large_groups(groups: Sequence[UserThreadGroup]) -> list[UserThreadGroup]:
+    """Return the groups that are reported, at most three: many goroutines that wait at the same
+    place. `groups`: those with most goroutines first."""
+    return [group for group in groups[:_MOST_GROUPS] if len(group.threads) >= _MANY and group.first.state == "waiting" and group.frames]
+
+
+def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) -> Finding:
+    """Return the finding about a group. `retained`: what only these goroutines reach."""
+    count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
+    function = frame.short_name() if frame is not None else ""
+    place = f" ({printable(frame.place())})" if frame is not None and frame.line else ""
+    title = f"{number(count)} goroutines wait in {printable(function)}{place}: {printable(group.first.reason or 'unknown')}."
+    held = retained.totals if retained is not None else Totals(0, 0)
+    cause = f"They were created by {printable(creator.short_name())} at {printable(creator.place())}. " if creator is not None else ""
+    cause += f"Their stacks take {size(group.stack_bytes)}."
+    if retained is not None and held.bytes:
+        types = [f"{number(one.blocks)} {printable(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
+        cause += f" Only they refer to {size(held.bytes)} in {number(held.blocks)} objects: {some(types, _MOST_TYPES)}."
+    minutes = (group.waiting or 0) // 60_000_000_000
+    cause += f" The longest wait is {number(minutes)} min." if minutes else ""
+    facts: dict[str, object] = {
+        "goroutines": count,
+        "function": frame.function if frame is not None else None,
+        "file": (frame.file or None) if frame is not None else None,
+        "line": (frame.line or None) if frame is not None else None,
+        "reason": group.first.reason or None,
+        "creator": creator.function if creator is not None else None,
+        "creator_file": creator.file if creator is not None else None,
+        "creator_line": creator.line if creator is not None else None,
+        "stack_bytes": group.stack_bytes,
+        "retained_objects": held.blocks if retained is not None else None,
+        "retained_bytes": held.bytes if retained is not None else None,
+    }
+    remedies = ("end goroutines that are not needed: close their channel, or cancel their context",)
+    return Finding("goroutines", group.stack_bytes + held.bytes, title, cause, remedies, ("stacks", "runtime --only go"), facts)
