@@ -17,9 +17,18 @@
 #define NOTHING 0xffu    /* class of a page of no span in use */
 #define ANY 2u           /* in `pointers`: objects with and without pointers, of any size */
 #define SEEDED 64u
+#define WAITING 64u
+#define AHEAD 16u /* objects of the queue whose contents are fetched */
 #define TINY 5u          /* class of 16 bytes without pointers: slots that small objects share */
 
 enum { POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND };
+
+/* An object to which a type shall be given. Many wait together, so that what is read of one is
+ * fetched while others are looked at. They are served in their order. */
+typedef struct {
+    uint64_t address, bytes, start;
+    uint32_t value, index;
+} pending;
 
 typedef struct {
     const blocks *b;
@@ -31,6 +40,8 @@ typedef struct {
     uint64_t mask, low, high;
     uint32_t *types;
     uint64_t *queue, *state;
+    pending waiting[WAITING];
+    unsigned waiting_count;
 } search;
 
 /* An object: its block, where its contents begin, their bytes, the bytes of its header, and the
@@ -49,21 +60,24 @@ static uint8_t class_of(const go_types *known, uint64_t address) {
     return known->classes[(after - 1) * ARENA_PAGES + ((address - known->arenas[after - 1]) >> PAGE_SHIFT)];
 }
 
-/* Find the object that contains `address`; false if there is none. */
-static bool find_object(const search *s, uint64_t address, object *found) {
+/* Find the object that contains `address`, in block `index` from `start` on; false if it does not
+ * contain it. */
+static bool object_in(const search *s, uint64_t address, uint32_t index, uint64_t start, object *found) {
     found->class = class_of(s->known, address);
-    if (found->class >= RAW)
-        return false;
-    uint64_t start = 0;
-    found->index = block_before(s->b, slot_of(s->b, address), address, &start);
-    if (found->index == NONE || address < start || address - start >= size_of(s->b, found->index) ||
-        s->b->states[found->index] != IN_USE)
+    found->index = index;
+    if (found->class >= RAW || index == NONE || address < start || address - start >= size_of(s->b, index) || s->b->states[index] != IN_USE)
         return false;
     found->room = size_of(s->b, found->index);
     found->header = s->known->has_headers && found->class > NOSCAN && !(found->class & NOSCAN) && found->room > NO_HEADER ? HEADER : 0;
     found->begin = start + found->header;
     found->room -= found->header;
     return true;
+}
+
+static bool find_object(const search *s, uint64_t address, object *found) {
+    uint64_t start = 0;
+    uint32_t index = block_before(s->b, slot_of(s->b, address), address, &start);
+    return object_in(s, address, index, start, found);
 }
 
 static bool read_word(search *s, uint64_t address, uint64_t *value) {
@@ -83,28 +97,57 @@ static void record(search *s, const object *o, uint32_t value) {
     s->queue[s->state[2]++] = o->begin;
 }
 
-/* Give the object at `address` a type: a number * 2, + 1 for an array of it. `bytes`: what it
- * needs at least, 0 if unknown. Does nothing if the type is known, or cannot be that. */
-static void assign(search *s, uint64_t address, uint32_t value, uint64_t bytes) {
+/* Give an object its type, unless it is known, or the object cannot be of that type. */
+static void give(search *s, const pending *one) {
     const go_types *known = s->known;
-    uint32_t number = value >> 1;
+    uint32_t number = one->value >> 1;
+    uint64_t address = one->address, size = known->sizes[number], bytes = one->bytes;
     object o;
-    if (number >= known->numbers || !known->sizes[number] || !find_object(s, address, &o) || s->types[o.index] != NONE)
+    if (!object_in(s, address, one->index, one->start, &o) || s->types[o.index] != NONE)
         return;
-    uint64_t size = known->sizes[number];
-    bool array = value & 1;
+    bool array = one->value & 1;
     if (known->pointers[number] != ANY && (known->pointers[number] != 0) == (o.class & NOSCAN))
         return;
-    if (address != o.begin) { /* a slice without its first elements, or a part of a text */
-        if (array && address > o.begin && (address - o.begin) % size == 0 && size <= o.room)
-            record(s, &o, value);
+    /* a slice without its first elements, a part of a text, or of a slot that objects share */
+    if (address != o.begin) {
+        if ((array || o.class == TINY) && address > o.begin && (address - o.begin) % size == 0 && size <= o.room)
+            record(s, &o, one->value);
         return;
     }
     if (!array)
         bytes = size;
     bool is_small = bytes && known->pointers[number] != ANY && o.class != TINY && bytes + o.header <= known->below[o.class >> 1];
     if (size <= o.room && bytes <= o.room && !is_small)
-        record(s, &o, value);
+        record(s, &o, one->value);
+}
+
+static void serve_waiting(search *s) {
+    for (unsigned at = 0; at < s->waiting_count; at++) {
+        pending *one = &s->waiting[at];
+        one->start = 0;
+        one->index = block_before(s->b, slot_of(s->b, one->address), one->address, &one->start);
+        if (one->index != NONE) {
+            __builtin_prefetch(&s->types[one->index]);
+            __builtin_prefetch(&s->b->sizes[one->index]);
+            __builtin_prefetch(&s->b->states[one->index]);
+        }
+    }
+    for (unsigned at = 0; at < s->waiting_count; at++)
+        give(s, &s->waiting[at]);
+    s->waiting_count = 0;
+}
+
+/* Give the object at `address` a type: a number * 2, + 1 for an array of it. `bytes`: what it
+ * needs at least, 0 if unknown. */
+static void assign(search *s, uint64_t address, uint32_t value, uint64_t bytes) {
+    if (value >> 1 >= s->known->numbers || !s->known->sizes[value >> 1] || class_of(s->known, address) >= RAW)
+        return;
+    const slot *place = slot_of(s->b, address);
+    if (place)
+        __builtin_prefetch(place);
+    s->waiting[s->waiting_count++] = (pending){address, bytes, 0, value, NONE};
+    if (s->waiting_count == WAITING)
+        serve_waiting(s);
 }
 
 static uint64_t place_of(const search *s, uint64_t address) {
@@ -208,6 +251,19 @@ static void follow(search *s, uint32_t number, uint64_t begin) {
     }
 }
 
+/* Fetch what is read of an object of the queue. */
+static void fetch(search *s, uint64_t number) {
+    if (number >= s->state[2])
+        return;
+    uint64_t begin = s->queue[number];
+    const piece *p = piece_holding(s->pieces, s->count, begin);
+    const slot *place = slot_of(s->b, begin);
+    if (p && begin - p->address < p->length)
+        __builtin_prefetch(p->data + (begin - p->address));
+    if (place)
+        __builtin_prefetch(place);
+}
+
 static void follow_object(search *s, uint64_t begin) {
     object o;
     if (!find_object(s, begin, &o) || s->types[o.index] == NONE)
@@ -228,7 +284,7 @@ static void follow_object(search *s, uint64_t begin) {
  * one. `types` has an element for each block (NONE: unknown), `queue` has room for all. */
 API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const go_types *known, uint32_t *types, uint64_t *queue,
                     uint64_t *state, uint64_t budget) {
-    search s = {b, pieces, NULL, count, known, NULL, NULL, 63, 0, 0, types, queue, state};
+    search s = {.b = b, .pieces = pieces, .count = count, .known = known, .mask = 63, .types = types, .queue = queue, .state = state};
     int code = NO_MEMORY;
     while (s.mask < 2 * known->count)
         s.mask = s.mask * 2 + 1;
@@ -246,10 +302,16 @@ API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const 
     code = DONE;
     for (; budget && state[0] < count; state[0]++) {
         seed(&s, &pieces[state[0]]);
+        serve_waiting(&s);
         budget -= budget < pieces[state[0]].length / SEEDED ? budget : pieces[state[0]].length / SEEDED;
     }
-    for (; budget && state[1] < state[2]; budget--)
+    for (; budget && state[1] < state[2]; budget--) {
+        fetch(&s, state[1] + AHEAD);
         follow_object(&s, queue[state[1]++]);
+        if (state[1] == state[2])
+            serve_waiting(&s);
+    }
+    serve_waiting(&s);
 end:
     FREE_ALL(s.keys, s.places);
     return code;

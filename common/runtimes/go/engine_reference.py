@@ -85,7 +85,7 @@ class _Search:
         if known.pointers[number] != terms.ANY and (known.pointers[number] != 0) == (one.kind & NOSCAN):
             return
         if address != one.begin:
-            if is_array and address > one.begin and (address - one.begin) % size == 0 and size <= one.room:
+            if (is_array or one.kind == terms.TINY) and address > one.begin and (address - one.begin) % size == 0 and size <= one.room:
                 self.record(one, value)
             return
         least = least if is_array else size

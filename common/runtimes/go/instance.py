@@ -21,7 +21,7 @@ from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.objects import HeapObjects, Retained
-from findleaks.runtimes.go.verdict_findings import describe_goroutines, find_free_memory, large_groups
+from findleaks.runtimes.go.verdict_findings import describe_goroutines, find_free_memory, find_sparse_maps, large_groups
 from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
@@ -180,7 +180,8 @@ class Go(Runtime):
         if groups and self._objects is not None and self._graph is not None:
             retained = self._objects.retained_by(self._graph, [group.threads for group in groups])
         many = [describe_goroutines(group, one) for group, one in zip(groups, retained)]
-        return [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
+        maps = [] if self._objects is None or self._graph is None else find_sparse_maps(self._target, self._objects, self._graph)
+        return [*find_free_memory(self._target, self.mem_stats, self._parts), *many, *maps]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""

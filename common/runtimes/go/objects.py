@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
-from findleaks.engine.terms import NO_LABEL, Kind, State, Totals
+from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.engine import NONE, TypeSearch, TypeTable
 from findleaks.runtimes.go.heap import Heap
+from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.spans import (
@@ -74,6 +74,7 @@ class HeapObjects:
         self.names = TypeNames(program.types)
         self._blocks: Optional[Blocks] = None
         self._types: Optional[array[int]] = None
+        self._maps: Optional[list[GoMap]] = None
 
     @property
     def blocks(self) -> Blocks:
@@ -105,6 +106,7 @@ class HeapObjects:
         spans = self.spans or ()
         pieces = list(self._pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
         known = self.names.register(self._type_addresses(pieces))
+        maps = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps() if one.type]
         large = [(span.start, self.names.number(span.large)) for span in spans if span.large and span.has_pointers]
         columns = self.names.columns()
         headers = any(span.large for span in spans) or self._has_headers()
@@ -116,6 +118,10 @@ class HeapObjects:
             index, size = self.blocks.find(start), columns[0][number] if number != NONE else 0
             if index >= 0 and size and self.blocks.state(index) == State.IN_USE:
                 search.add(index, number << 1 | (self.blocks.size(index) // size > 1))
+        for start, value in maps:
+            index = self.blocks.find(start)
+            if index >= 0 and value != NONE:
+                search.add(index, value)
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
         self._name_functions(search, pieces)
@@ -163,7 +169,7 @@ class HeapObjects:
     def _name_functions(self, search: TypeSearch, pieces: Sequence[Piece]) -> None:
         """Give closures a type for each function."""
         value = self.names.function << 1
-        indices = list(compress(range(len(search.types)), map(value.__eq__, search.types)))
+        indices = list(_places_of(search.types, value))
         data, _ = self._engine.gather(pieces, [self.blocks.address(index) for index in indices], 8)
         tables = [FunctionTable(self._memory, module) for module in self._program.modules]
         numbers: dict[int, int] = {}
@@ -178,8 +184,7 @@ class HeapObjects:
         """Return a graph in which all live objects are marked, and garbage is classified."""
         threads = self._threads
         graph = self._engine.graph(self.blocks)
-        labels = array("I", [NO_LABEL if value == NONE else value for value in self.types])
-        graph.set_labels(labels, array("I", [1]) * (2 * len(self.names.names)))
+        graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
         for piece in self._pieces(ranges_with_pointers(self.spans or ())):
             graph.scan_blocks(piece)
         for words in self.root_words():
@@ -227,9 +232,30 @@ class HeapObjects:
         named = [(self.names.title(value) if value != NONE else UNTYPED, Totals(*count)) for value, count in counts.items()]
         return sorted(named, key=lambda pair: -pair[1].bytes)
 
-    def root_words(self) -> Iterator[Sequence[int]]:
-        """Yield the words of global variables that may be pointers, of registers, and of special
-        records."""
+    def variable_maps(self) -> list[GoMap]:
+        """Return large maps to which global variables refer."""
+        if self._maps is None:
+            reader = MapReader(self._memory, self._program, self.blocks)
+            found = (reader.read(word, address) for words in self._variable_words() for address, word in words)
+            self._maps = [one for one in found if one is not None]
+        return self._maps
+
+    def large_maps(self) -> list[GoMap]:
+        """Return large maps: those of variables, and those that are known by their types."""
+        reader, found = MapReader(self._memory, self._program, self.blocks), {one.address: one for one in self.variable_maps()}
+        for address in heads(self.blocks, self.types, self.names.map_values()):
+            one = reader.read(address) if address not in found else None
+            if one is not None:
+                found[address] = one
+        return list(found.values())
+
+    def title_of(self, one: GoMap) -> str:
+        """Return the name of a map's type; "" if it is unknown."""
+        value = self.types[self.blocks.find(one.address)]
+        return self.names.title(value) if value != NONE else ""
+
+    def _variable_words(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield the words of global variables that may be pointers, with their addresses."""
         memory = self._memory
         for module in self._program.modules:
             for (start, end), mask in ((module.data, module.data_mask), (module.bss, module.bss_mask)):
@@ -238,8 +264,17 @@ class HeapObjects:
                 bits = memory.read(mask, (end - start) // 64 + 1) if mask else b""
                 for piece in nonzero_pieces(memory.target, start, end):
                     words = memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8]))
+                    places = range(piece.address, piece.address + 8 * len(words), 8)
                     first = (piece.address - start) // 8
-                    yield [word for at, word in enumerate(words, first) if word and (not bits or bits[at >> 3] >> (at & 7) & 1)]
+                    marked = enumerate(zip(places, words), first)
+                    yield [pair for at, pair in marked if pair[1] and (not bits or bits[at >> 3] >> (at & 7) & 1)]
+
+    def root_words(self) -> Iterator[Sequence[int]]:
+        """Yield the words of global variables that may be pointers, of registers, and of special
+        records."""
+        memory = self._memory
+        for pairs in self._variable_words():
+            yield [word for _, word in pairs]
         for thread in memory.target.threads():
             yield thread.words
         for _, further in special_records(memory, self._program.types, self.spans or ()):
@@ -267,6 +302,16 @@ class HeapObjects:
         if rest[0].blocks or rest[1].blocks:
             found.append(ObjectType(UNTYPED, *rest))
         return found
+
+
+def _places_of(types: array[int], value: int) -> Iterator[int]:
+    """Yield the indices of a value. A search of bytes is ten times faster than one of numbers."""
+    content, wanted = types.tobytes(), array("I", [value]).tobytes()
+    at = content.find(wanted)
+    while at >= 0:
+        if at % 4 == 0:
+            yield at // 4
+        at = content.find(wanted, at + (1 if at % 4 else 4))
 
 
 def _add(parts: Iterable[Totals]) -> Totals:

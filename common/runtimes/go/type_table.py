@@ -81,6 +81,15 @@ class TypeNames:
         targets = [slot.target for slot in self._flatten(one, 0, 0) if slot.offset == 0 and slot.kind == terms.POINTER]
         return targets[0] if targets else NONE
 
+    def map_value(self, address: int) -> int:
+        """Return the type value of the head of a map whose type is at this address; or NONE."""
+        one = self._types.at(address)
+        return self._map_value(one) if one is not None and one.kind == MAP else NONE
+
+    def map_values(self) -> list[int]:
+        """Return the type values of the heads of all known maps."""
+        return [number << 1 for (sort, _), number in self._numbers.items() if sort == "map"]
+
     def title(self, value: int) -> str:
         """Return the name of a type value."""
         name = self.names[value >> 1]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.engine.terms import Totals
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import number, printable, size, some
 from findleaks.runtimes.base import Finding, Part
 from findleaks.runtimes.go.memstats import MemStats
-from findleaks.runtimes.go.objects import Retained
+from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
 from findleaks.target.base import Target
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
+_LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES = 3  # types that a sentence names
 _LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
@@ -81,3 +83,27 @@ def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) ->
     }
     remedies = ("end goroutines that are not needed: close their channel, or cancel their context",)
     return Finding("goroutines", group.stack_bytes + held.bytes, title, cause, remedies, ("stacks", "runtime --only go"), facts)
+
+
+def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each live map, at most three, that takes much memory for few entries."""
+    sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
+    live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in (Kind.REACHABLE, Kind.POSSIBLE)]
+    for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_GROUPS]:
+        symbol = target.symbolize(one.variable) if one.variable else None
+        name = printable(symbol.name) if symbol is not None else f"the variable at {one.variable:#x}" if one.variable else "no variable"
+        kind = printable(objects.title_of(one)) or "map"
+        whose = f"of {name}" if one.variable else f"at {one.address:#x}"
+        entries = "1 entry" if one.entries == 1 else f"{number(one.entries)} entries"
+        title = f"A {kind} {whose} takes {size(one.bytes)} for {entries}: it has {number(one.slots)} slots."
+        facts: dict[str, object] = {
+            "map": hex(one.address),
+            "type": objects.title_of(one) or None,
+            "variable": hex(one.variable) if one.variable else None,
+            "name": symbol.name if symbol is not None else None,
+            "entries": one.entries,
+            "slots": one.slots,
+        }
+        remedies = ("replace the map by a new one, such as maps.Clone returns: delete() and clear() keep its memory",)
+        cause = "It had more entries once: a map of Go never shrinks."
+        yield Finding("go-map", one.bytes, title, cause, remedies, ("runtime --only go",), facts)
