@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from findleaks.engine import shared
 from findleaks.engine.native.memory import CPiece, CRange
+from findleaks.engine.dwarf_sources import SECTIONS
 from findleaks.engine.native.sources import HERE, library_name, wanted
 
 LIBRARY = "_native.so"  # for 64-bit little-endian targets
@@ -58,6 +59,21 @@ class CRowColumns(Structure):
         ("hint_ends", POINTER(c_uint32)),
         ("text", POINTER(c_ubyte)),
         ("capacity", c_uint64),
+    )
+
+
+class CBytes(Structure):
+    """dwarf.h: bytes."""
+
+    _fields_ = (("data", POINTER(c_ubyte)), ("size", c_uint64))
+
+
+class CSource(Structure):
+    """dwarf.h: source."""
+
+    _fields_ = (
+        *((name, CBytes) for name in SECTIONS),
+        *((name, c_uint64) for name in ("key", "references", "others", "address_base", "ranges_base", "low_pc", "flags")),
     )
 
 
@@ -240,6 +256,14 @@ SIGNATURES = {
     "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
     "fl_records_keys": (c_int, [_HANDLE, _WORDS, _WORDS, _U64S]),
     "fl_search_any": (c_int, [_PIECES, _U64S, c_uint64, _WORDS]),
+    "fl_types_new": (c_void_p, []),
+    "fl_types_free": (None, [_HANDLE]),
+    "fl_types_source": (c_int, [_HANDLE, POINTER(CSource)]),
+    "fl_types_read": (c_int, [_HANDLE, c_uint64, _U64S]),
+    "fl_types_origins": (c_int, [_HANDLE, c_uint64]),
+    "fl_types_merge": (c_int, [_HANDLE, _U64S]),
+    "fl_types_column": (c_void_p, [_HANDLE, c_uint32, _U64S]),
+    "fl_types_incomplete": (c_bool, [_HANDLE]),
 }
 
 
