@@ -134,12 +134,9 @@ int add_functions(types *t, const unit *u, const value *values, uint64_t key, ui
     const value *ranges = &values[A_RANGES], *high = &values[A_HIGH];
     uint64_t low, end;
     int code = DONE;
-    if (ranges->is != NOTHING) {
-        if (u->version >= 5)
-            code = add_list(&f, u, ranges);
-        else
-            code = add_pairs(&f, u, ranges->number);
-    } else if (high->is != NOTHING && address_of(u, &values[A_LOW], &low)) {
+    if (ranges->is == NUMBER || ranges->is == SECTION || ranges->is == LIST_INDEX)
+        code = u->version < 5 ? add_pairs(&f, u, ranges->number) : add_list(&f, u, ranges);
+    else if (high->is != NOTHING && address_of(u, &values[A_LOW], &low)) {
         if (high->is == NUMBER || high->is == SECTION)
             code = add(&f, low, low + high->number);
         else if (address_of(u, high, &end))

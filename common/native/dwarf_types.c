@@ -35,7 +35,7 @@ static int add_type(types *t, uint64_t key, uint8_t kind, unsigned flags, uint32
     if (t->rows.count == MOST_TYPES)
         return DISORDER;
     type_row row = {.key = key, .size = number_of(&v[A_SIZE]), .kind = kind, .flags = (uint16_t)flags, .target = KEY_VOID};
-    if (v[A_DECLARATION].number)
+    if (number_of(&v[A_DECLARATION]))
         row.flags |= DECLARATION;
     if (v[A_NAME].is == TEXT)
         TRY(intern(t, scope, v[A_NAME].data, v[A_NAME].number, &row.name));
@@ -105,7 +105,7 @@ static int add_part(types *t, uint64_t key, const frame *above, uint8_t kind, ui
 
 /* Bytes from the start of the class; false if they are known at run time only. */
 static bool offset_of(const value *v, uint64_t *offset) {
-    *offset = v->number;
+    *offset = number_of(v);
     if (v->is != BLOCK)
         return true;
     const uint8_t *at = v->data + 1, *end = v->data + v->number;
@@ -116,7 +116,7 @@ static bool offset_of(const value *v, uint64_t *offset) {
 static int add_field(types *t, uint64_t key, const frame *above, uint8_t kind, const value *v) {
     member_row row = {.owner = above->owner, .kind = kind, .type = KEY_VOID, .value = above->is == IN_VARIANT ? above->value : 0};
     bool fixed = offset_of(&v[A_MEMBER], &row.offset);
-    if (kind == FIELD_BASE && (!fixed || v[A_VIRTUAL].number))
+    if (kind == FIELD_BASE && (!fixed || number_of(&v[A_VIRTUAL])))
         return add_part(t, key, above, PART_VIRTUAL_BASE, KEY_VOID, v);
     if (!fixed)
         row.offset = 0;
@@ -186,11 +186,11 @@ static int add_function(types *t, uint64_t key, const frame *above, const value 
 /* The first entry of a unit: what the others depend on. */
 static void begin_unit(unit *u, const value *v) {
     if (v[A_STRINGS_BASE].is != NOTHING)
-        u->strings_base = v[A_STRINGS_BASE].number;
+        u->strings_base = number_of(&v[A_STRINGS_BASE]);
     if (v[A_ADDRESS_BASE].is != NOTHING)
-        u->address_base = v[A_ADDRESS_BASE].number;
+        u->address_base = number_of(&v[A_ADDRESS_BASE]);
     if (v[A_RANGES_BASE].is != NOTHING && u->version >= 5)
-        u->ranges_base = v[A_RANGES_BASE].number;
+        u->ranges_base = number_of(&v[A_RANGES_BASE]);
     uint64_t language = number_of(&v[A_LANGUAGE]), low;
     u->is_c = !language || language == 1 || language == 2 || language == 0x0c || language == 0x1d || language == 0x2c || language == 0x3e;
     if (v[A_LOW].is != NOTHING && address_of(u, &v[A_LOW], &low))
@@ -215,7 +215,7 @@ static int add_in_class(types *t, uint32_t tag, uint64_t key, const frame *above
     bool in_class = above->is == IN_CLASS;
     switch (tag) {
     case 0x0d: /* member */
-        if (in_class && (v[A_DECLARATION].number || v[A_EXTERNAL].number))
+        if (in_class && (number_of(&v[A_DECLARATION]) || number_of(&v[A_EXTERNAL])))
             return declare_variable(t, key, above, v);
         if (in_class || above->is == IN_PART)
             return add_field(t, key, above, in_class ? FIELD_MEMBER : FIELD_DISCRIMINANT, v);

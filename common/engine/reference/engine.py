@@ -156,6 +156,11 @@ class PureEngine:
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> PureRecords:
         return PureRecords(self.arch, shapes, tag_mask)
 
+    def type_reader(self) -> PureTypeReader:
+        from findleaks.engine.reference.dwarf_types import PureTypeReader
+
+        return PureTypeReader(self.arch)
+
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         word = self.arch.word
         base, words = words_of(piece, self.arch)
