@@ -10,8 +10,8 @@ from ctypes import POINTER, Structure, byref, c_bool, c_char_p, c_int, c_int64, 
 from typing import Any, Optional
 
 from findleaks.engine import shared
-from findleaks.engine.native.memory import CPiece, CRange
 from findleaks.engine.dwarf_sources import SECTIONS
+from findleaks.engine.native.memory import CPiece, CRange
 from findleaks.engine.native.sources import HERE, library_name, wanted
 
 LIBRARY = "_native.so"  # for 64-bit little-endian targets

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Sequence
 
-from findleaks.engine.dwarf_sources import COLUMNS, NO_KEY
+from findleaks.engine.dwarf_sources import COLUMNS as CODES
+from findleaks.engine.dwarf_sources import NO_KEY
 from findleaks.engine.reference import dwarf_rows as rows
 from findleaks.engine.reference.dwarf_rows import AGGREGATES, Kind, MemberRow, Rows, TypeRow
 from findleaks.engine.reference.dwarf_units import MASK
@@ -145,13 +146,13 @@ class Merge:
             for row in self._rows.variables:
                 if row.thread == thread:
                     variables.setdefault(row.address, (row.address, self._final[self._rows.node_of(row.type)], row.name))
-            found += _columns(3, [variables[address] for address in sorted(variables)], COLUMNS[19:22])
+            found += _columns([variables[address] for address in sorted(variables)], CODES[19:22])
         functions = {}
         for one in self._rows.functions:
             functions.setdefault(one.start, (one.start, one.end, self._final[self._rows.node_of(one.type)], one.key))
-        found += _columns(4, [functions[start] for start in sorted(functions)], COLUMNS[25:29])
+        found += _columns([functions[start] for start in sorted(functions)], CODES[25:29])
         keys = [(row.key, self._final[2 + number]) for number, row in enumerate(self._rows.types)]
-        return found + _columns(2, keys, COLUMNS[29:31])
+        return found + _columns(keys, CODES[29:31])
 
     def _number_types(self) -> list[int]:
         best, numbers = [0, 1], {}
@@ -188,8 +189,8 @@ class Merge:
             first_field.append(len(fields))
             first_part.append(len(parts))
         self._spread_vtables(own, first_field, fields)
-        bounds = [array("I", first_field)], [array("I", first_part)]
-        return [*_columns(6, own, COLUMNS[1:7]), *bounds[0], *_columns(6, fields, COLUMNS[8:14]), *bounds[1], *_columns(4, parts, COLUMNS[15:19])]
+        found = [*_columns(own, CODES[1:7]), array("I", first_field), *_columns(fields, CODES[8:14])]
+        return [*found, array("I", first_part), *_columns(parts, CODES[15:19])]
 
     @staticmethod
     def _spread_vtables(own: list[list[int]], first: Sequence[int], fields: Sequence[Sequence[int]]) -> None:
@@ -204,5 +205,5 @@ class Merge:
                 break
 
 
-def _columns(count: int, found: Sequence[Sequence[int]], codes: str) -> list[array[int]]:
-    return [array(code, [row[at] for row in found]) for at, code in zip(range(count), codes)]
+def _columns(found: Sequence[Sequence[int]], codes: str) -> list[array[int]]:
+    return [array(code, [row[at] for row in found]) for at, code in enumerate(codes)]
