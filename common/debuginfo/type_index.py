@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Optional
 
+from findleaks.debuginfo.program_types import ProgramTypes, merge_tables
 from findleaks.debuginfo.sources import Sources
 from findleaks.debuginfo.type_cache import TypeCache
 from findleaks.debuginfo.type_sources import TypeSources
@@ -30,6 +31,7 @@ class TypeIndex:
         self._cache = cache or TypeCache()
         self._tables: dict[int, Optional[TypeTable]] = {}
         self._opened: dict[int, Optional[TypeSources]] = {}
+        self._program: list[Optional[ProgramTypes]] = []  # once it is known
         self.warnings: list[str] = []
 
     def of(self, module: Module) -> Optional[TypeTable]:
@@ -37,6 +39,14 @@ class TypeIndex:
         if module.start not in self._tables:
             self._tables[module.start] = self._find(module)
         return self._tables[module.start]
+
+    def program(self) -> Optional[ProgramTypes]:
+        """Return the types of all modules as one table; None if no module has debug information."""
+        if not self._program:
+            pairs = [(module, table) for module in self._target.modules() if (table := self.of(module)) is not None]
+            merged = merge_tables(pairs, self._engine.type_reader, lambda part: self._progress(PHASE, part)) if pairs else None
+            self._program.append(merged)
+        return self._program[0]
 
     def _find(self, module: Module) -> Optional[TypeTable]:
         opened = self.sources_of(module)
@@ -51,7 +61,7 @@ class TypeIndex:
             self._warn(module, opened, reader)
             if name and not opened.missing:
                 self._cache.store(name, columns)
-        return TypeTable(opened.word, columns[0].tobytes(), *columns[1:])
+        return TypeTable.of(opened.word, columns)
 
     def sources_of(self, module: Module) -> Optional[TypeSources]:
         """Return the sections with a module's types; None if there are none."""

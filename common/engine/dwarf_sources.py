@@ -8,6 +8,7 @@ merge at the end. The C engine (common/native/dwarf_types.c) and the Python engi
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from findleaks.target.elf import Buffer
@@ -21,6 +22,9 @@ OLD_TYPES, SPLIT = 1, 2  # bits of `flags`: .debug_types of DWARF 4; units of .d
 
 COLUMNS = "BBBIQIQIBIQIIQIBIIQQIIQIIQQIQQI"
 """Type codes of the columns that an engine returns, in the order of debuginfo/type_table.py."""
+
+
+TYPE_COLUMNS = 19  # columns of types, their fields and their parts
 
 
 class Source(NamedTuple):
@@ -65,6 +69,10 @@ class TypeReader(Protocol):
     def find_origins(self, limit: int) -> bool:
         """Do `limit` look-ups in the sources read so far. Return False when all are done: their
         data are not used any more."""
+
+    def add_table(self, columns: Sequence[array[int]], key: int) -> None:
+        """Add the types of a merged table, of which `columns` are the first TYPE_COLUMNS: type
+        number n gets the key `key` + n. So the tables of several modules are merged."""
 
     def merge(self) -> float:
         """Do a part of merging; return how much is done. 1.0: the columns are ready."""

@@ -32,6 +32,7 @@ struct run;
 struct run_search;
 struct slot_group;
 struct source;
+struct table_column;
 
 /* memory.c */
 API void fl_free(void *memory);
@@ -308,6 +309,9 @@ API int fl_types_origins(struct types *t, uint64_t limit);
 
 /* dwarf_merge.c */
 API int fl_types_merge(struct types *t, uint64_t *part);
+
+/* dwarf_tables.c */
+API int fl_types_table(struct types *t, const struct table_column *columns, uint64_t key);
 
 /* dwarf_columns.c */
 API void *fl_types_column(const struct types *t, uint32_t column, uint64_t *count);

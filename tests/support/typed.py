@@ -43,8 +43,7 @@ def read_file(path: Path, pure: bool = False) -> TypeTable:
     read_types(reader, sources, lambda part: None)
     assert not reader.incomplete
     assert not sources.missing
-    columns = reader.columns()
-    return TypeTable(sources.word, columns[0].tobytes(), *columns[1:])
+    return TypeTable.of(sources.word, reader.columns())
 
 
 def described(table: TypeTable, number: int) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
+from collections.abc import Sequence
 from ctypes import byref, c_uint64
 
 from findleaks.engine.dwarf_sources import COLUMNS, SECTIONS, Source
@@ -34,6 +35,10 @@ class NativeTypeReader:
         if not more:
             self._sources.clear()
         return more
+
+    def add_table(self, columns: Sequence[array[int]], key: int) -> None:
+        given = (CBytes * len(columns))(*(CBytes(c_bytes(column), len(column)) for column in columns))
+        self._library.fl_types_table(self._handle, given, key)
 
     def merge(self) -> float:
         part = c_uint64()

@@ -63,7 +63,7 @@ class CRowColumns(Structure):
 
 
 class CBytes(Structure):
-    """dwarf.h: bytes."""
+    """dwarf.h: bytes; dwarf_tables.c: table_column."""
 
     _fields_ = (("data", POINTER(c_ubyte)), ("size", c_uint64))
 
@@ -262,6 +262,7 @@ SIGNATURES = {
     "fl_types_read": (c_int, [_HANDLE, c_uint64, _U64S]),
     "fl_types_origins": (c_int, [_HANDLE, c_uint64]),
     "fl_types_merge": (c_int, [_HANDLE, _U64S]),
+    "fl_types_table": (c_int, [_HANDLE, POINTER(CBytes), c_uint64]),
     "fl_types_column": (c_void_p, [_HANDLE, c_uint32, _U64S]),
     "fl_types_incomplete": (c_bool, [_HANDLE]),
 }

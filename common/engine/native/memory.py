@@ -62,7 +62,7 @@ def c_piece(piece: Piece) -> CPiece:
     return CPiece(piece.address, data, len(piece.data))
 
 
-def c_bytes(data: Union[bytes, bytearray, memoryview]) -> Any:
+def c_bytes(data: Union[bytes, bytearray, memoryview, array[int]]) -> Any:
     """Return a pointer to bytes, which it keeps alive. Those of a read-only view are copied."""
     if isinstance(data, bytes):
         return ctypes.cast(ctypes.c_char_p(data), POINTER(c_ubyte))
