@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
+from findleaks.debuginfo.local_variables import Local, LocalVariables
 from findleaks.debuginfo.program_types import ProgramTypes, merge_tables
 from findleaks.debuginfo.sources import Sources
 from findleaks.debuginfo.type_cache import TypeCache
@@ -31,6 +32,7 @@ class TypeIndex:
         self._cache = cache or TypeCache()
         self._tables: dict[int, Optional[TypeTable]] = {}
         self._opened: dict[int, Optional[TypeSources]] = {}
+        self._locals: dict[int, LocalVariables] = {}
         self._program: list[Optional[ProgramTypes]] = []  # once it is known
         self.warnings: list[str] = []
 
@@ -47,6 +49,16 @@ class TypeIndex:
             merged = merge_tables(pairs, self._engine.type_reader, lambda part: self._progress(PHASE, part)) if pairs else None
             self._program.append(merged)
         return self._program[0]
+
+    def locals(self, module: Module, address: int) -> Sequence[Local]:
+        """Return the local variables and parameters that are visible at an address of a module's
+        file. Their types are numbers of the module's own table."""
+        table, sources = self.of(module), self.sources_of(module)
+        if table is None or sources is None:
+            return ()
+        if module.start not in self._locals:
+            self._locals[module.start] = LocalVariables(sources, table)
+        return self._locals[module.start].at(address)
 
     def _find(self, module: Module) -> Optional[TypeTable]:
         opened = self.sources_of(module)

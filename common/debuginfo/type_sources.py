@@ -68,6 +68,11 @@ class TypeSources:
     def word(self) -> int:
         return self._head.bits // 8
 
+    @property
+    def order(self) -> str:
+        """The byte order of the file."""
+        return self._head.byteorder
+
     def main(self) -> list[Source]:
         """Return the sources of the debug file and of the supplementary file."""
         found, key = [], 0

@@ -16,11 +16,10 @@ from findleaks.engine.reference.dwarf_units import MASK, NOTHING, Data, LimitExc
 from findleaks.target.arch import Arch
 
 MOST_FRAMES, MOST_HOPS = 512, 4
-SIBLING, LOCATION, NAME, SIZE, BIT_OFFSET, BIT_SIZE, LANGUAGE, DISCRIMINANT = 0x01, 0x02, 0x03, 0x0B, 0x0C, 0x0D, 0x13, 0x16
+SIBLING, LOCATION, NAME, SIZE, BIT_OFFSET, BIT_SIZE, DISCRIMINANT = 0x01, 0x02, 0x03, 0x0B, 0x0C, 0x0D, 0x16
 CONSTANT, CONTAINING, LOWER, UPPER, ORIGIN, COUNT, MEMBER_LOCATION, DECLARATION = 0x1C, 0x1D, 0x22, 0x2F, 0x31, 0x37, 0x38, 0x3C
 ENCODING, EXTERNAL, SPECIFICATION, TYPE, VIRTUAL, RANGES, SIGNATURE, DATA_BIT = 0x3E, 0x3F, 0x47, 0x49, 0x4C, 0x55, 0x69, 0x6B
-LOW, STRINGS_BASE, ADDRESS_BASE, RANGES_BASE = 0x11, 0x72, 0x73, 0x74
-_C = (0, 0x01, 0x02, 0x0C, 0x1D, 0x2C, 0x3E)
+LOW = 0x11
 _SKIPS_CHILDREN = (0x1D, 0x48, 0x4109, 0x04)
 _QUALIFIERS = {0x26: b"const", 0x35: b"volatile", 0x37: b"restrict", 0x47: b"_Atomic"}
 _AGGREGATES = {0x13: (Kind.STRUCT, 0), 0x38: (Kind.STRUCT, 0), 0x02: (Kind.STRUCT, rows.CLASS), 0x17: (Kind.UNION, 0), 0x04: (Kind.ENUM, 0)}
@@ -167,7 +166,7 @@ class PureTypeReader:
         elif tag == 0x34:
             self._add_variable(unit, key, above, values)
         elif tag in (0x11, 0x3C, 0x41, 0x4A):
-            _begin_unit(unit, values)
+            unit.begin(values)
             child.kind = "scope"
 
     def _type_of(self, key: int, values: Values) -> int:
@@ -435,16 +434,3 @@ def _origin(values: Values) -> int:
         if values.get(name, NOTHING).kind == "key":
             return values[name].number
     return NO_KEY
-
-
-def _begin_unit(unit: Unit, values: Values) -> None:
-    if values.get(STRINGS_BASE, NOTHING).kind:
-        unit.strings_base = _number(values, STRINGS_BASE)
-    if values.get(ADDRESS_BASE, NOTHING).kind:
-        unit.address_base = _number(values, ADDRESS_BASE)
-    if values.get(RANGES_BASE, NOTHING).kind and unit.version >= 5:
-        unit.ranges_base = _number(values, RANGES_BASE)
-    unit.is_c = _number(values, LANGUAGE) in _C
-    low = unit.address_of(values.get(LOW, NOTHING))
-    if low is not None:
-        unit.low_pc = low

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
 from findleaks.engine.dwarf_sources import NO_KEY, OLD_TYPES, SPLIT, Source
+from findleaks.target.elf import Buffer
 
 MOST_LEB, MOST_CODES, MOST_ATTRIBUTES = 20, 1 << 20, 256
 MASK = (1 << 64) - 1
-ADDRESS_BASE, GNU_ADDRESS_BASE = 0x73, 0x2133
+STRINGS_BASE, ADDRESS_BASE, RANGES_BASE, GNU_ADDRESS_BASE, LANGUAGE, LOW_PC = 0x72, 0x73, 0x74, 0x2133, 0x13, 0x11
+_C = (0, 0x01, 0x02, 0x0C, 0x1D, 0x2C, 0x3E)  # DW_LANG_...; 0: not stated
 ADDR, STRING, SDATA, INDIRECT, IMPLICIT = 0x01, 0x08, 0x0D, 0x16, 0x21
 _WIDE = frozenset((0x0E, 0x17, 0x1D, 0x1F, 0x1F20, 0x1F21))
 _SIZES = {0x05: 2, 0x06: 4, 0x07: 8, 0x0B: 1, 0x0C: 1, 0x11: 1, 0x12: 2, 0x13: 4, 0x14: 8, 0x19: 0, 0x1C: 4, 0x1E: 16, 0x20: 8, 0x21: 0}
@@ -52,10 +54,20 @@ class Shape(NamedTuple):
 
 
 class Data:
-    """A section; numbers in the target's byte order."""
+    """A section, which is not copied; numbers in the target's byte order."""
 
-    def __init__(self, data: bytes, order: str) -> None:
+    def __init__(self, data: Buffer, order: str) -> None:
         self.data, self.order = data, order
+
+    def text(self, at: int, end: int) -> Optional[bytes]:
+        """Return the bytes before the next zero; None if there is none before `end`."""
+        step, begin = 64, at
+        while at < end:
+            found = bytes(self.data[at : min(at + step, end)]).find(0)
+            if found >= 0:
+                return bytes(self.data[begin : at + found])
+            at, step = at + step, 1 << 12
+        return None
 
     def number(self, at: int, size: int) -> int:
         return int.from_bytes(self.data[at : at + size], "big" if self.order == "big" else "little")
@@ -95,7 +107,7 @@ class Sections:
         self.source = source
         names = source._fields[:9]
         self.info, self.abbreviations, self.strings, self.line_strings, self.string_offsets, *rest = (
-            Data(bytes(getattr(source, name)), order) for name in names
+            Data(getattr(source, name), order) for name in names
         )
         self.addresses, self.ranges, self.range_lists, self.other_strings = rest
 
@@ -182,10 +194,11 @@ class Unit:
             return self.address
         return self.wide if form in _WIDE or form == 0x10 else _SIZES.get(form, -1)
 
-    def read_entry(self, shape: Shape, at: int) -> tuple[int, dict[int, Value]]:
-        """Return the end of an entry's attributes, and their values by name."""
+    def read_entry(self, shape: Shape, at: int, every: bool = False) -> tuple[int, dict[int, Value]]:
+        """Return the end of an entry's attributes, and their values by name: none for entries that
+        have nothing to do with types, unless `every`."""
         sizes = [size for _, _, size, _ in shape.attributes]
-        if shape.tag in _UNREAD and -1 not in sizes:
+        if shape.tag in _UNREAD and -1 not in sizes and not every:
             if at + sum(sizes) > self.end:
                 raise Malformed
             return at + sum(sizes), {}
@@ -208,10 +221,10 @@ class Unit:
                 return Value("number", constant if form == IMPLICIT else 1), at
             return (self._sized(form, info.number(at, size)) if size <= 8 else NOTHING), at + size
         if form == STRING:
-            zero = info.data.find(b"\0", at, end)
-            if zero < 0:
+            text = info.text(at, end)
+            if text is None:
                 raise Malformed
-            return Value("text", 0, info.data[at:zero]), zero + 1
+            return Value("text", 0, text), at + len(text) + 1
         if form == SDATA:
             number, at = info.sleb(at, end)
             return Value("number", number), at
@@ -229,7 +242,7 @@ class Unit:
             raise Malformed
         if length > end - at:
             raise Malformed
-        return Value("block", 0, info.data[at : at + length]), at + length
+        return Value("block", 0, bytes(info.data[at : at + length])), at + length
 
     def _sized(self, form: int, number: int) -> Value:
         sections, source = self.sections, self.sections.source
@@ -247,6 +260,20 @@ class Unit:
         if form in (0x1C, 0x24, 0x1F20):
             return Value("key", source.others + number if number < 1 << 48 and source.others != NO_KEY else NO_KEY)
         return Value(_CLASSES.get(form, "number"), number)
+
+    def begin(self, values: Values) -> None:
+        """Take what the other entries depend on from the values of the first one."""
+
+        def number(name: int, otherwise: int) -> int:
+            value = values.get(name, NOTHING)
+            return otherwise if not value.kind else value.number if value.kind in ("number", "section") else 0
+
+        self.strings_base = number(STRINGS_BASE, self.strings_base)
+        self.address_base = number(ADDRESS_BASE, self.address_base)
+        self.ranges_base = number(RANGES_BASE, self.ranges_base) if self.version >= 5 else self.ranges_base
+        self.is_c = number(LANGUAGE, 0) in _C
+        low = self.address_of(values.get(LOW_PC, NOTHING))
+        self.low_pc = self.low_pc if low is None else low
 
     def address_of(self, value: Value) -> Optional[int]:
         """Return the address that an attribute gives."""
@@ -276,7 +303,7 @@ class Unit:
             address = self._indexed(index)
         if address is None:
             return None
-        if block.data[at:] in (b"\x9b", b"\xe0"):
+        if bytes(block.data[at:]) in (b"\x9b", b"\xe0"):
             return address, True
         plain = operation in (0x03, 0xA1, 0xFB)
         return (address, False) if at == end and plain and 0 < address < self.highest - 1 else None
@@ -350,7 +377,8 @@ class Unit:
 
 
 def _text(section: Data, offset: int) -> Value:
-    if offset >= len(section.data):
+    end = len(section.data)
+    if offset >= end:
         return NOTHING
-    zero = section.data.find(b"\0", offset)
-    return Value("text", 0, section.data[offset : zero if zero >= 0 else len(section.data)])
+    found = section.text(offset, end)
+    return Value("text", 0, bytes(section.data[offset:end]) if found is None else found)
