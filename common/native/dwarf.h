@@ -160,7 +160,7 @@ typedef struct {
     uint32_t made, classes;          /* classes of this round, and of the one before */
     uint32_t ambiguous, differed;    /* names whose definitions differ, now and before */
     uint32_t *targets, *instead;     /* by node */
-    uint32_t *first, *order;         /* members by node: rows order[first[node]] to order[first[node + 1] - 1] */
+    uint32_t *first, *order;         /* members of a node: from order[first[node]] on */
     uint32_t *types;                 /* nodes of members' types, by row */
     uint32_t *group, *class, *next;  /* by node; group: named aggregates of one name, else NONE */
     uint32_t *definition;            /* by group: the first definition, or 0 */

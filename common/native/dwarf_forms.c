@@ -247,7 +247,7 @@ static uint8_t slot_of(uint64_t name) {
 static bool is_read(uint64_t tag) {
     switch (tag) {
     case 0x05: case 0x0a: case 0x0b: case 0x18: case 0x28: case 0x32: case 0x25: case 0x3a: case 0x08: case 0x49: case 0x410a:
-        return false; /* parameters, labels, blocks, enumerators, using declarations, call sites' parameters */
+        return false; /* parameters, labels, blocks, enumerators, using declarations */
     default:
         return true;
     }

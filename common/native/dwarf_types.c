@@ -72,7 +72,7 @@ static int add_dimension(types *t, uint64_t key, frame *above, const value *v) {
         count = v[A_COUNT].number;
     else if (v[A_UPPER].is == NUMBER)
         count = v[A_UPPER].number - number_of(&v[A_LOWER]) + 1;
-    if (count == UINT64_C(1) << 32 || count >> 62) /* -1 elements, as a number of 4 bytes: not known */
+    if (count == UINT64_C(1) << 32 || count >> 62) /* -1 elements: not known */
         count = 0;
     type_row *last = &t->rows.items[above->owner];
     if (!above->has_value) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from enum import IntEnum
+from typing import Optional
 
 from findleaks.engine.dwarf_sources import NO_KEY, VOID_KEY
 from findleaks.engine.reference.dwarf_units import Budget, LimitExceeded
@@ -86,6 +87,19 @@ class FunctionRow:
     end: int
     type: int
     key: int
+
+
+class Frame:
+    """An enclosing entry: see `frame` in dwarf.h. It begins as a copy of the one around it."""
+
+    def __init__(self, above: Optional[Frame] = None) -> None:
+        self.function: int = above.function if above is not None else VOID_KEY
+        self.scope: int = above.scope if above is not None else 0
+        self.outer: int = above.outer if above is not None else 0
+        self.owner: int = above.owner if above is not None else 0
+        self.value: int = above.value if above is not None else 0
+        self.kind: str = "function" if above is not None and above.kind == "function" else "other"
+        self.has_value = False
 
 
 class Rows:
