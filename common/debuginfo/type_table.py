@@ -1,7 +1,8 @@
 """Types, variables and functions of one file with debug information, as compact arrays.
 
 A type is a number. 0 is `void`, 1 an unknown type (a reference that leads nowhere). A column such
-as `sizes` has one element for each type; `fields_of(number)` and the like return rows. All text is in `strings`; a name is the offset of a UTF-8 string that ends with a zero byte, 0 is "".
+as `sizes` has one element for each type; `fields_of(number)` and the like return rows. All text is
+in `strings`: a name is the offset of a UTF-8 string that ends with a zero byte, and 0 is "".
 Columns are plain arrays, so that the C engine reads them without a copy."""
 
 from __future__ import annotations

@@ -384,34 +384,10 @@ class PureTypeReader:
         return unit.read_entry(shapes[code], after)[1]
 
     def add_table(self, columns: Sequence[array[int]], key: int) -> None:
-        count = len(columns[1])
-        self._rows.budget.left += 2 * len(columns[0]) + 64 * (count + len(columns[8]) + len(columns[15])) + (1 << 20)
         try:
-            for number in range(2, count):
-                self._add_table_row(columns, number, key)
+            self._rows.add_table(columns, key)
         except LimitExceeded:
             self.incomplete = True
-
-    def _add_table_row(self, columns: Sequence[array[int]], number: int, key: int) -> None:
-        strings, kinds, flags, names, sizes, targets, counts, first_field, *fields, first_part = columns[:15]
-        parts = columns[15:19]
-
-        def name(offset: int) -> int:
-            return self._rows.intern(0, strings[offset : strings.index(0, offset)].tobytes())
-
-        def key_of(kind: int) -> int:
-            return VOID_KEY if kind == 0 else NO_KEY if kind == 1 else key + kind
-
-        row = TypeRow(key + number, kinds[number], flags[number] & rows.LASTING, name(names[number]), sizes[number], counts[number])
-        row.target = key_of(targets[number])
-        self._rows.types.append(row)
-        owner = len(self._rows.types) - 1
-        for at in range(first_field[number], first_field[number + 1]):
-            kind, text, offset, of, bits, value = (column[at] for column in fields)
-            self._rows.members.append(MemberRow(owner, kind, False, key_of(of), offset, value, name(text), bits))
-        for at in range(first_part[number], first_part[number + 1]):
-            kind, text, of, value = (column[at] for column in parts)
-            self._rows.members.append(MemberRow(owner, kind, True, key_of(of), 0, value, name(text)))
 
     def merge(self) -> float:
         self._merge = Merge(self._rows)
