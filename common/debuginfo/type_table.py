@@ -124,7 +124,7 @@ class Variable(NamedTuple):
     """Address in the file, or offset in the module's thread-local block."""
     type: int
     name: str
-    """With its scopes: `Class::member`, `function::variable`."""
+    """With its scopes: `Class::member`, `function::variable` (without the function's class)."""
 
 
 class Function(NamedTuple):

@@ -317,7 +317,8 @@ int read_abbreviations(types *t, const unit *u, abbreviations *all) {
             break;
         if (!read_uleb(&at, end, &tag) || at == end)
             return DISORDER;
-        shape s = {.tag = tag > UINT32_MAX ? 0 : (uint32_t)tag, .first = (uint32_t)all->attributes.count, .children = *at++ != 0, .read = is_read(tag)};
+        shape s = {.tag = tag > UINT32_MAX ? 0 : (uint32_t)tag, .first = (uint32_t)all->attributes.count, .read = is_read(tag)};
+        s.children = *at++ != 0;
         code = read_attributes(u, &at, end, all, &s);
         if (code == DONE)
             code = add_shape(all, number, &s);

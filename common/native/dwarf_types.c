@@ -53,7 +53,7 @@ static int add_type(types *t, uint64_t key, uint8_t kind, unsigned flags, uint32
 static int add_aggregate(types *t, uint64_t key, uint8_t kind, unsigned flags, const frame *above, const value *v, frame *child) {
     if (v[A_CONTAINING].is != NOTHING)
         flags |= POLYMORPHIC;
-    TRY(add_type(t, key, kind, flags | (t->here.is_c ? TAGGED : 0u), above->scope, v));
+    TRY(add_type(t, key, kind, flags | (t->here.is_c ? NEEDS_KEYWORD : 0u), above->scope, v));
     child->owner = (uint32_t)t->rows.count - 1;
     if (v[A_TYPE].is == SIG) /* the type of an enumeration's values has the last row */
         child->owner--;
