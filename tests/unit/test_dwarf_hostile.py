@@ -8,13 +8,12 @@ import time
 from array import array
 from pathlib import Path
 
+import graphs
 import pytest
 from typed import open_sources
 
 from findleaks.debuginfo.type_table import Kind, TypeTable
-from findleaks.engine import load
 from findleaks.engine.dwarf_sources import SPLIT, Source, TypeReader
-from findleaks.target.arch import X86_64
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MUTATIONS = 60
@@ -22,7 +21,7 @@ MUTATIONS = 60
 
 def read(sources: list[Source], pure: bool) -> tuple[list[array[int]], bool]:
     """The columns, and whether reading ended early."""
-    reader: TypeReader = load.load(X86_64, pure).type_reader()
+    reader: TypeReader = (graphs.pure() if pure else graphs.native()).type_reader()
     for source in sources:
         reader.add(source)
         while reader.read(1 << 16) >= 0:
@@ -179,7 +178,7 @@ def test_tables_from_a_damaged_cache_are_bounded() -> None:
     for number in range(19):
         damaged = list(columns[:19])
         damaged[number] = damaged[number][: len(damaged[number]) // 2]
-        reader = load.load(X86_64).type_reader()
+        reader = graphs.native().type_reader()
         reader.add_table(damaged, 0)
         while reader.merge() < 1.0:
             pass

@@ -6,17 +6,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Literal
 
+import graphs
 import pytest
+from elftools.elf.elffile import ELFFile
 from type_oracle import read_types_slowly
-from typed import check_facts, differences, named, open_sources, read_file, variables
+from typed import check_facts, differences, member_places, named, open_sources, read_file, variables
 from variants import mark_matrix_except
 
 from findleaks.debuginfo.local_variables import Local, LocalVariables, Place
 from findleaks.debuginfo.program_types import merge_tables
 from findleaks.debuginfo.type_table import FieldKind, Flag, Kind, TypeTable
 from findleaks.engine import load
-from findleaks.engine.dwarf_sources import COLUMNS
+from findleaks.engine.dwarf_sources import COLUMNS, Source
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
 from findleaks.value_classes import fields
@@ -185,6 +188,57 @@ def test_types_of_rust_are_those_of_the_compiler(tmp_path: Path) -> None:
     assert kinds.count(FieldKind.VARIANT) + kinds.count(FieldKind.OTHER_VARIANT) == 4
     assert variables(table)["type_layouts::COUNT"] == "core::sync::atomic::AtomicUsize"
 
+
+@pytest.mark.parametrize(("target", "word"), [("s390x-linux-gnu", 8), pytest.param("mips-linux-gnu", 4, marks=pytest.mark.matrix)])
+def test_types_of_big_endian_targets(tmp_path: Path, target: str, word: int) -> None:
+    """An object file whose relocations pyelftools applies: sections of another byte order."""
+    text = (PROGRAMS / "type_layouts.c").read_text()
+    text = text[text.index("typedef struct") : text.index("#define SIZE")].replace("_Thread_local ", "")  # no relocation of pyelftools
+    (tmp_path / "types.c").write_text(f"typedef unsigned long size_t;\n#define NULL 0\nvoid *calloc(size_t, size_t);\n{text}")
+    tables = []
+    for of, name in (("x86_64-linux-gnu", "little"), (target, "big")):
+        made = tmp_path / f"{name}.o"
+        subprocess.run(
+            ["clang-19", f"--target={of}", "-gdwarf-4", "-fno-asynchronous-unwind-tables", "-c", "-o", made, tmp_path / "types.c"],
+            check=True,
+        )
+        tables.append(read_object(made, word if name == "big" else 8, "big" if name == "big" else "little"))
+    little, big = tables
+    names = {name for name, kind in zip(map(big.name, range(len(big))), big.kinds) if kind in (Kind.STRUCT, Kind.UNION)}
+    assert {"point", "node", "outer", "inner", "value", "opaque"} <= names
+    (node,) = big.find("node")
+    wide = {one.name: one for one in big.fields_of(node)}["wide"]
+    if word == 8:
+        assert member_places(little, little.find("node")[0]) == member_places(big, node)
+        assert (wide.offset * 8 + wide.first_bit, wide.bits) == (32 * 8 + 10, 40)
+    else:
+        assert big.sizes[node] == little.sizes[little.find("node")[0]] - 6 * 4  # its six pointers are shorter
+        assert all(big.sizes[number] == 4 for number, kind in enumerate(big.kinds) if kind == Kind.POINTER)
+
+
+def read_object(path: Path, word: int, order: Literal["little", "big"]) -> TypeTable:
+    """The types of an object file, by both engines."""
+    with path.open("rb") as file:
+        info = ELFFile(file).get_dwarf_info(relocate_dwarf_sections=True)
+        given = {name: getattr(info, f"debug_{section}_sec") for name, section in OBJECT_SECTIONS.items()}
+        source = Source(**{name: section.stream.getvalue() for name, section in given.items() if section is not None})
+    made = []
+    for engine in (graphs.native(X86_64._replace(word=word, byteorder=order)), graphs.pure(X86_64._replace(word=word, byteorder=order))):
+        reader = engine.type_reader()
+        reader.add(source)
+        while reader.read(1 << 20) >= 0:
+            pass
+        while reader.find_origins(1 << 20):
+            pass
+        while reader.merge() < 1.0:
+            pass
+        assert not reader.incomplete
+        made.append(TypeTable.of(word, reader.columns()))
+    assert made[0] == made[1]
+    return made[0]
+
+
+OBJECT_SECTIONS = {"info": "info", "abbreviations": "abbrev", "strings": "str", "ranges": "ranges"}
 
 MODULES = (
     """struct hidden; struct same { int a; struct hidden *h; } first; struct hidden *handle; static struct local { int x; } l1;
