@@ -73,7 +73,8 @@ def find_leaked_mappings(session: Session) -> LeakedMappings:
     None are leaked in a process with a managed heap that findleaks does not read object by object,
     as references there may be compressed. Computes the graph if it is needed."""
     found = _list_candidates(session)
-    if sum(one.end - one.start for one in found) < LEAST or any(not one.lists_objects or one.maps_unreferenced_memory for one in session.runtimes):
+    unknown = any(not one.lists_objects or one.maps_unreferenced_memory for one in session.runtimes)
+    if unknown or sum(one.end - one.start for one in found) < LEAST:
         return LeakedMappings()
     try:
         search = MappingSearch(session, found)
