@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
 from findleaks.audit.references import find_root_references
-from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
+from findleaks.audit.retained_rows import RetainedNode
+from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import blocks, size, some

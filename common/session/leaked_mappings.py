@@ -59,7 +59,8 @@ def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMa
     None are leaked in a truncated core, or in a process with a managed heap that findleaks does
     not read object by object, as references there may be compressed. Computes the graph if it
     is needed."""
-    if session.target.truncated or any(not one.lists_objects for one in session.runtimes):
+    unknown = any(not one.lists_objects or one.maps_unreferenced_memory for one in session.runtimes)
+    if session.target.truncated or unknown:
         return LeakedMappings()
     try:
         search = MappingSearch(session, found)
