@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
 from findleaks.allocators.memory import Memory
-<<<<<<< HEAD
-from findleaks.audit.block_type import find_block_type, label_names, name_mapping
-=======
 from findleaks.audit.block_contents import agree_on_contents, find_hint
-from findleaks.audit.block_type import find_block_type, label_names
-from findleaks.audit.mapping_contents import name_mapping
->>>>>>> main
+from findleaks.audit.block_type import find_block_type, label_names, name_mapping
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
 from findleaks.formatting import number
