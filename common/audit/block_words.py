@@ -79,7 +79,7 @@ class _Rows:
         offset = self._offset + at * word
         field = self._names(offset)
         if not value:
-            count = self._count_zeros(at)
+            count = self._count_equal(at)
             return count, Word(offset, count * word, 0, field or None, "zeros" if count > 1 else "number", None)
         phrase = self._pointer(value)
         if phrase:
@@ -88,12 +88,13 @@ class _Rows:
         if text:
             count = -(-length // word)
             return count, Word(offset, count * word, None, field or None, "text", text)
-        return 1, Word(offset, word, value, field or None, "number", self._number(value) or None)
+        count = self._count_equal(at)
+        return count, Word(offset, count * word, value, field or None, "number", self._number(value) or None)
 
-    def _count_zeros(self, at: int) -> int:
-        """Return the number of zero words from `at` on, up to the next word with a name."""
+    def _count_equal(self, at: int) -> int:
+        """Return the number of equal words from `at` on, up to the next word with a name."""
         end = at + 1
-        while end < len(self._words) and not self._words[end] and not self._names(self._offset + end * self._arch.word):
+        while end < len(self._words) and self._words[end] == self._words[at] and not self._names(self._offset + end * self._arch.word):
             end += 1
         return end - at
 
