@@ -22,6 +22,7 @@ _LEAST_TEXT, _LEAST_OPEN = 4, 8  # characters of text that ends with a NUL byte,
 _SMALL = 1 << 24  # numbers below it are written as decimals
 _FRACTION = 20  # zero bits at the end of a number that may be a double
 _SPACES = b"\t\n\r"
+_REPEATED = 3  # equal numbers that are one row
 
 
 def describe_words(session: Session, describer: Describer, answer: AddressDescription, most: int = WORDS) -> Optional[list[Word]]:
@@ -89,6 +90,7 @@ class _Rows:
             count = -(-length // word)
             return count, Word(offset, count * word, None, field or None, "text", text)
         count = self._count_equal(at)
+        count = count if count >= _REPEATED else 1
         return count, Word(offset, count * word, value, field or None, "number", self._number(value) or None)
 
     def _count_equal(self, at: int) -> int:
