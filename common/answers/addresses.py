@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import allocation_sites
@@ -31,6 +32,7 @@ def identify(
 
 def _identify(session: Session, describer: Describer, address: int, words: Optional[int]) -> Identified:
     answer = describer.answer(address)
+    answer = replace(answer, phrase=answer.phrase + describer.content(answer))
     block = answer.block
     sites = None if block is None else allocation_sites(session, answer.sites)
     contents = describe_more(session, block.address, block.size, block.type, block.hint) if block is not None and block.kind else ""

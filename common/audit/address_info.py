@@ -247,15 +247,17 @@ class Describer:
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
         )
-        content = self._content(region) if region.anonymous and region.readable and not region.name else ""
-        phrase += f"; {content}" if content else ""
         return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
-    def _content(self, region: Region) -> str:
-        """Describe the content of a mapping: 'begins with "GET /"'; "" if nothing is recognised."""
+    def content(self, answer: AddressDescription) -> str:
+        """Describe the content of an anonymous mapping: '; begins with "GET /"'; "" for other
+        memory, or if nothing is recognised."""
+        region = answer.region
+        if answer.sort != "mapping" or region is None or not region.anonymous or not region.readable or region.name:
+            return ""
         beginning = describe_beginning(self.session, region.start, region.end)
         function = find_stack_function(self.session, region.start, region.end)
-        return f"contains a stack of {function}" if function else f"begins with {beginning}" if beginning else ""
+        return f"; contains a stack of {function}" if function else f"; begins with {beginning}" if beginning else ""
 
     def _managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else

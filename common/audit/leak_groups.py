@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
@@ -144,7 +143,7 @@ def iterate_leak_heads(graph: Graph) -> Iterator[int]:
     heads, kinds = graph.heads(), graph.kinds()
     if heads is None:
         return (match.start() for match in _LEADING.finditer(kinds))
-    return merge_sorted((match.start() for match in _DEFINITE.finditer(kinds)), heads)
+    return iter(sorted([*(match.start() for match in _DEFINITE.finditer(kinds)), *heads]))
 
 
 def _drop_suppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
@@ -183,11 +182,11 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    for count, index in enumerate(iterate_leak_heads(graph)):
+    heads = iterate_leak_heads(graph)
+    plain = [index for index in heads if labels[index] == NO_LABEL] if labels else heads
+    for count, index in enumerate(plain):
         if count % 1024 == 0:
             session.report_progress("examining leaked blocks", index / len(kinds))
-        if labels and labels[index] != NO_LABEL:
-            continue
         shown = graph.representative(index) if kinds[index] == Kind.DEFINITE else index
         own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
         # The engine reads the first word only if it is whole and aligned; so does this.

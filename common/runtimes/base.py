@@ -248,6 +248,8 @@ class Runtime:
     version: str  # "3.1.2", or "" if unknown
     where: str  # "libruby-3.1.so.3.1.2"
     problems: list[Problem]
+    # Whether it has mappings to which no word in memory refers.
+    maps_unreferenced_memory = False
     lists_objects = False  # whether `types` includes all objects of its heap
     shares_module = False  # whether the module `where` also has data of the program
 

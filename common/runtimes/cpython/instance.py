@@ -211,7 +211,7 @@ class CPython(Runtime):
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Compare reference counts; see Runtime."""
-        return compare_counts(self._engine, graph, pieces, self._whole_block, self.tally, self._names)
+        return compare_counts(self._engine, graph, pieces, self._whole_block, self.tally, self._live_names)
 
     def _whole_block(self, address: int, most: int = 1 << 30) -> Optional[Piece]:
         """Return the memory of the block at `address`, at most `most` bytes, or None if it cannot
@@ -223,16 +223,24 @@ class CPython(Runtime):
 
     @cached_property
     def _lists(self) -> InterpreterMemory:
-        return read_interpreter_memory(self._target, self._image, self.version, self._directory.blocks, self.known, self.tally.found)
+        return read_interpreter_memory(
+            self._target, self._engine, self._image, self.version, self._directory.blocks, self.known, self.tally.found
+        )
 
-    def object_types(self) -> Optional[ObjectTypes]:
-        """Return the type of every live object, by its block. Types without objects have no
-        names."""
+    @cached_property
+    def _live_names(self) -> list[str]:
+        """Names of the types that have live objects, by number; "" for the others."""
         names = []
         for number, objects in enumerate(self.tally.sums[::SUMS]):
             if self._target.interrupted():
                 raise Interrupted
             names.append(self.known.name(number) if objects else "")
+        return names
+
+    def object_types(self) -> Optional[ObjectTypes]:
+        """Return the type of every live object, by its block. Types without objects have no
+        names."""
+        names = self._live_names
         return ObjectTypes(self.tally.found, names, type_ranks(self.known, names), self.name, "Python object")
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:

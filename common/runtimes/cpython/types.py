@@ -56,6 +56,7 @@ class Types:
         self._memory = Memory(target)
         self.shift = shift
         self._data = 0
+        self._texts: dict[int, str] = {}  # C strings by address: the names of types
         word = target.arch.word
         known = array("Q", sorted(set(addresses)))
         data, missing = read_records(target, engine, array("Q", (address + shift for address in known)), LENGTH * word)
@@ -135,8 +136,10 @@ class Types:
 
     def _text(self, address: int) -> str:
         """Return the C string at this address."""
-        text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")
-        return text.decode("utf-8", "backslashreplace") if end else ""
+        if address not in self._texts:
+            text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")
+            self._texts[address] = text.decode("utf-8", "backslashreplace") if end else ""
+        return self._texts[address]
 
     def _read(self, address: int, lengths: Sequence[int]) -> bytes:
         """Return the bytes at this address, in the first of these lengths that can be read; b"" if
