@@ -22,6 +22,7 @@ _LEAST_TEXT, _LEAST_OPEN = 4, 8  # characters of text that ends with a NUL byte,
 _SMALL = 1 << 24  # numbers below it are written as decimals
 _FRACTION = 20  # zero bits at the end of a number that may be a double
 _SPACES = b"\t\n\r"
+_REPEATED = 3  # equal numbers that are one row
 
 
 def describe_words(session: Session, describer: Describer, answer: AddressDescription, most: int = WORDS) -> Optional[list[Word]]:
@@ -79,7 +80,7 @@ class _Rows:
         offset = self._offset + at * word
         field = self._names(offset)
         if not value:
-            count = self._count_zeros(at)
+            count = self._count_equal(at)
             return count, Word(offset, count * word, 0, field or None, "zeros" if count > 1 else "number", None)
         phrase = self._pointer(value)
         if phrase:
@@ -88,12 +89,14 @@ class _Rows:
         if text:
             count = -(-length // word)
             return count, Word(offset, count * word, None, field or None, "text", text)
-        return 1, Word(offset, word, value, field or None, "number", self._number(value) or None)
+        count = self._count_equal(at)
+        count = count if count >= _REPEATED else 1
+        return count, Word(offset, count * word, value, field or None, "number", self._number(value) or None)
 
-    def _count_zeros(self, at: int) -> int:
-        """Return the number of zero words from `at` on, up to the next word with a name."""
+    def _count_equal(self, at: int) -> int:
+        """Return the number of equal words from `at` on, up to the next word with a name."""
         end = at + 1
-        while end < len(self._words) and not self._words[end] and not self._names(self._offset + end * self._arch.word):
+        while end < len(self._words) and self._words[end] == self._words[at] and not self._names(self._offset + end * self._arch.word):
             end += 1
         return end - at
 

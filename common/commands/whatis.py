@@ -79,4 +79,5 @@ def _value(word: Word) -> tuple[str, str]:
     if word.sort == "text" or word.value is None:
         return word.text or "", ""
     is_decimal = word.text is not None and word.text.lstrip("-").replace(",", "").isdigit()
-    return (word.text or "", "") if is_decimal else (f"{word.value:#x}", word.text or "")
+    until = f"up to +{word.offset + word.bytes - 1}" if word.bytes > 8 else ""
+    return (word.text or "", until) if is_decimal else (f"{word.value:#x}", until or word.text or "")

@@ -77,7 +77,7 @@ class MappedRegion(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Word(Record):
-    """A word of a block or variable, or adjacent words of zeros or text."""
+    """A word of a block or variable, or adjacent equal words, or words of text."""
 
     offset: int
     """Bytes from the start of the block or variable."""
