@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import native_frame
 from findleaks.answers.warnings import source_warnings
-from findleaks.formatting import printable, some
+from findleaks.formatting import some
 from findleaks.results.stacks import Stacks, ThreadGroup, UserThreadGroup
 from findleaks.runtimes import user_threads
 from findleaks.runtimes.base import Runtime
@@ -100,7 +100,7 @@ def count_threads(stacks: Sequence[Stack]) -> int:
 
 
 def _warnings(session: Session, every: Sequence[Stack]) -> list[str]:
-    found = [printable(warning, 600) for warning in (*session.target.warnings, *source_warnings(session))]
+    found = [*session.target.warnings, *source_warnings(session)]
     ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
     if ends:
         cut = count_threads([stack for stack in every if stack.end])

@@ -21,9 +21,11 @@ from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.panics import find_fatal_message
 from findleaks.runtimes.go.verdict_findings import describe_goroutines, find_free_memory, find_sparse_maps, large_groups
 from findleaks.runtimes.user_threads import group_user_threads
-from findleaks.target.base import Module, Range, Target
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 
 
@@ -113,6 +115,12 @@ class Go(Runtime):
 
     def _of(self, state: int) -> list[Range]:
         return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        if self._target.arch.name != X86_64.name:
+            return ""
+        code = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.executable)
+        return find_fatal_message(Memory(self._target), code, thread)
 
     def is_own_name(self, symbol: str) -> bool:
         """Return whether this is a name of Go, which has a package ("runtime.mheap_"). A C name has

@@ -7,7 +7,7 @@ from typing import Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import number, printable, size, some
+from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import Finding, Part
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.objects import HeapObjects, Retained
@@ -58,13 +58,13 @@ def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) ->
     """Return the finding about a group. `retained`: what only these goroutines reach."""
     count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
     function = frame.short_name() if frame is not None else ""
-    place = f" ({printable(frame.place())})" if frame is not None and frame.line else ""
-    title = f"{number(count)} goroutines wait in {printable(function)}{place}: {printable(group.first.reason or 'unknown')}."
+    place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
+    title = f"{number(count)} goroutines wait in {shortened(function)}{place}: {shortened(group.first.reason or 'unknown')}."
     held = retained.totals if retained is not None else Totals(0, 0)
-    cause = f"They were created by {printable(creator.short_name())} at {printable(creator.place())}. " if creator is not None else ""
+    cause = f"They were created by {shortened(creator.short_name())} at {shortened(creator.place())}. " if creator is not None else ""
     cause += f"Their stacks take {size(group.stack_bytes)}."
     if retained is not None and held.bytes:
-        types = [f"{number(one.blocks)} {printable(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
+        types = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
         cause += f" Only they refer to {size(held.bytes)} in {number(held.blocks)} objects: {some(types, _MOST_TYPES)}."
     minutes = (group.waiting or 0) // 60_000_000_000
     cause += f" The longest wait is {number(minutes)} min." if minutes else ""
@@ -91,10 +91,10 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iter
     live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in (Kind.REACHABLE, Kind.POSSIBLE)]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_GROUPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
-        kind = printable(objects.title_of(one)) or "map"
+        kind = shortened(objects.title_of(one)) or "map"
         whose = f"at {one.address:#x}"
         if one.variable:
-            whose = f"of {printable(symbol.name)}" if symbol is not None else f"of the variable at {one.variable:#x}"
+            whose = f"of {shortened(symbol.name)}" if symbol is not None else f"of the variable at {one.variable:#x}"
         entries = "1 entry" if one.entries == 1 else f"{number(one.entries)} entries"
         title = f"A {kind} {whose} takes {size(one.bytes)} for {entries}: it has {number(one.slots)} slots."
         facts: dict[str, object] = {
