@@ -1,5 +1,5 @@
-"""The `runtime` command: lists the objects of managed runtimes (Ruby, CPython, V8, JVM), the native
-memory that they retain, and the part of it that the runtime knows."""
+"""The `runtime` command: lists the objects of managed runtimes (Ruby, CPython, V8, JVM, Go), the
+native memory that they retain, and the part of it that the runtime knows."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Go(Runtime):
         """The objects of the heap; None if they cannot be read."""
         if self._heap is None or self.program is None or not self._spans:
             return None
-        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, self._user_threads)
+        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, self.user_threads)
         return found if found.spans else None
 
     @cached_property

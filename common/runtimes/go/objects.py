@@ -9,7 +9,7 @@ reference, also to the interior of another object, as Go's pointers may."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -63,10 +63,17 @@ class Retained(NamedTuple):
 class HeapObjects:
     """The objects of a Go heap. `spans` is None if they cannot be read.
 
-    `persistent`: memory that the runtime never frees, in few ranges. `threads`: all goroutines."""
+    `persistent`: memory that the runtime never frees, in few ranges. `threads`: returns all
+    goroutines."""
 
     def __init__(
-        self, memory: Memory, engine: Engine, heap: Heap, program: Program, persistent: Sequence[Range], threads: Sequence[UserThread]
+        self,
+        memory: Memory,
+        engine: Engine,
+        heap: Heap,
+        program: Program,
+        persistent: Sequence[Range],
+        threads: Callable[[], Sequence[UserThread]],
     ) -> None:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
         self._persistent, self._threads = persistent, threads
@@ -182,14 +189,13 @@ class HeapObjects:
 
     def mark(self) -> Graph:
         """Return a graph in which all live objects are marked, and garbage is classified."""
-        threads = self._threads
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
         for piece in self._pieces(ranges_with_pointers(self.spans or ())):
             graph.scan_blocks(piece)
         for words in self.root_words():
             graph.root_words(words)
-        for piece in self._pieces(live_stacks(threads)):
+        for piece in self._pieces(live_stacks(self._threads())):
             graph.scan_roots(piece)
         for piece in self._pieces(self._finalized()):
             graph.scan_roots(piece)
@@ -208,7 +214,7 @@ class HeapObjects:
             self._add_stacks(tree, group, root)
         for words in self.root_words():
             tree.root_words(words, len(groups))
-        self._add_stacks(tree, [one for one in self._threads if one.number not in every], len(groups))
+        self._add_stacks(tree, [one for one in self._threads() if one.number not in every], len(groups))
         while not tree.compute(_SLICE):
             self._check()
         return [Retained(total, self._types_of(tree, root)) for root, total in enumerate(tree.by_root()[:-1])]

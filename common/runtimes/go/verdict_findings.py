@@ -91,9 +91,10 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iter
     live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in (Kind.REACHABLE, Kind.POSSIBLE)]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_GROUPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
-        name = shortened(symbol.name) if symbol is not None else f"the variable at {one.variable:#x}" if one.variable else "no variable"
         kind = shortened(objects.title_of(one)) or "map"
-        whose = f"of {name}" if one.variable else f"at {one.address:#x}"
+        whose = f"at {one.address:#x}"
+        if one.variable:
+            whose = f"of {shortened(symbol.name)}" if symbol is not None else f"of the variable at {one.variable:#x}"
         entries = "1 entry" if one.entries == 1 else f"{number(one.entries)} entries"
         title = f"A {kind} {whose} takes {size(one.bytes)} for {entries}: it has {number(one.slots)} slots."
         facts: dict[str, object] = {
