@@ -23,6 +23,7 @@ from findleaks.graph.roots import dead_ranges, kernel_words, library_words, regi
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
 from findleaks.session.block_directory import compute_directory
+from findleaks.session.debug_information import DebugInformation
 from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
 from findleaks.session.reference_graphs import ReferenceGraphs
@@ -34,9 +35,6 @@ from findleaks.target.tags import remove_tags
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
-    from findleaks.debuginfo.files import DebugFiles
-    from findleaks.debuginfo.members import Members
-    from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
     from findleaks.target.kernel_references import KernelReference
@@ -50,7 +48,7 @@ MAX_READS = 5
 PAUSE = 0.003  # Seconds that the process runs between two reads.
 
 
-_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members")
+_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "type_index")
 """Data that does not depend on which interior pointers count as references."""
 
 
@@ -62,10 +60,9 @@ class Progress(Protocol):
 
     def clear(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
-        ...
 
 
-class Session:
+class Session(DebugInformation):
     """The data of one target that all commands work on. It is computed on first use, and kept.
     Raises Interrupted if the target reports that the user wants to stop."""
 
@@ -75,8 +72,7 @@ class Session:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self._timed_seconds = 0.0  # Seconds of all work that was timed.
-        # Threads inside an allocator; `directory` sets it.
-        self.inside: Sequence[ThreadInside] = []
+        self.inside: Sequence[ThreadInside] = []  # Threads inside an allocator; set by `directory`.
         self.reads = 1
         self.host: Host = Host()
         self.presence: Optional[Presence] = None  # Set when a command needs it: audit/residency.py.
@@ -84,7 +80,7 @@ class Session:
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
-        self.doubtful_mappings: Sequence[Range] = ()  # Possibly leaked ones; `directory` sets it.
+        self.doubtful_mappings: Sequence[Range] = ()  # Set by `directory`.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
 
@@ -291,7 +287,7 @@ class Session:
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            blocks, roots, heaps = self.directory.blocks, self.root_memory, merge_ranges(self.heap_ranges())
+            blocks, roots, heaps = self.directory.blocks, self.root_memory, self.heap_ranges()
             unaligned = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if not one.allocator.aligns)
             poll = partial(self.report_progress, "finding containers", 0.0)
             return find_stale_slots(self.target, self.engine, blocks, roots, heaps, poll, unaligned)
@@ -300,30 +296,9 @@ class Session:
     def types(self) -> Types:
         return Types(self.target)
 
-    @property
-    def debug_files(self) -> DebugFiles:
-        """Files with debug information, opened on first use."""
-        from findleaks.debuginfo.files import DebugFiles  # Imported here, as few commands need it.
-
-        return self.once("debug_files", lambda: DebugFiles(self.target, self.report_progress))
-
-    @property
-    def sources(self) -> Sources:
-        """The source of code: files, lines and inlined functions, from debug information."""
-        from findleaks.debuginfo.sources import Sources
-
-        return self.once("sources", lambda: Sources(self.target, lambda: self.debug_files, self.report_progress))
-
-    @property
-    def members(self) -> Members:
-        """Types of variables and names of their members, from debug information."""
-        from findleaks.debuginfo.members import Members
-
-        return self.once("members", lambda: Members(self.target, self.debug_files))
-
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""
-        _ = self.directory  # Computed first, as it may replace `graphs`.
+        _ = self.directory  # It may replace `graphs`.
         return self.once("graph", self.graphs.graph)
 
     @property
@@ -399,7 +374,7 @@ class Session:
         return tree
 
     def heap_ranges(self) -> list[Range]:
-        return [Range(owned.start, owned.end) for owned in self.directory.heaps]
+        return self.once(("heap ranges",), self.directory.ranges)
 
     def done(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
