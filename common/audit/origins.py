@@ -16,6 +16,7 @@ class Origin(NamedTuple):
     name: str
     start: int  # address; 0 if its parts are not adjacent
     type: Optional[Type]  # None without debug information
+    holder: int = 0  # a managed object that the block was reached from; 0: unknown
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
         """Return "Profiler.names" or "Profiler+0x30", and the type at this offset."""

@@ -33,11 +33,11 @@ LARGEST_GUARD = 1 << 20  # bytes; more inaccessible memory beside a mapping is a
 SIGNAL_STACK = 256 << 10  # bytes; a larger mapping is no alternate signal stack
 LIBC = 256 << 10  # bytes below thread-local variables that may belong to ld.so
 CLUSTERS = 8  # ranges of addresses in which candidates are searched for
-MOST_WORDS = 1 << 18  # words that are examined; with more, all candidates count as live
+MOST_WORDS = 1 << 17  # words that are examined; with more, all candidates count as live
 SHIFTS = (12, 14, 16, 20, 21, 22)  # log2 of the sizes of pages and chunks that allocators number
 SAMPLE = 8  # mappings whose numbers are searched for
 SEARCHED = 16 << 20  # bytes in which they are searched for
-ROUNDS = 64  # how often marking goes on with further mappings; then all count as live
+ROUNDS = 32  # how often marking goes on with further mappings; then all count as live
 PHASE = "looking for references to mappings"
 
 _DEVICES = ("/dev/", "anon_inode:", "socket:")
@@ -73,7 +73,8 @@ def find_leaked_mappings(session: Session) -> LeakedMappings:
     None are leaked in a process with a managed heap that findleaks does not read object by object,
     as references there may be compressed. Computes the graph if it is needed."""
     found = _list_candidates(session)
-    if sum(one.end - one.start for one in found) < LEAST or any(not one.lists_objects for one in session.runtimes):
+    unknown = any(not one.lists_objects or one.maps_unreferenced_memory for one in session.runtimes)
+    if unknown or sum(one.end - one.start for one in found) < LEAST:
         return LeakedMappings()
     try:
         search = MappingSearch(session, found)
@@ -97,13 +98,15 @@ def _list_candidates(session: Session) -> list[Mapping]:
     runs = _split_at_libc(session.target, merge_ranges(Range(one.start, one.end) for one in regions if _is_data(one)))
     if sum(end - start for start, end in runs) < LEAST:
         return []
-    places = [one for one in regions if one.writable]
     known = [Range(module.start, module.end) for module in session.target.modules()]
-    known += [*session.directory.claimed(), *thread_stacks(session.target).values(), *dead_stacks(session.target, session.engine, places)]
-    known += [one.stack for one in unjoined_threads(session.target, session.engine, places)]
-    runs = _without(runs, known)
+    runs = _without(runs, [*known, *session.directory.claimed(), *thread_stacks(session.target).values()])
     if sum(end - start for start, end in runs) < LEAST:
         return []
+    # To find stacks of threads that ended, the memory that may contain them is searched.
+    starts = [one.start for one in runs]
+    places = [one for one in regions if _is_data(one) and _overlaps(runs, starts, Range(one.start, one.end))]
+    known = [*dead_stacks(session.target, session.engine, places)]
+    runs = _without(runs, [*known, *(one.stack for one in unjoined_threads(session.target, session.engine, places))])
     known = [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     runs = _without(runs, [*known, *(part for one in session.reserved for part in one.ranges)])
     below, above = {one.end: one for one in regions}, {one.start: one for one in regions}

@@ -96,7 +96,7 @@ def test_find_text_names_the_next_command(made: Session) -> None:
     assert "8 blocks in use" in text
     assert "cycle of 2" in text
     assert "leaked: " in text
-    assert f"leaks path {LONE:#x}" in text
+    assert f"leaks refs {LONE:#x}" in text
     assert all(len(line) <= 80 for line in text.splitlines() if "next:" not in line)
 
 
