@@ -51,7 +51,7 @@ function _shtab_findleaks_using
 end
 
 set -g _shtab_findleaks_commands verdict find blocks caches map verify whatis refs path roots stacks runtime scopes snapshot diff watch count track triage gdb lldb init doctor completion
-set -g _shtab_findleaks_opts_with_value --allocator --baseline --by --count --depth --enter --events --every --exe --fail-over --for --format --frames --function --heuristics --jobs --kind --leave --limit --memory --module --not-under --only --output --outside-scope --pid --residency --sample --save-residency --scheduler --site --size --sort --state --suppressions --sysroot --timeout --top --type --weight --when -c -j -m -o
+set -g _shtab_findleaks_opts_with_value --allocator --baseline --by --count --depth --enter --events --every --exe --fail-over --for --format --frames --function --heuristics --jobs --kind --leave --limit --memory --module --not-under --only --output --outside-scope --pid --residency --sample --save-residency --scheduler --site --size --sort --state --suppressions --sysroot --timeout --top --type --weight --when --words -c -j -m -o
 
 complete -c findleaks -e
 complete -c findleaks -f
@@ -138,6 +138,7 @@ complete -c findleaks -n '_shtab_findleaks_using verify' -l sysroot -xka "(__fis
 complete -c findleaks -n '_shtab_findleaks_using verify; and test $_shtab_findleaks_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the core file, before or after the addresses'
 complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npos -eq 0' -a whatis -d 'describe what is at an address: a block with its state and kind, a stack, a variable'
 complete -c findleaks -n '_shtab_findleaks_using whatis' -s h -l help -d 'show this help message and exit'
+complete -c findleaks -n '_shtab_findleaks_using whatis' -l words -x -d 'words of each block or variable to print (16; 0: all): what they contain, or point to'
 complete -c findleaks -n '_shtab_findleaks_using whatis' -l json -d 'print JSON instead of text'
 complete -c findleaks -n '_shtab_findleaks_using whatis' -l pid -xka "(__fish_complete_pids)" -d 'a live process; it is stopped while it is read, then resumed'
 complete -c findleaks -n '_shtab_findleaks_using whatis' -l exe -xka "(__fish_complete_path (commandline -ct))" -d 'the program that dumped the core, if the path recorded in the core is wrong'
@@ -260,6 +261,7 @@ complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npo
 complete -c findleaks -n '_shtab_findleaks_using track' -s h -l help -d 'show this help message and exit'
 complete -c findleaks -n '_shtab_findleaks_using track' -l size -x -d 'only blocks of this size, requested or usable (as in `find`): 48, 16-64, 1k-'
 complete -c findleaks -n '_shtab_findleaks_using track' -l sample -x -d 'record at random one in this number of bytes; figures are estimates (≈)'
+complete -c findleaks -n '_shtab_findleaks_using track' -l mmap -d 'record mappings (mmap, mremap, sbrk, munmap) instead of blocks'
 complete -c findleaks -n '_shtab_findleaks_using track' -l for -x -d 'end after this time'
 complete -c findleaks -n '_shtab_findleaks_using track' -l until-full -d 'end when no more blocks can be recorded'
 complete -c findleaks -n '_shtab_findleaks_using track' -l folded -d 'print one line per stack for flame graphs, outermost frame first: main;work;read 3'

@@ -153,8 +153,8 @@ class Liveness:
         return self._clobbers[extent.start]
 
     def instructions(self, extent: Range, most: int = MAX_FUNCTION_BYTES) -> list[Effect] | None:
-        """Return all instructions of a function by address; None if some are unknown, or if there are
-        more than `most`."""
+        """Return all instructions of a function by address; None if some are unknown, or if there
+        are more than `most`."""
         if extent.end - extent.start > most * _LONGEST:
             return None
         try:

@@ -93,8 +93,8 @@ class _HeadSearch:
         yield from self._unused(certain, others, double)
 
     def _rust_vectors(self, words: HeapPointers, in_block: bool) -> Iterator[SequenceStorage]:
-        """Return Rust's vectors among these words. Words whose types are unknown are omitted first: a
-        managed heap has many that look like a vector."""
+        """Return Rust's vectors among these words. Words whose types are unknown are omitted first:
+        a managed heap has many that look like a vector."""
         block = self._memory.block_at(words.piece.address) if in_block else None
         if block is not None and not self._rust_types.knows_block(*block):
             return iter(())

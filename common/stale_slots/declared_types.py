@@ -79,8 +79,8 @@ class DeclaredTypes:
         yield from self._around(address, 0)
 
     def knows_block(self, start: int, size: int) -> bool:
-        """Whether the content of the block at `start` is declared: if not, `around` yields nothing for
-        its words."""
+        """Whether the content of the block at `start` is declared: if not, `around` yields nothing
+        for its words."""
         return self._of_block(start, size, 0) is not None
 
     def _around(self, address: int, depth: int) -> Iterator[tuple[int, Type]]:

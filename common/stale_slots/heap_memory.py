@@ -50,7 +50,7 @@ class HeapMemory(Memory):
         super().__init__(target)
         self.engine, self.blocks, self.poll, self.unaligned = engine, blocks, poll, unaligned
         self.nodes = 0  # number of tree nodes read so far
-        self.starts: dict[int, HeapBlock] = {}  # blocks in use by their start, as far as they are known
+        self.starts: dict[int, HeapBlock] = {}  # known blocks in use by their start
         self._others: set[int] = set()  # addresses at which no block starts
         # No block begins below `low` or ends above `high`.
         last = len(blocks) - 1
@@ -75,8 +75,8 @@ class HeapMemory(Memory):
         return self.starts.get(address)
 
     def find_starts(self, addresses: set[int]) -> set[int]:
-        """Return those addresses at which blocks in use start, and keep the answers for `block_at`: in
-        two calls of the engine instead of one for each address."""
+        """Return those addresses at which blocks in use start, and keep the answers for `block_at`:
+        in two calls of the engine instead of one for each address."""
         if len(self._others) > MAX_KNOWN:
             self._others.clear()
         unknown = array("Q", addresses.difference(self.starts, self._others))

@@ -194,8 +194,8 @@ class LivenessReader:
         return LiveWords(self._everything if live is None else live, tuple(found))
 
     def dead_slots(self, thread: Thread, wanted: Collection[int]) -> list[int]:
-        """Return the addresses among `wanted` of words in the thread's innermost frames that it will
-        not read again, ascending."""
+        """Return the addresses among `wanted` of words in the thread's innermost frames that it
+        will not read again, ascending."""
         return self._slots.dead(self._unwinder.trace_with_registers(thread, [], MOST_FRAMES + 1).frames, wanted)
 
     def _registers(self, kept: FrameRegisters) -> dict[str, int]:

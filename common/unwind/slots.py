@@ -89,8 +89,8 @@ class FrameSlots:
         return sorted(found)
 
     def _dead_at(self, pc: int, call: int, before: int | None, wanted: int) -> int:
-        """Return the dead bytes among `wanted` of the frame of the function at `call` that continues
-        at `pc`. `before` is an address in its callee, None for the innermost frame."""
+        """Return the dead bytes among `wanted` of the frame of the function at `call` that
+        continues at `pc`. `before` is an address in its callee, None for the innermost frame."""
         function = self._function(call)
         if function is None or pc not in function.instructions:
             return 0  # also if its last instruction was a call that does not return
