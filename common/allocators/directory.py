@@ -11,6 +11,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Allocator, Finder, Heap, Problem
 from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
+from findleaks.allocators.mapped import NO_MAPPINGS, MappedMemory
 from findleaks.allocators.nesting import HeapPart, nest_heaps, walk_heap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
@@ -24,6 +25,7 @@ FINDERS = (
     "findleaks.allocators.mimalloc",
     "findleaks.allocators.musl",
     "findleaks.allocators.pymalloc",
+    "findleaks.allocators.gslice",
     "findleaks.allocators.glibc",
 )
 """Modules with a function `find(target, engine, taken)`, in the order they are called. Add new
@@ -31,6 +33,10 @@ allocators here.
 
 A module sets `NAME` if users know the allocator by another name. glibc is the last: its mmapped
 chunks look like other memory, so the memory of all other allocators must be known before."""
+
+ONLY_IN = {"findleaks.allocators.gslice": "libglib-2.0"}
+"""Beginning of the name of the one library that an allocator can be in. Its module is imported only
+if such a library is loaded."""
 
 MAX_CHANGED = 1000  # malloc changes few places at a time, so more problems than this are damage
 
@@ -44,10 +50,19 @@ class Directory:
     """All blocks of all allocators (`blocks`, a sealed index), and the owner of each range.
 
     `heaps` are disjoint parts of heaps, ascending. `problems` lists what is corrupt. Blocks of a
-    corrupt heap that can still be read are in `blocks`."""
+    corrupt heap that can still be read are in `blocks`. `mappings`: leaked mappings, which are in
+    `blocks` and `heaps`, too, but are no allocator."""
 
-    def __init__(self, allocators: Sequence[Allocator], blocks: Blocks, heaps: Sequence[HeapPart], problems: list[Problem]) -> None:
+    def __init__(
+        self,
+        allocators: Sequence[Allocator],
+        blocks: Blocks,
+        heaps: Sequence[HeapPart],
+        problems: list[Problem],
+        mappings: MappedMemory = NO_MAPPINGS,
+    ) -> None:
         self.allocators = allocators
+        self.mappings = mappings
         self.blocks = blocks
         self.heaps = heaps
         self.problems = problems
@@ -80,6 +95,11 @@ class Directory:
         """Return the parts of heaps that belong to `allocator`, ascending."""
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
+    def ranges(self) -> list[Range]:
+        """Return the memory of all heaps. Adjacent heaps, such as slabs in malloc's blocks, are one
+        range."""
+        return merge_ranges(Range(owned.start, owned.end) for owned in self.heaps)
+
     def _whole(self) -> list[Heap]:
         """Return each heap once. A heap with others inside has several parts in `heaps`."""
         return list({id(owned.heap): owned.heap for owned in self.heaps}.values())
@@ -106,12 +126,16 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @_without_garbage_collection()
-def build_directory(target: Target, engine: Engine) -> Directory:
-    """Find the allocators, walk their heaps, and seal the index of blocks."""
+def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()) -> Directory:
+    """Find the allocators, walk their heaps, and seal the index of blocks. Each `mapped` range
+    becomes a block of its own; see mapped.py."""
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
     taken: list[Range] = []
+    loaded = [module.path.rsplit("/", 1)[-1] for module in target.modules()]
     for name in FINDERS:
+        if name in ONLY_IN and not any(file.startswith(ONLY_IN[name]) for file in loaded):
+            continue
         find: Finder = importlib.import_module(name).find
         for allocator in find(target, engine, taken):
             found = [(heap, allocator) for heap in allocator.heaps()]
@@ -120,14 +144,17 @@ def build_directory(target: Target, engine: Engine) -> Directory:
             heaps += found
             if not allocator.nested:
                 taken = merge_ranges([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
+    mappings = MappedMemory(mapped, target.arch.page)
+    heaps += [(heap, mappings) for heap in mappings.heaps()]
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
     problems: list[Problem] = []
     tree = nest_heaps(heaps, problems)
-    blocks = engine.blocks(target.arch, granule, sum(node.heap.end - node.heap.start for node in tree))
+    walked = sum(node.heap.end - node.heap.start for node in tree if node.allocator is not mappings)
+    blocks = engine.blocks(target.arch, granule, walked)
     for node in tree:
         walk_heap(node, blocks, engine, target, problems)
     blocks.seal()
     for allocator in allocators:
         allocator.mark_blocks(blocks)
         problems += allocator.problems
-    return Directory(allocators, blocks, [part for node in tree for part in node.parts()], problems)
+    return Directory(allocators, blocks, [part for node in tree for part in node.parts()], problems, mappings)

@@ -10,11 +10,12 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.audit.address_info import AddressDescription, Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
 from findleaks.audit.managed_objects import find_links_to, list_owned_objects
+from findleaks.audit.member_names import name_in_block
 from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
-from findleaks.formatting import counted, printable
+from findleaks.formatting import counted
 from findleaks.results import references
 from findleaks.results.references import Path, Skipped
 from findleaks.runtimes.base import Runtime
@@ -83,7 +84,8 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
     if chain and lost_from < 0 and not steps:
         chain, steps = _through_objects(session, describer, chain)
     links, skipped, last = _shown(chain, limit)
-    steps += [_block_step(session, describer, a, b) for a, b in links]
+    before = {b: a for a, b in links}
+    steps += [_block_step(session, describer, a, b, before.get(a, -1)) for a, b in links]
     gap = Skipped(skipped, len(steps) - last) if skipped else None
     leader = session.directory.blocks.address(lost_from) if lost_from >= 0 else None
     found = Path(answer.result(), [step.result() for step in steps], len(chain), gap, leader)
@@ -98,7 +100,7 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optio
     for at in range(len(chain) - 1, -1, -1):
         if chain[at] in known:
             runtime, one = known[chain[at]]
-            name = printable(f"{one.name} ({runtime.name} variable)")
+            name = f"{one.name} ({runtime.name} variable)"
             return chain[at:], Step(name, one.address, one.value, one.value - blocks.address(chain[at]), None)
     return chain, None
 
@@ -118,7 +120,7 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
         found = find_links_to(session, word.address)
         if found is not None:
             one, variable, links = found
-            steps = [Step(printable(f"{variable.name} ({one.runtime.name} variable)"), variable.address, variable.value, 0, None)]
+            steps = [Step(f"{variable.name} ({one.runtime.name} variable)", variable.address, variable.value, 0, None)]
             for place, value in links[:NEAREST] + links[max(len(links) - NEAREST, NEAREST) :]:
                 steps.append(_object_step(describer, one.runtime, place, value, 0))
             if len(links) > 2 * NEAREST:
@@ -133,7 +135,7 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
 def _object_step(describer: Describer, runtime: Runtime, place: int, value: int, offset: int) -> Step:
     """A reference from an object or from its storage."""
     answer = describer.answer(place)
-    return Step(printable(runtime.describe(place)) or answer.phrase, place, value, offset, answer)
+    return Step(runtime.describe(place) or answer.phrase, place, value, offset, answer)
 
 
 def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:
@@ -164,9 +166,9 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     return Step(answer.phrase, best.address, best.value, best.value - low, answer)
 
 
-def _block_step(session: Session, describer: Describer, source: int, to: int) -> Step:
+def _block_step(session: Session, describer: Describer, source: int, to: int, holder: int = -1) -> Step:
     """The first word of block `source` that refers to block `to`. References to its start are
-    preferred."""
+    preferred. `holder`: the block that `source` was reached from; -1: none."""
     base = session.directory.blocks.address(source)
     low, high = _extent(session, to)
     word, order = session.target.arch.word, session.target.arch.byteorder
@@ -180,7 +182,8 @@ def _block_step(session: Session, describer: Describer, source: int, to: int) ->
             return _disguised_step(describer, disguised)
         return Step(describer.block(source).phrase(), base, low, 0, None)
     where, value = best
-    return Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))
+    member = name_in_block(session, where, session.directory.blocks.address(holder) if holder >= 0 else 0)
+    return Step(f"{describer.block(source).phrase()}{'; ' if member else ''}{member}", where, value, value - low, describer.answer(where))
 
 
 def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:

@@ -8,23 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional, cast
 
+from findleaks.allocators.mapped import TYPE
+from findleaks.audit.block_contents import find_hint
 from findleaks.audit.block_type import find_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
-from findleaks.audit.leak_groups import find_hint
+from findleaks.audit.mapping_contents import describe_beginning, find_stack_function
 from findleaks.audit.references import SIGNAL_STACK
+from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.libc.stacks import thread_stacks
-from findleaks.libc.thread_local import control_block
+from findleaks.libc.thread_local import control_block, static_tls
 from findleaks.results import amounts
-from findleaks.results.addresses import AddressInfo, Block, MappedRegion, SourceFunction, SourceLine
+from findleaks.results.addresses import AddressInfo, Block, MappedRegion, SourceFunction, SourceLine, Word
 from findleaks.results.sites import Site
 from findleaks.session import Session
-from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
-from findleaks.target.elf import PT_TLS
-from findleaks.target.modules import module_headers
+from findleaks.target.base import Range, Region, SourcePlace, Thread
 from findleaks.target.ranges import range_at, region_at
 from findleaks.unwind.stacks import own_function
 
@@ -71,6 +72,8 @@ class BlockInfo:
     def phrase(self) -> str:
         """ "definite 48-byte block, osgeo::Ellipsoid", "… 64-byte block, Python object: dict" """
         what = self.kind or self.state
+        if self.type.startswith(TYPE):
+            return f"{what} {self.size:,}-byte {self.type}" + (f" that begins with {self.hint}" if self.hint else "")
         words = f"{what} {self.size:,}-byte block"
         detail = f"{self.managed}: {self.type}" if self.managed else self.type or self.hint
         return f"{words}, {detail}" if detail else words
@@ -92,8 +95,9 @@ class AddressDescription:
     sites: Sequence[int] = ()
     source: Sequence[SourcePlace] = ()  # source lines, for an address in code
 
-    def result(self, sites: Optional[Sequence[Site]] = None) -> AddressInfo:
-        """Return the description as a typed result. `sites`: the stacks to include, if wanted."""
+    def result(self, sites: Optional[Sequence[Site]] = None, contents: str = "", words: Optional[Sequence[Word]] = None) -> AddressInfo:
+        """Return the description as a typed result. `sites`: the stacks to include, if wanted;
+        `contents` and `words`: those of the block or variable."""
         block, region = self.block, self.region
         return AddressInfo(
             self.address,
@@ -107,6 +111,8 @@ class AddressDescription:
             source=self._source(),
             region=None if region is None else MappedRegion(region.start, region.end, permissions(region), region.name or None),
             sites=sites,
+            contents=contents or None,
+            words=words,
         )
 
     def _source(self) -> Optional[SourceLine]:
@@ -125,29 +131,12 @@ def _format_source(source: Sequence[SourcePlace]) -> str:
     *inlined, own = ((one.function, one.short()) for one in source)
     parts = [f" at {own[1]}"] if own[1] else []
     parts += [f"in {name or '?'} (inlined)" + (f" at {place}" if place else "") for name, place in reversed(inlined)]
-    return printable(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
+    return shortened(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
 
 
 def permissions(region: Region) -> str:
     """Return the access rights of a region: "rw-"."""
     return ("r" if region.readable else "-") + ("w" if region.writable else "-") + ("x" if region.executable else "-")
-
-
-def static_tls(target: Target) -> Optional[int]:
-    """Return the upper limit, in bytes, of static thread-local variables below a thread pointer.
-    None if the headers of a module are missing.
-
-    Each module's PT_TLS segment is placed below the one before it, aligned (glibc elf/dl-tls.c,
-    _dl_determine_tlsoffset). Modules loaded later are included, although most of them keep their
-    variables elsewhere: the limit is an upper bound."""
-    found = []
-    for module in target.modules():
-        head = module_headers(target, module)
-        if head is None:
-            return None
-        found += [(segment.memsz, max(segment.align, 1)) for segment in head[1] if segment.type == PT_TLS]
-    widest = max((align for _, align in found), default=1)
-    return sum(-(-size // widest) * widest for size, _ in found) if target.modules() else None
 
 
 class Describer:
@@ -173,7 +162,7 @@ class Describer:
         used = state == State.IN_USE
         kind = self.session.graph().kind(index) if used else Kind.UNKNOWN
         type_name = self.type(index)
-        hint = "" if type_name or not used else find_hint(self.session, address, size)
+        hint = "" if (type_name and not type_name.startswith(TYPE)) or not used else find_hint(self.session, address, size)
         if used and address in self._signal_stacks:
             hint = f"looks like an {SIGNAL_STACK}"
         return BlockInfo(
@@ -216,7 +205,7 @@ class Describer:
             return AddressDescription(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
             if range_at(reserved.ranges, address) is not None:
-                phrase = f"reserved by {printable(reserved.owner)} to grow into: nothing is there yet"
+                phrase = f"reserved by {shortened(reserved.owner)} to grow into: nothing is there yet"
                 return AddressDescription(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 
@@ -229,6 +218,9 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
         holds = describe_in_flight(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
+        named = find_thread_local(self.session, address) if block.kind and not block.type else None
+        if named is not None and named.thread in self._numbers:
+            phrase += f"; {named.label} ({named.module}, thread-local, thread {self._numbers[named.thread]})"
         structure = describe_structure_of_block(self.session, index) if block.kind else ""
         phrase += f"; {structure}" if structure else ""
         disguised = next(disguised_references(self.session, index), None)
@@ -246,22 +238,32 @@ class Describer:
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
             symbol = self.symbol(address, source)
-            name = printable(module.path.rsplit("/", 1)[-1])
+            name = shortened(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             where = _format_source(source)
-            phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
+            phrase = f"{shortened(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
             return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
-        name = printable(region.name) or "anonymous"
+        name = shortened(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
         )
         return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
+    def content(self, answer: AddressDescription) -> str:
+        """Describe the content of an anonymous mapping: '; begins with "GET /"'; "" for other
+        memory, or if nothing is recognised."""
+        region = answer.region
+        if answer.sort != "mapping" or region is None or not region.anonymous or not region.readable or region.name:
+            return ""
+        beginning = describe_beginning(self.session, region.start, region.end)
+        function = find_stack_function(self.session, region.start, region.end)
+        return f"; contains a stack of {function}" if function else f"; begins with {beginning}" if beginning else ""
+
     def _managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else
         ""."""
         texts = (runtime.describe(address) for runtime in self.session.runtimes)
-        return next((f"; {printable(text)}" for text in texts if text), "")
+        return next((f"; {shortened(text)}" for text in texts if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
         """Describe an address on a thread's stack.
@@ -275,6 +277,9 @@ class Describer:
         if not stack.start <= pointer < stack.end or stack.end - pointer >= 0x2000:
             return phrase
         from_tp = address - pointer
+        named = find_thread_local(self.session, address)
+        if named is not None and named.thread == thread.tid:
+            return f"{named.label} ({named.module}, thread-local, {who}), tp{from_tp:+#x}"
         frames = thread.sp if stack.start <= thread.sp < pointer else stack.start
         if from_tp < 0 and address <= frames:
             return phrase

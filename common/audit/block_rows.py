@@ -103,7 +103,9 @@ def parse_states(word: str) -> set[State]:
 
 def check_allocator_name(session: Session, name: str | None) -> str | None:
     """Return `name` unchanged. Raises UsageError if the process has no allocator of that name."""
-    found = sorted({allocator.name for allocator in session.directory.allocators})
+    directory = session.directory
+    mappings = [directory.mappings] if directory.mappings.ranges else []
+    found = sorted({allocator.name for allocator in [*directory.allocators, *mappings]})
     if name is not None and name not in found:
         raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
     return name

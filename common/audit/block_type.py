@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Optional
 
 from findleaks.engine.terms import NO_LABEL, State
-from findleaks.formatting import printable
 from findleaks.session import Session
 
 
@@ -18,17 +17,30 @@ def find_block_type(session: Session, index: int) -> str:
     if blocks.state(index) != State.IN_USE:
         return ""
     managed = find_object_type(session, index)
-    return managed if managed is not None else printable(session.types.of_block(blocks.address(index), blocks.size(index)))
+    if managed is not None:
+        return managed
+    start = blocks.address(index)
+    return session.types.of_block(start, blocks.size(index)) or name_mapping(session, start)
+
+
+def name_mapping(session: Session, start: int) -> str:
+    """Return the type of a leaked mapping that starts here; "" for other blocks."""
+    if not session.directory.mappings.has(start):
+        return ""
+    # Few processes have leaked mappings.
+    from findleaks.audit import mapping_contents
+
+    return mapping_contents.name_mapping(session, start)
 
 
 def find_object_type(session: Session, index: int) -> Optional[str]:
     """Return the class of the managed object in this block, safe to print; None if it has none."""
     known = session.object_types
     label = known.types[index] if known is not None else NO_LABEL
-    return printable(known.names[label]) if known is not None and label != NO_LABEL else None
+    return known.names[label] if known is not None and label != NO_LABEL else None
 
 
 def label_names(session: Session) -> Mapping[int, str]:
-    """Map the graph's labels (Graph.set_labels) to names that are safe to print."""
+    """Map the graph's labels (Graph.set_labels) to names of types."""
     known = session.object_types
-    return {} if known is None else session.once(label_names, lambda: dict(enumerate(map(printable, known.names))))
+    return {} if known is None else session.once(label_names, lambda: dict(enumerate(known.names)))

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.terms import NO_BLOCK, Kind
-from findleaks.formatting import counted
-from findleaks.libc.thread_state import waits_in_kernel
+from findleaks.formatting import counted, shortened, size
+from findleaks.libc.thread_state import EPOLL_WAITS, URING_ENTER, count_waiting
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import KernelReferences
-from findleaks.target.arch import X86_64
-from findleaks.target.kernel_objects import AIO_CONTEXT, AIO_RING, URING, URING_NAME
+from findleaks.target.elf import occurrences
+from findleaks.target.kernel_objects import AIO_CONTEXT, AIO_RING, TIMERS_UNREAD, URING, URING_NAME
 
 if TYPE_CHECKING:
-    from findleaks.results.note_parts import Unreadable
+    from findleaks.results.note_parts import KernelUse, Unreadable
     from findleaks.session import Session
+    from findleaks.target.base import Module
+    from findleaks.target.elf import Table
 
 _ENTRIES_AT = 0x10000000
 """IORING_OFF_SQES (linux/io_uring.h): offset at which the entries of an io_uring are mapped."""
-_EPOLL_WAITS = (232, 281, 441)
-"""Numbers of epoll_wait, epoll_pwait and epoll_pwait2 on x86-64
-(arch/x86/entry/syscalls/syscall_64.tbl)."""
+_TIMERS, _EPOLL, _PIPES = "POSIX timers", "epoll registrations", "pipes and sockets"
+_FUNCTIONS = {
+    "timer_create": _TIMERS,
+    **dict.fromkeys(("sigqueue", "pthread_sigqueue"), "queued signals"),
+    **dict.fromkeys(("mq_send", "mq_timedsend", "mq_notify", "msgsnd"), "message queues"),
+    "epoll_ctl": _EPOLL,
+    **dict.fromkeys(("pipe", "pipe2", "socketpair", "eventfd"), _PIPES),
+}
+"""Functions that pass a pointer to the kernel, or make an object through which pointers pass."""
+_INTERPRETERS = ("python", "ruby", "perl", "php", "node", "java", "beam", "erl", "lua", "ocaml", "dotnet")
+"""Beginnings of the names of programs, and of their libraries after "lib", that import these
+functions for scripts. They register numbers of descriptors with epoll, and send no pointers."""
+_SYSTEM = ("/lib", "/usr/lib")
+"""Folders of the distribution's libraries. Many of them import `pipe` for other purposes."""
 
 
 def count_unreadable(session: Session) -> dict[str, int]:
@@ -31,10 +45,13 @@ def count_unreadable(session: Session) -> dict[str, int]:
     target = session.target
     state = target.kernel_state()
     found = dict(state.hidden) if state is not None else {}
+    found.pop(TIMERS_UNREAD, None)  # reported only if there is evidence of timers
     if URING_NAME not in found:
         rings = [region for region in target.regions() if region.name == URING]
         entries = sum(region.file_offset == _ENTRIES_AT for region in rings)
         found.update({URING_NAME: entries or 1} if rings else {})
+    if state is None and URING_NAME not in found and count_waiting(target, URING_ENTER):
+        found[URING_NAME] = 1  # a ring without mappings of its own (IORING_SETUP_NO_MMAP)
     contexts = sum(region.name.startswith(AIO_RING) for region in target.regions())
     found.update({AIO_CONTEXT: contexts} if contexts else {})
     return found
@@ -42,12 +59,21 @@ def count_unreadable(session: Session) -> dict[str, int]:
 
 def count_epoll_waiters(session: Session) -> int:
     """Count the threads that wait in epoll_wait in a process whose epoll registrations are unknown.
-    0 if they are known. Only on x86-64, where a core has the number of the system call."""
+    0 if they are known."""
     target = session.target
-    if target.kernel_state() is not None or target.arch.name != X86_64.name:
-        return 0
-    inside = (thread for thread in target.threads() if thread.registers.get("orig_rax") in _EPOLL_WAITS)
-    return sum(waits_in_kernel(target, thread.pc) for thread in inside)
+    return 0 if target.kernel_state() is not None else count_waiting(target, EPOLL_WAITS)
+
+
+def list_kernel_uses(session: Session) -> Sequence[KernelUse]:
+    """List the ways in which the process can have given pointers to the kernel, if blocks are
+    leaked and the kernel's objects are unknown; epoll only if no thread waits in epoll_wait."""
+    state = session.target.kernel_state()
+    if not _has_leaks(session) or (state is not None and TIMERS_UNREAD not in state.hidden):
+        return ()
+    found = session.once("kernel uses", lambda: list(_find_kernel_uses(session)))
+    if state is not None:
+        return [one for one in found if one.what == _TIMERS]
+    return [one for one in found if one.what != _EPOLL or not count_epoll_waiters(session)]
 
 
 def summarise_kernel_pointers(session: Session) -> KernelReferences:
@@ -55,10 +81,13 @@ def summarise_kernel_pointers(session: Session) -> KernelReferences:
     blocks, words = session.directory.blocks, array("Q", (word for word, _ in session.kernel_references))
     indices, _ = blocks.find_all(words) if words and len(blocks) else (array("I"), array("Q"))
     known = session.target.kernel_state() is not None
+    unreadable, waiters, uses = count_unreadable(session), count_epoll_waiters(session), list_kernel_uses(session)
     return KernelReferences(
         references=sum(index != NO_BLOCK for index in indices) if known else None,
-        unreadable=[_to_unreadable(name, count) for name, count in count_unreadable(session).items()],
-        epoll_waiters=count_epoll_waiters(session),
+        unreadable=[_to_unreadable(name, count) for name, count in unreadable.items()],
+        epoll_waiters=waiters,
+        uses=uses,
+        doubtful=_leaked(session) if unreadable or waiters or uses else Amount(0, 0),
         signal_stacks=Amount(len(session.signal_stacks), sum(map(blocks.size, map(blocks.find, session.signal_stacks)))),
     )
 
@@ -71,19 +100,61 @@ def _to_unreadable(name: str, count: int) -> Unreadable:
 
 def describe_unreadable_pointers(session: Session) -> Iterator[str]:
     """A sentence on what cannot be read, if blocks are reported as leaked that it may refer to."""
-    if not len(session.directory.blocks) or not session.graph().has_kind(Kind.DEFINITE, 1):
+    if not _has_leaks(session):
         return
-    hidden = count_unreadable(session)
-    if hidden:
-        what = " and ".join(counted(count, name) for name, count in hidden.items())
-        yield (
-            f"the process has {what}: the pointers that the kernel stores for them cannot be read; "
-            "blocks referenced only from there are reported as leaked"
-        )
+    held = [counted(count, name) for name, count in count_unreadable(session).items()]
     waiting = count_epoll_waiters(session)
     if waiting:
-        whose = f"{waiting:,} threads wait" if waiting > 1 else "1 thread waits"
-        yield (
-            f"{whose} in epoll_wait, and the data registered with epoll is unknown (a core does not contain it; use --pid): "
-            "blocks referenced only from there are reported as leaked"
-        )
+        held.append(f"epoll registrations ({counted(waiting, 'thread')} in epoll_wait)")
+    held += [f"{one.what} ({shortened(one.module, 40)} uses {one.function})" for one in list_kernel_uses(session)]
+    if held:
+        leaked, target = _leaked(session), session.target
+        where = "cannot be read" if target.kernel_state() is not None or target.live else "are not in this core (use --pid)"
+        count = "1 leaked block" if leaked.blocks == 1 else f"any of the {leaked.blocks:,} leaked blocks"
+        yield f"{count} ({size(leaked.bytes)}) may be referenced by the kernel, by objects whose pointers {where}: {', '.join(held)}"
+
+
+def _has_leaks(session: Session) -> bool:
+    return bool(len(session.directory.blocks)) and session.graph().has_kind(Kind.DEFINITE, 1)
+
+
+def _leaked(session: Session) -> Amount:
+    """All leaked blocks."""
+    found = [session.graph().totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)] if len(session.directory.blocks) else []
+    return Amount(sum(one.blocks for one in found), sum(one.bytes for one in found))
+
+
+def _find_kernel_uses(session: Session) -> Iterator[KernelUse]:
+    """Yield the ways in which the process can have given pointers to the kernel, one of each kind,
+    with the function that a module imports for it."""
+    from findleaks.results.note_parts import KernelUse  # few processes have such functions
+
+    target = session.target
+    found: set[str] = set()
+    modules = target.modules()
+    for module in modules:
+        excluded = found if _is_own(module, target.exe_path) else {*found, _EPOLL, _PIPES}
+        name = module.path.rsplit("/", 1)[-1]
+        if name.removeprefix("lib").startswith(_INTERPRETERS):
+            continue
+        for table in list(target.symbol_tables(module))[-1:]:  # .dynsym, or static: .symtab
+            for function in _imported(table, [one for one, what in _FUNCTIONS.items() if what not in excluded], len(modules) == 1):
+                what = _FUNCTIONS[function]
+                if what not in found:
+                    found.add(what)
+                    yield KernelUse(what, function, name)
+
+
+def _is_own(module: Module, program: str) -> bool:
+    """Whether the module is the program, or a library that is not the distribution's."""
+    return module.path == program or not module.path.startswith(_SYSTEM)
+
+
+def _imported(table: Table, names: Collection[str], is_static: bool) -> Iterator[str]:
+    """Yield the functions of these names that the module imports. `is_static`: or that it
+    defines."""
+    places = {at: name for name in names for at in occurrences(table.strings, name.encode() + b"\0")}
+    if places:
+        for entry in struct.iter_unpack(table.form, table.symbols):
+            if entry[0] in places and (is_static or not table.fields(entry)[2]):
+                yield places[entry[0]]

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional, cast
 
+from findleaks.allocators.mapped import TYPE
 from findleaks.allocators.memory import Memory
-from findleaks.audit.block_type import find_block_type, label_names
+from findleaks.audit.block_contents import agree_on_contents, find_hint
+from findleaks.audit.block_type import find_block_type, label_names, name_mapping
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
-from findleaks.errors import UnreadableMemory
-from findleaks.formatting import number, printable
+from findleaks.formatting import number
 from findleaks.results import amounts
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import LeakGroup
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 
-HINT = 64  # bytes of a block in which a readable string is looked for
-
 MANY = 10_000
 """Most leaked blocks without a type in their first word that are examined one by one: about 0.1 s.
 If there are more, only an example of each group is examined."""
@@ -36,6 +35,9 @@ If there are more, only an example of each group is examined."""
 _LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
+
+NAMED = 100
+"""Most groups whose contents are looked at: each takes up to a millisecond."""
 
 TRACK_SECONDS = 30
 """Seconds of `track` in the suggested command."""
@@ -65,12 +67,18 @@ class Leak(NamedTuple):
     site: int = 0  # number of the allocation site if grouped by it; 0: unknown
     estimated: Optional[Totals] = None  # the blocks that sampled blocks represent
     runtime: str = ""  # the runtime that the leak heads are objects of ("CPython"); "" if none
+    contents: str = ""  # what untyped blocks contain; see `name_contents`
 
     @property
     def weight(self) -> tuple[int, int]:
         """Sort key: the largest first; equal ones by the address of the first example."""
         own = self.estimated.bytes if self.estimated is not None else self.bytes
         return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether the leak heads are anonymous mappings."""
+        return self.type.startswith(TYPE)
 
     @property
     def size_words(self) -> str:
@@ -85,6 +93,7 @@ class Leak(NamedTuple):
             type=self.type or None,
             runtime=self.runtime or None,
             hint=self.hint or None,
+            contents=self.contents or None,
             site=site or self.site or None,
             size=self.smallest if self.smallest == self.largest else None,
             sizes=(self.smallest, self.largest),
@@ -152,7 +161,7 @@ def _leak_of_typed_group(session: Session, group: Group) -> tuple[Leak, str]:
     if known is not None and group.label != NO_LABEL:
         return _leak(group, label_names(session)[group.label], "", known.runtime), ""
     module = region_at(session.target.modules(), group.type_word)
-    return _leak(group, printable(session.types.name(group.type_word)), ""), module.path if module is not None else ""
+    return _leak(group, session.types.name(group.type_word), ""), module.path if module is not None else ""
 
 
 def _by_example(session: Session, group: Group) -> Leak:
@@ -183,7 +192,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if first is not None and range_at(ranges, first):
             continue
-        name = printable(types.of_block(start, size))
+        name = types.of_block(start, size) or name_mapping(session, start)
         hint = find_hint(session, start, size) if hints and not name else ""
         hanging = graph.indirect_totals(index)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
@@ -194,7 +203,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         yield Leak(
             kind=Kind(kind),
             type=name,
-            hint=hint if hints or name else find_hint(session, starts[0], size),
+            hint=hint if (hints or name) and not name.startswith(TYPE) else find_hint(session, starts[0], size),
             smallest=size,
             largest=size,
             cycle=cycle,
@@ -206,14 +215,6 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             most_indirect=max(counts),
             examples=tuple(starts[:EXAMPLES]),
         )
-
-
-def find_hint(session: Session, start: int, size: int) -> str:
-    """Return a readable string at the beginning of a block, or ""."""
-    try:
-        return session.types.hint(session.target.read(start, min(size, HINT)))
-    except UnreadableMemory:
-        return ""
 
 
 def _leak(group: Group, name: str, hint: str, runtime: str = "") -> Leak:
@@ -271,12 +272,23 @@ def _merged_hint(a: Leak, b: Leak) -> str:
     return a.hint if a.hint == b.hint else ""
 
 
+def name_contents(session: Session, leaks: Sequence[Leak]) -> list[Leak]:
+    """Return the leaks, of which the first NAMED have `contents`."""
+    blocks, named = session.directory.blocks, []
+    for leak in leaks[:NAMED]:
+        examples = [(start, blocks.size(blocks.find(start))) for start in leak.examples if blocks.find(start) >= 0]
+        named.append(leak if leak.runtime else leak._replace(contents=agree_on_contents(session, examples, leak.type, leak.hint)))
+    return [*named, *leaks[NAMED:]]
+
+
 def describe_leak(leak: Leak) -> str:
     """Describe a group: "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B,
     "GET /…""."""
     sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
     words = f"{leak.type} ({sizes})" if leak.type else sizes
-    if leak.hint:
+    if leak.contents:
+        words += f", {leak.contents}"
+    elif leak.hint:
         words += f", {leak.hint}" if leak.blocks == 1 else f", e.g. {leak.hint}"
     if leak.cycle > 1:
         words = f"cycle of {leak.cycle}: {words}"
@@ -292,13 +304,33 @@ def select_usable_commands(session: Session, commands: Iterable[str]) -> list[st
     return [words for words in commands if session.target.trackable or not words.startswith("track ")]
 
 
+def suggest_about(leak: Leak) -> str:
+    """Return the command that explains a leaked block: what it retains, the references that are
+    left, or the interior pointers on the way from a root."""
+    example = f"{leak.examples[0]:#x}"
+    if leak.kind == Kind.POSSIBLE:
+        return f"path {example}"
+    return f"roots {example}" if leak.most_indirect else f"refs {example}"
+
+
 def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:
     """Return the `track` command that shows the allocations of such blocks; () if `track` cannot.
     Whether it can be run here is decided by `select_usable_commands`."""
-    target = session.target
-    if not target.live or target.pid is None or target.arch.name != X86_64.name or not leak.examples:
+    if leak.is_mapping:
+        return suggest_mapping_track(session)
+    if not _is_trackable(session) or not leak.examples:
         return ()
     owner = session.directory.owner(leak.examples[0])
     if owner is None or owner.allocator.nested:  # its blocks are not results of malloc
         return ()
     return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)
+
+
+def suggest_mapping_track(session: Session) -> tuple[str, ...]:
+    """Return the `track` command that shows who maps memory; () if `track` cannot."""
+    return (f"track --mmap --for {TRACK_SECONDS}",) if _is_trackable(session) else ()
+
+
+def _is_trackable(session: Session) -> bool:
+    target = session.target
+    return target.live and target.pid is not None and target.arch.name == X86_64.name

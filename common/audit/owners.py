@@ -19,7 +19,7 @@ from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_t
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
-from findleaks.formatting import printable, size
+from findleaks.formatting import size
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dtv_words
 from findleaks.runtimes.base import Runtime, Variable
@@ -75,6 +75,7 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     found += find_thread_locals(session, whose)
     dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}
     found += find_frame_owners(session, whose, _ranges(found))
+    found += _frame_owners(session, whose)
     found += _managed_heap_owners(session, _ranges(found), objects)
     words = list(_owners_outside_memory(session, whose, dtvs))
     found += _mapping_owners(target.regions(), roots, _ranges([*found, *words]))
@@ -84,8 +85,8 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
 def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
     """Return the owner for a managed variable. `objects`: objects that it alone retains, where
     objects are not blocks."""
-    made = Owner(OwnerSort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
-    made.what, made.length, made.unit = printable(one.what), one.length, one.unit
+    made = Owner(OwnerSort.MANAGED, one.name, f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
+    made.what, made.length, made.unit = one.what, one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
     return made
 
@@ -123,10 +124,20 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
     kept: dict[str, list[tuple[str, int]]] = {}
     for word, one in session.kernel_references:
         kept.setdefault(one.holder, []).append((one.part or "value", word))
-    yield from (Owner(OwnerSort.KERNEL, printable(holder), "kept by the kernel", 0, [], words) for holder, words in kept.items())
+    yield from (Owner(OwnerSort.KERNEL, holder, "kept by the kernel", 0, [], words) for holder, words in kept.items())
     stacks = [("stack", start) for start in session.signal_stacks]
     yield Owner(OwnerSort.KERNEL, f"{SIGNAL_STACK}s", "kept by the kernel", 0, [], stacks)
     yield Owner(OwnerSort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
+
+
+def _frame_owners(session: Session, whose: ThreadName) -> Iterator[Owner]:
+    """Yield frames of managed languages outside the threads' stacks, such as Python's."""
+    for runtime in session.runtimes:
+        for frame in runtime.frames():
+            ranges = intersection(session.roots, [frame.range])
+            if ranges:
+                where = f"{runtime.name} frame{f', {whose(frame.thread)}' if frame.thread else ''}"
+                yield Owner(OwnerSort.MAPPING, frame.name, where, frame.thread, ranges)
 
 
 def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:
@@ -139,7 +150,7 @@ def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequ
             ranges = intersection(left, part.ranges) if not part.inside else merge_ranges(pages)
             if ranges:
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
-                yield Owner(OwnerSort.MAPPING, printable(name), printable(part.detail), 0, ranges, managed=True)
+                yield Owner(OwnerSort.MAPPING, name, part.detail, 0, ranges, managed=True)
                 left = subtract(left, ranges)
 
 
@@ -149,7 +160,7 @@ def _mapping_owners(regions: Sequence[Region], roots: Sequence[Range], taken: It
     for region in regions:
         ranges = list(left.within(region.start, region.end))
         if ranges:
-            name = printable(region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name)
+            name = region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name
             what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
             yield Owner(OwnerSort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
 

@@ -8,13 +8,14 @@ from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.in_flight import format_in_flight
-from findleaks.audit.leak_groups import Leak, describe_leak, select_usable_commands, suggest_track, unite_leaks
+from findleaks.audit.leak_groups import Leak, describe_leak, select_usable_commands, suggest_about, suggest_track, unite_leaks
 from findleaks.audit.reference_evidence import describe_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 from findleaks.quoting import shell_quoted
+from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
 
@@ -43,7 +44,7 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     first = rows[0]
     at = f"{first.examples[0]:#x}"
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
-    found = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} {chosen}"]
+    found = [f"whatis {at}", suggest_about(first), f"blocks --kind {first.kind.name.lower()} {chosen}"]
     # Show who allocated the blocks, if that was recorded, and who will allocate such blocks.
     return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
 
@@ -117,12 +118,21 @@ def _qualifier(session: Session, trusted: bool) -> str:
 
 
 def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
-    leaked, possible = found.leaked, found.totals.possible
-    if leaked.blocks:
-        heads = found.totals.definite.blocks - found.garbage_heads
+    leaked, possible, mapped = found.leaked, found.totals.possible, found.mappings
+    heads = found.totals.definite.blocks - found.garbage_heads
+    if mapped.blocks:
+        rest = leaked.blocks - mapped.blocks
+        others = f" and {size(leaked.bytes - mapped.bytes)} in {blocks(rest)}" if rest else ""
+        yield f"  leaked: {size(mapped.bytes)} in {counted(mapped.blocks, 'anonymous mapping')}{others} ({counted(heads, 'leak')})"
+    elif leaked.blocks:
         yield f"  leaked: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
     else:
         yield f"  nothing is leaked{qualifier}"
+    doubtful = found.possible_mappings
+    if doubtful.blocks:
+        mappings = counted(doubtful.blocks, "anonymous mapping")
+        yield f"  possibly lost: {size(doubtful.bytes)} in {mappings} without a plain reference in memory"
+        possible = Amount(possible.blocks - doubtful.blocks, possible.bytes - doubtful.bytes)
     if possible.blocks:
         yield f"  possibly lost (reachable only through interior pointers): {size(possible.bytes)} in {blocks(possible.blocks)}"
     for entry in found.suppressed:

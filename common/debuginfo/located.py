@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -12,6 +11,7 @@ from findleaks.debuginfo.dwarf import DIE, DebugFile, number, text
 from findleaks.debuginfo.functions import Functions, Inlined
 from findleaks.debuginfo.lines import Lines
 from findleaks.debuginfo.ranges import UnitsByAddress, open_unit, work_of
+from findleaks.debuginfo.type_names import shorten_template
 from findleaks.demangle import demangle
 from findleaks.target.base import SourcePlace
 
@@ -19,8 +19,6 @@ MAX_UNITS = 64  # most cached units (functions and lines), a few hundred KB each
 MAX_ORIGINS = 4
 """Most entries that are followed for the name of a function: the one it is an instance of
 (DW_AT_abstract_origin), and the declaration that it completes (DW_AT_specification)."""
-
-_LONG_TYPES = re.compile(r"\b(?:long|short)(?: (?:long|unsigned|int))*\b")
 
 _C = (0x01, 0x02, 0x0C, 0x1D, 0x2C, 0x8001)  # DW_LANG_ of C89 to C17, and assembler
 _SCOPES = {f"DW_TAG_{word}" for word in ("namespace", "structure_type", "class_type", "union_type", "module")}
@@ -88,7 +86,7 @@ class Located:
             if further is None:
                 break
             die = further
-        return "::".join((*_scopes(self.file, die), _shorten_name(name))) if name else ""
+        return "::".join((*_scopes(self.file, die), shorten_template(name))) if name else ""
 
 
 def _scopes(file: DebugFile, die: DIE) -> list[str]:
@@ -100,14 +98,3 @@ def _scopes(file: DebugFile, die: DIE) -> list[str]:
     around = (owner.entry(die.cu, offset) for offset in open_unit(owner, die.cu.cu_offset, work_of(owner))[0].ancestors(die.offset))
     names = (text(one, "DW_AT_name") or _UNNAMED.get(one.tag, "") for one in around if one.tag in _SCOPES)
     return list(filter(None, names))
-
-
-def _shorten_name(name: str) -> str:
-    """Normalise the template arguments in a function's name as the demangler prints them: "long"
-    instead of gcc's "long int"."""
-    return _LONG_TYPES.sub(lambda match: _shorter(match[0]), name) if "<" in name else name
-
-
-def _shorter(words: str) -> str:
-    rest = [word for word in words.split() if word not in ("int", "unsigned")]
-    return " ".join((["unsigned"] if "unsigned" in words.split() else []) + rest)

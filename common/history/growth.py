@@ -26,6 +26,7 @@ from findleaks.history.figures import ARROW
 from findleaks.history.snapshot import Snapshot, seconds, several_processes
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
+from findleaks.results.share_sort import ShareSort
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
 """A figure has changed if it differs by more than MIN_BYTES, and by more than MIN_PART of its first
@@ -41,6 +42,7 @@ OBJECTS = 3
 """Most types named for the growth of a runtime's heap."""
 REST = "rest"
 """The note of a root's series from which its largest parts were subtracted."""
+CLASS_METADATA = "metaspace"  # name of a runtime's part whose growth class loaders explain
 SMALL_GROUPS = "other groups"
 """The name of the row for leaked groups that each changed by less than MIN_BYTES."""
 
@@ -52,7 +54,9 @@ RANKED = frozenset(
         "root",
         "field",
         "container",
+        "counter",
         "handles",
+        "kind of mapping",
         "native",
         "objects",
         "runtime type",
@@ -253,14 +257,27 @@ class Growth:
                 yield self.judged(one, _most_grown(types, one.delta))
 
     def _shares(self) -> Iterator[Grown]:
-        """The shares of resident memory other than blocks in use, which `_lost` and `_held`
-        cover."""
+        """The shares of resident memory other than blocks in use and leaked mappings, which `_lost`
+        and `_held` cover."""
         for key, one in self.series.items():
-            if key[0] == "share" and not key[2].endswith(": in-use"):
+            if key[0] == "share" and not key[2].endswith(": in-use") and key[2] != ShareSort.LEAKED_MAPPINGS:
                 objects = self._objects_in(one)
                 rest = _less(one, objects) if objects else one
                 explained = rest.delta < (1 - EXPLAINS) * one.delta
-                yield self.judged(rest, self._threads() if key[2] == "stacks" else () if explained else self._types(one))
+                yield self.judged(rest, () if explained else self._causes(key[2], one))
+
+    def _causes(self, name: str, share: Series) -> list[Series]:
+        """What explains the growth of a share: call stacks of threads, kinds of mappings, class
+        loaders, or types of objects."""
+        if name == ShareSort.STACKS:
+            return self._threads()
+        if kinds := [one for key, one in self.series.items() if key[:2] == ("kind of mapping", name)]:
+            return _most_grown(kinds, share.delta)
+        if name.endswith(f" {CLASS_METADATA}: {ShareSort.RUNTIME}"):
+            runtime = name.partition(" ")[0]
+            counters = [self.series.get(("counter", runtime, counter)) for counter in ("class loaders", "classes")]
+            return [one for one in counters if one is not None and one.delta >= MIN_COUNT]
+        return self._types(share)
 
     def _objects_in(self, heap: Series) -> list[Series]:
         """The objects of variables whose managed heap this is. The rows of these variables contain

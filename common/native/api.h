@@ -10,6 +10,7 @@
 /* Opaque structures. */
 struct blocks;
 struct graph;
+struct go_types;
 struct grouping;
 struct counting;
 struct disguises;
@@ -19,6 +20,7 @@ struct fields;
 struct tree_walk;
 struct link_walk;
 struct records;
+struct types;
 
 /* Rows of words, and structures that Python fills. */
 struct block_total;
@@ -30,6 +32,8 @@ struct row_rules;
 struct run;
 struct run_search;
 struct slot_group;
+struct source;
+struct table_column;
 
 /* memory.c */
 API void fl_free(void *memory);
@@ -282,6 +286,10 @@ API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types
                    *patterns, uint64_t *sums, words *cut);
 API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
 
+/* go_types.c */
+API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint32_t *types, uint64_t
+                    *queue, uint64_t *state, uint64_t budget);
+
 /* cpython_storage.c */
 API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t
                           shift, uint32_t *claims);
@@ -300,5 +308,24 @@ API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t 
                           *counts, words *cut);
 API int fl_judge_counts(const struct graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t
                         *sums, uint64_t *totals);
+
+/* dwarf_types.c */
+API struct types *fl_types_new(void);
+API void fl_types_free(struct types *t);
+API int fl_types_source(struct types *t, const struct source *from);
+API int fl_types_read(struct types *t, uint64_t limit, uint64_t *at);
+
+/* dwarf_origins.c */
+API int fl_types_origins(struct types *t, uint64_t limit);
+
+/* dwarf_merge.c */
+API int fl_types_merge(struct types *t, uint64_t *part);
+
+/* dwarf_tables.c */
+API int fl_types_table(struct types *t, const struct table_column *columns, uint64_t key);
+
+/* dwarf_columns.c */
+API void *fl_types_column(const struct types *t, uint32_t column, uint64_t *count);
+API bool fl_types_incomplete(const struct types *t);
 
 #endif

@@ -28,6 +28,8 @@ class LeakGroup(Record):
     """The managed runtime whose objects the blocks are: "CPython"."""
     hint: Optional[str]
     """Readable content of the first block."""
+    contents: Optional[str]
+    """What blocks of unknown type contain: "zlib inflate state", "→ inflate, libz.so.1"."""
     site: Union[int, Site, None]
     """The allocation site, if the groups are by site and it was recorded."""
     size: Optional[int]
@@ -135,6 +137,10 @@ class Leaks(Record):
     """Lines of the suppressions that matched nothing."""
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
     """The recorders of allocation stacks, if the groups are by site."""
+    mappings: Amount = field(default=Amount(0, 0), metadata=OPTIONAL)
+    """Anonymous mappings among the definitely and indirectly lost blocks."""
+    possible_mappings: Amount = field(default=Amount(0, 0), metadata=OPTIONAL)
+    """Anonymous mappings that only the kernel or a device may use; among the possible blocks."""
     garbage: Amount = field(default=Amount(0, 0), metadata=INTERNAL)
     """Leaked blocks that a garbage collector will free."""
     garbage_heads: int = field(default=0, metadata=INTERNAL)

@@ -10,12 +10,24 @@ from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
 from findleaks.value_classes import dataclass, field
 
 ShareWord = Literal[
-    "in-use", "cached", "kept", "metadata", "runtime", "stacks", "unjoined", "cached-stacks", "shared", "kernel", "unknown", "files"
+    "in-use",
+    "cached",
+    "kept",
+    "metadata",
+    "runtime",
+    "stacks",
+    "unjoined",
+    "cached-stacks",
+    "shared",
+    "kernel",
+    "leaked-mappings",
+    "unknown",
+    "files",
 ]
 """Kinds of memory: blocks in use; blocks in thread caches; free memory that an allocator has not
 returned; allocator metadata; a managed runtime's memory; stacks of threads, of ended threads that
-were not joined, and stacks cached for new threads; shared memory; kernel mappings; unattributed
-memory; mapped files."""
+were not joined, and stacks cached for new threads; leaked anonymous mappings; shared memory;
+kernel mappings; unattributed memory; mapped files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,6 +40,18 @@ class SharePart(Record):
     """The name of the file or of the mapping."""
     bytes: int = 0
     """Its bytes."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShareKind(Record):
+    """Mappings of one kind in a share. Names are the same at every moment of a process."""
+
+    name: str
+    """The file, the name of shared memory, or the access and size of anonymous mappings."""
+    bytes: int
+    """Their bytes."""
+    mappings: int
+    """Their number."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +72,8 @@ class Share(Record):
     """More details in words."""
     largest: Sequence[SharePart] = field(default=(), metadata=OPTIONAL)
     """Its largest mappings or files."""
+    kinds: Sequence[ShareKind] = field(default=(), metadata=OPTIONAL)
+    """Its mappings by kind, the largest first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

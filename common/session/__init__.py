@@ -9,8 +9,8 @@ from copy import copy
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
 
-from findleaks.allocators.directory import Directory, build_directory
-from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight, find_threads_inside
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight
 from findleaks.block_types import Types
 from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
@@ -22,6 +22,8 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.session.block_directory import compute_directory
+from findleaks.session.debug_information import DebugInformation
 from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
 from findleaks.session.reference_graphs import ReferenceGraphs
@@ -33,9 +35,6 @@ from findleaks.target.tags import remove_tags
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
-    from findleaks.debuginfo.files import DebugFiles
-    from findleaks.debuginfo.members import Members
-    from findleaks.debuginfo.sources import Sources
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
     from findleaks.target.kernel_references import KernelReference
@@ -49,7 +48,7 @@ MAX_READS = 5
 PAUSE = 0.003  # Seconds that the process runs between two reads.
 
 
-_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members")
+_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "type_index")
 """Data that does not depend on which interior pointers count as references."""
 
 
@@ -61,10 +60,9 @@ class Progress(Protocol):
 
     def clear(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
-        ...
 
 
-class Session:
+class Session(DebugInformation):
     """The data of one target that all commands work on. It is computed on first use, and kept.
     Raises Interrupted if the target reports that the user wants to stop."""
 
@@ -74,8 +72,7 @@ class Session:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self._timed_seconds = 0.0  # Seconds of all work that was timed.
-        # Threads inside an allocator; `directory` sets it.
-        self.inside: Sequence[ThreadInside] = []
+        self.inside: Sequence[ThreadInside] = []  # Threads inside an allocator; set by `directory`.
         self.reads = 1
         self.host: Host = Host()
         self.presence: Optional[Presence] = None  # Set when a command needs it: audit/residency.py.
@@ -83,20 +80,14 @@ class Session:
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
+        self.doubtful_mappings: Sequence[Range] = ()  # Set by `directory`.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
 
     @cached_property
     def directory(self) -> Directory:
-        """Every allocator and every block."""
-        with self.timed("walk"):
-            while True:
-                self.report_progress("finding the heaps", 0.0)
-                made = build_directory(self.target, self.engine)
-                self.inside = find_threads_inside(self.target, made.allocators, made.blocks)
-                made.remove_half_changed(self.inside)
-                if not made.problems or not self.read_again():
-                    return made
+        """Every allocator and every block, and leaked mappings as blocks."""
+        return compute_directory(self)
 
     def begin_command(self) -> None:
         """Start a command: from now on, warnings and times are those of its own work."""
@@ -143,17 +134,18 @@ class Session:
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        self._drop_computed()
+        self.drop_computed()
         return True
 
-    def _drop_computed(self) -> None:
+    def drop_computed(self) -> None:
+        """Drop everything that was computed from the target."""
         for name, attribute in vars(Session).items():
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
         self._results.clear()
         self.graphs = ReferenceGraphs(self, self.heuristics)
         if self._origin is not None:
-            self._origin._drop_computed()
+            self._origin.drop_computed()
 
     @cached_property
     def in_flight(self) -> dict[int, ThreadInside]:
@@ -303,29 +295,9 @@ class Session:
     def types(self) -> Types:
         return Types(self.target)
 
-    @property
-    def debug_files(self) -> DebugFiles:
-        """Files with debug information, opened on first use."""
-        from findleaks.debuginfo.files import DebugFiles  # Imported here, as few commands need it.
-
-        return self.once("debug_files", lambda: DebugFiles(self.target, self.report_progress))
-
-    @property
-    def sources(self) -> Sources:
-        """The source of code: files, lines and inlined functions, from debug information."""
-        from findleaks.debuginfo.sources import Sources
-
-        return self.once("sources", lambda: Sources(self.target, lambda: self.debug_files, self.report_progress))
-
-    @property
-    def members(self) -> Members:
-        """Types of variables and names of their members, from debug information."""
-        from findleaks.debuginfo.members import Members
-
-        return self.once("members", lambda: Members(self.target, self.debug_files))
-
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""
+        _ = self.directory  # It may replace `graphs`.
         return self.once("graph", self.graphs.graph)
 
     @property
@@ -337,6 +309,7 @@ class Session:
     @property
     def references(self) -> Graph:
         """`graph()`, possibly not yet marked and classified."""
+        _ = self.directory
         self.once("references", self.graphs.scan)
         return self.graphs.references  # Marking may have replaced the graph.
 
@@ -345,6 +318,7 @@ class Session:
         """The graph of what retains what, possibly not marked; see ReferenceGraphs.ownership. If
         ownership needs no graph of its own, this is `graph()`, which includes disguised
         pointers."""
+        _ = self.directory
         return self.once("ownership", lambda: self.graphs.ownership) or self.graph()
 
     @property
@@ -368,6 +342,7 @@ class Session:
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices that starts at a block referenced by a root; [] if no
         root reaches the block. See Graph.path."""
+        _ = self.directory
         own = self.once("ownership", lambda: self.graphs.ownership)
         chain = self.graphs.path(own, index) if own is not None else []
         return chain or self.graphs.path(self.graph(), index)
@@ -398,7 +373,7 @@ class Session:
         return tree
 
     def heap_ranges(self) -> list[Range]:
-        return [Range(owned.start, owned.end) for owned in self.directory.heaps]
+        return self.once(("heap ranges",), self.directory.ranges)
 
     def done(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
@@ -410,7 +385,7 @@ class Session:
         keeps the first session until the last."""
         self.is_closed = True
         self.target.close()
-        self._drop_computed()
+        self.drop_computed()
 
     def report_progress(self, phase: str, part: float) -> None:
         """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""

@@ -50,7 +50,7 @@ class HeapMemory(Memory):
         super().__init__(target)
         self.engine, self.blocks, self.poll, self.unaligned = engine, blocks, poll, unaligned
         self.nodes = 0  # number of tree nodes read so far
-        self.starts: dict[int, HeapBlock] = {}  # blocks in use that are known, by their start
+        self.starts: dict[int, HeapBlock] = {}  # known blocks in use by their start
         self._others: set[int] = set()  # addresses at which no block starts
         # No block begins below `low` or ends above `high`.
         last = len(blocks) - 1

@@ -25,6 +25,7 @@ git git
 zsh zsh
 valgrind valgrind
 dwz dwz
+dwp binutils
 debuginfod debuginfod
 zstd zstd
 xz xz-utils
@@ -38,6 +39,9 @@ javac default-jdk-headless
 npm npm
 jeprof libjemalloc-dev
 sqlite3 sqlite3
+zsh zsh
+fish fish
+groff groff
 /usr/include/python3*/Python.h python3-dev
 /usr/include/sqlite3.h libsqlite3-dev
 /usr/include/talloc.h libtalloc-dev
@@ -47,6 +51,7 @@ go golang-go
 
 # For `make test-matrix`, by `sh install.sh machines`: interpreters, and what cores of other machines are made of.
 machines='
+llvm-dwp llvm
 php php-cli
 erl erlang-base
 ocaml ocaml-nox

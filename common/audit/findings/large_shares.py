@@ -13,7 +13,7 @@ from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.crash import own_frame
 from findleaks.audit.findings.significance import is_large
 from findleaks.audit.unread_memory import SHARED
-from findleaks.formatting import counted, number, printable, size, some
+from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -22,6 +22,8 @@ from findleaks.unwind.stacks import group_threads
 
 _MANY = 32  # mappings of one kind or file, or threads, that are worth a sentence
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
+METASPACE = "metaspace"  # name of a runtime's part with class metadata
+DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 _OTHER = "anonymous shared mapping"
 
 
@@ -39,7 +41,7 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
         return
     most = next(iter(group_threads(session.target)), None)
     frame = own_frame(most.frames) if most is not None else None
-    place = printable(frame.short_name(), 200) if frame is not None else ""
+    place = shortened(frame.short_name(), 200) if frame is not None else ""
     cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and place else ""
     facts: dict[str, object] = {
         "threads": share.count,
@@ -58,7 +60,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     names = [region.name for region in session.target.regions() if region.name.startswith(SHARED) or not (region.private or region.name)]
     kinds = Counter(next((kind for start, kind in _KINDS.items() if name.startswith(start)), _OTHER) for name in names)
     title = f"{size(share.bytes)} are shared memory: {some([counted(count, kind) for kind, count in kinds.most_common()], 3)}."
-    named = [f"{printable(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
+    named = [f"{shortened(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
     cause = f"The largest: {some(named, 3)}." if named else ""
     cause = f"{cause} Other processes may use it, too.".strip()
     facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds)}
@@ -76,7 +78,7 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
     mappings = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
     if len(mappings) < _MANY:
         return
-    name = printable(mappings[0].name.removesuffix(DELETED), 200)
+    name = shortened(mappings[0].name.removesuffix(DELETED), 200)
     private = sum(region.writable and region.private for region in mappings)
     title = f"{size(part.bytes)} are {counted(len(mappings), 'mapping')} of the file {name}."
     if private:
@@ -88,11 +90,30 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
     yield Finding("mapped-file", part.bytes, title, cause, (), commands, facts, part.bytes if accounting.known else None)
 
 
+def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding, if class metadata of a JVM is a tenth of the private memory."""
+    for runtime in session.runtimes:
+        share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
+        if share is None or not is_large(share.bytes, _private(accounting)):
+            continue
+        counters = runtime.counters()
+        loaders, classes = (counters[name].value if name in counters else None for name in ("class loaders", "classes"))
+        percent = 100 * share.bytes // max(_private(accounting), 1)
+        title = f"Class metadata of {runtime.name} takes {size(share.bytes)}, {percent} % of the private memory"
+        title += f": {number(classes)} classes of {counted(loaders, 'class loader')}." if loaders and classes is not None else "."
+        cause = "A class is unloaded only when its class loader is garbage." if loaders and loaders >= _MANY else ""
+        facts: dict[str, object] = {"runtime": runtime.name, "class_loaders": loaders, "classes": classes}
+        commands = ("runtime", *([f"count {DEFINE_CLASS}"] if session.target.live else []))
+        yield Finding("class-metadata", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
+
+
 def find_unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding for each runtime whose memory is a tenth of the private memory, if findleaks
     does not list its objects."""
     for runtime in session.runtimes:
         parts = [share for share in accounting.shares if share.sort == ShareSort.RUNTIME and share.of.startswith(f"{runtime.name} ")]
+        # Large class metadata has a finding of its own.
+        parts = [share for share in parts if not (share.of.endswith(METASPACE) and is_large(share.bytes, _private(accounting)))]
         total = sum(share.bytes for share in parts)
         if runtime.lists_objects or not is_large(total, _private(accounting)):
             continue

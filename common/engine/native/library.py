@@ -10,6 +10,7 @@ from ctypes import POINTER, Structure, byref, c_bool, c_char_p, c_int, c_int64, 
 from typing import Any, Optional
 
 from findleaks.engine import shared
+from findleaks.engine.dwarf_sources import SECTIONS
 from findleaks.engine.native.memory import CPiece, CRange
 from findleaks.engine.native.sources import HERE, library_name, wanted
 
@@ -61,10 +62,46 @@ class CRowColumns(Structure):
     )
 
 
+class CBytes(Structure):
+    """dwarf.h: bytes; dwarf_tables.c: table_column."""
+
+    _fields_ = (("data", POINTER(c_ubyte)), ("size", c_uint64))
+
+
+class CSource(Structure):
+    """dwarf.h: source."""
+
+    _fields_ = (
+        *((name, CBytes) for name in SECTIONS),
+        *((name, c_uint64) for name in ("key", "references", "others", "address_base", "ranges_base", "low_pc", "flags")),
+    )
+
+
 class CRunSearch(Structure):
     """pointer_runs.c: run_search."""
 
     _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
+
+
+class CGoTypes(Structure):
+    """go_types.h: go_types."""
+
+    _fields_ = (
+        ("addresses", POINTER(c_uint64)),
+        *((name, POINTER(c_uint32)) for name in ("pointees", "elements")),
+        ("count", c_uint64),
+        ("sizes", POINTER(c_uint64)),
+        ("pointers", POINTER(c_ubyte)),
+        *((name, POINTER(c_uint32)) for name in ("first", "offsets")),
+        ("kinds", POINTER(c_ubyte)),
+        ("targets", POINTER(c_uint32)),
+        ("numbers", c_uint64),
+        ("arenas", POINTER(c_uint64)),
+        ("classes", POINTER(c_ubyte)),
+        ("arena_count", c_uint64),
+        ("below", POINTER(c_uint64)),
+        ("has_headers", c_uint64),
+    )
 
 
 # Python's buffers are passed as objects (see memory.py), structures of the C engine as handles.
@@ -236,11 +273,21 @@ SIGNATURES = {
         c_int,
         [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS],
     ),
+    "fl_go_types": (c_int, [_HANDLE, _PIECES, c_uint64, POINTER(CGoTypes), _U32S, _U64S, _U64S, c_uint64]),
     "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
     "fl_records_free": (None, [_HANDLE]),
     "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
     "fl_records_keys": (c_int, [_HANDLE, _WORDS, _WORDS, _U64S]),
     "fl_search_any": (c_int, [_PIECES, _U64S, c_uint64, _WORDS]),
+    "fl_types_new": (c_void_p, []),
+    "fl_types_free": (None, [_HANDLE]),
+    "fl_types_source": (c_int, [_HANDLE, POINTER(CSource)]),
+    "fl_types_read": (c_int, [_HANDLE, c_uint64, _U64S]),
+    "fl_types_origins": (c_int, [_HANDLE, c_uint64]),
+    "fl_types_merge": (c_int, [_HANDLE, _U64S]),
+    "fl_types_table": (c_int, [_HANDLE, POINTER(CBytes), c_uint64]),
+    "fl_types_column": (c_void_p, [_HANDLE, c_uint32, _U64S]),
+    "fl_types_incomplete": (c_bool, [_HANDLE]),
 }
 
 

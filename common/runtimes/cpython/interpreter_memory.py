@@ -58,6 +58,7 @@ class InterpreterMemory(NamedTuple):
     # Blocks of objects in free lists, and their types' numbers.
     free_objects: Sequence[tuple[int, int]]
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
+    threads: Sequence[int]  # addresses of datastack_chunk in the states of threads
 
 
 class _Words(NamedTuple):
@@ -82,12 +83,13 @@ def read_interpreter_memory(
     states = list(reader.states(image))
     heads = [at for state in states for at in reader.list_heads(state)]
     tops = [at for state in states for at in reader.chunk_words(state)]
-    unused = [part for at in reader.all_threads(tops) for part in reader.unused_frames(at)]
+    threads = reader.all_threads(tops)
+    unused = [part for at in threads for part in reader.unused_frames(at)]
     unused += [part for state in states for part in arrays.unused(state.address, state.words, [at for at, _ in state.others])]
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
     chained = dict(one for state in states for one in reader.chained(state))
-    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()))
+    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads)
 
 
 class _Reader:

@@ -33,6 +33,7 @@ INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13): attributes after the 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
 
+TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS
 NAME_LENGTH = 200  # maximum number of bytes read of a name
 KEYS = 1 << 12  # bytes searched of a class's dictionary for its module's name
 
@@ -103,6 +104,18 @@ class Types:
             if module and module != "builtins":
                 return f"{module}.{name}"
         return name
+
+    def is_type(self, number: int) -> bool:
+        """Whether objects of this type are types themselves: `type` or a metaclass."""
+        return bool(self.flags[number] & TYPE_SUBCLASS)
+
+    def basic_size(self, number: int) -> int:
+        """Return the bytes of an object of this type, without items and inline values."""
+        return self._memory.word(self.addresses[number] + self.shift + BASIC_SIZE * self._memory.size) or 0
+
+    def item_size(self, number: int) -> int:
+        """Return the bytes of an item of an object of this type; 0 if all objects have one size."""
+        return self._memory.word(self.addresses[number] + self.shift + ITEM_SIZE * self._memory.size) or 0
 
     def number(self, address: int) -> int:
         """Return the number of the type at this address, or -1."""
