@@ -54,8 +54,8 @@ static uint64_t first_unused(const frame_layout *f, const uint8_t *data, uint64_
 
 /* Return whether the set at `object` has a table of its own block. */
 static bool has_grown(const blocks *b, const uint8_t *object, uint64_t address) {
-    uint64_t mask = load(object + SET_MASK * WORD), table = load(object + SET_TABLE * WORD);
-    return mask >= 8 && !(mask & (mask + 1)) && table != address + SET_ENTRIES * WORD && block_find(b, table) != NONE;
+    uint64_t mask = load(object + SET_MASK * WORD), entries = load(object + SET_TABLE * WORD);
+    return mask >= 8 && !(mask & (mask + 1)) && entries != address + SET_ENTRIES * WORD && block_find(b, entries) != NONE;
 }
 
 /* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words,
