@@ -38,3 +38,72 @@ def test_unused_slots_hold_nothing(version: str, tmp_path: Path) -> None:
         if name not in SHARED_SPARE.get(version, ()):
             assert LEAST * count <= definite.get(name, 0) <= count, name
     assert set(definite) <= set(truly)
+
+
+HELD = """
+import asyncio, collections, gc, itertools, signal, sys
+gc.disable()
+class Session: pass
+def new(): return Session()
+def many(count): return [Session() for _ in range(count)]
+kept = []
+for size in (1, 20, 63, 64, 65, 128, 500):
+    ends = collections.deque(many(size))
+    for _ in range(size // 3):
+        ends.popleft(); ends.pop(); ends.appendleft(new()); ends.append(new()); ends.rotate(7)
+    kept.append(ends)
+kept += [set(many(size)) for size in range(0, 40)]
+kept += [frozenset(many(size)) for size in range(0, 40)]
+class Own(set): pass
+kept += [Own(many(size)) for size in (0, 3, 4, 5, 50)]
+for each in kept[10:40]:
+    while len(each) > 3: each.pop()
+    each.add(new())
+def generate(count):
+    first, second = new(), many(count)
+    for third in many(3):
+        yield take(new(), (yield), [new() for _ in range(2)])
+    yield third
+def take(*all): return all
+for count in range(60):
+    one = generate(count); next(one); one.send(new()); kept.append(one)
+    kept.append(generate(new()))
+def deep(level):
+    mine = new()
+    yield from deep(level - 1) if level else generate(3)
+    yield mine
+kept += [deep(level) for level in range(8)]
+for one in kept[-8:]: next(one)
+many_names = "def wide():\\n" + "".join(f" v{n} = new()\\n" for n in range(90)) + " yield v1, new(), (yield)\\n yield v2\\n"
+exec(many_names)
+for _ in range(9):
+    one = wide(); next(one); kept.append(one)
+async def wait(future, held):
+    other = new()
+    await future
+    return held, other
+loop = asyncio.new_event_loop()
+async def start():
+    kept.extend(loop.create_task(wait(loop.create_future(), new())) for _ in range(20))
+    await asyncio.sleep(0)
+loop.run_until_complete(start())
+kept += [itertools.chain(many(3), many(4)) for _ in range(9)]
+kept += [iter(many(5)) for _ in range(9)]
+def recurse(level):
+    mine, more = new(), {new()}
+    if level: recurse(level - 1)
+    else: print("ready", flush=True); signal.pause()
+    return mine, more
+recurse(40)
+"""
+"""Objects that only deques, sets, generators, coroutines and frames hold."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_used_slots_hold_their_objects(version: str, tmp_path: Path) -> None:
+    python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
+    with cores.Running(python.command("-c", HELD), tmp_path, python.environment()) as one:
+        core = str(one.gcore())
+    assert json.loads(debuggers.findleaks("find", "--json", core))["groups"] == []
+    lines = map(json.loads, debuggers.findleaks("blocks", "--json", "--type", "__main__.Session", core).splitlines())
+    assert sum(row["kind"] == "reachable" for row in lines if "address" in row) > 5000

@@ -69,6 +69,32 @@ def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: fl
     assert said["kinds"] == bytes(oracle.kinds)
 
 
+@given(**HEAPS, others=st.sampled_from((0, 16, 63)))
+@settings(max_examples=graphs.share(60))
+def test_items_after_their_number(seed: int, count: int, granule: int, heaps: int, density: float, arch: Arch, others: int) -> None:
+    """A pointer to the second word of a block whose first word can be its number of items is a start reference."""
+    heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
+    said = graphs.everything(graphs.native(arch), heap, Heuristic(others) | Heuristic.ITEMS)
+    assert said == graphs.everything(graphs.pure(arch), heap, Heuristic(others) | Heuristic.ITEMS)
+    without = graphs.everything(graphs.native(arch), heap, Heuristic(others))["references"]
+    for one, other in zip(said["references"], without):
+        assert [target for target, _ in one] == [target for target, _ in other]
+        assert all(_has_items(heap, target) for (target, interior), (_, before) in zip(one, other) if interior != before)
+
+
+def _has_items(heap: graphs.Heap, index: int) -> bool:
+    block, word = heap.blocks[index], heap.arch.word
+    number = graphs.Oracle(heap).word(-(-block.start // word) * word)
+    return block.start % word == 0 and 0 < number < block.size // word <= 2 * number + 4
+
+
+def test_random_heaps_have_items_after_their_number() -> None:
+    for arch in graphs.ARCHES:
+        heaps = (graphs.random_heap(seed, 60, 16, 3, 1.0, arch=arch) for seed in range(40))
+        engine = graphs.native(arch)
+        assert any(graphs.everything(engine, heap) != graphs.everything(engine, heap, Heuristic.ITEMS) for heap in heaps)
+
+
 @given(**HEAPS, heuristics=st.sampled_from((0, 15, 16, 48, 63)), budget=st.sampled_from((1, 3, 1 << 30)))
 @settings(max_examples=graphs.share(100))
 def test_roots_that_come_late(
@@ -119,7 +145,10 @@ def test_roots_that_come_late(
 
 
 @given(
-    seed=st.integers(0, 2**32 - 1), granule=st.sampled_from((4, 8, 16)), heuristics=st.sampled_from((0, 15, 16, 48, 63)), arch=HEAPS["arch"]
+    seed=st.integers(0, 2**32 - 1),
+    granule=st.sampled_from((4, 8, 16)),
+    heuristics=st.sampled_from((0, 15, 16, 48, 63, 128, 191)),
+    arch=HEAPS["arch"],
 )
 @settings(max_examples=graphs.share(15))
 def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int, heuristics: int, arch: Arch) -> None:

@@ -45,7 +45,7 @@ class Types:
 
     `offsets` has a byte for each of `addresses`. The first `foreign` types belong to extensions:
     their C code frees their objects together with the memory that these own. `sizes` are bytes of
-    an object of a class defined in Python; 0 if objects differ, or unknown. Names are read on
+    an object; 0 if the objects of a type differ in size, or if unknown. Names are read on
     demand.
 
     `shift` is the number of bytes of an object before its reference count, which precedes its type;
@@ -84,7 +84,9 @@ class Types:
 
         def size(number: int) -> int:
             flags, item = words[number * LENGTH + FLAGS], words[number * LENGTH + ITEM_SIZE]
-            return words[number * LENGTH + BASIC_SIZE] - shift if flags & HEAP_TYPE and not flags & INLINE_VALUES and not item else 0
+            # The characters of a str follow it, although its type has no items.
+            is_fixed = not flags & INLINE_VALUES and not item and not flags & SUBCLASSES["str"]
+            return words[number * LENGTH + BASIC_SIZE] - shift if is_fixed else 0
 
         self.sizes = [0] * len(theirs) + [size(number) for number in kept[len(theirs) :]]
         self.weak_lists = [signed(words[number * LENGTH + WEAK_LIST], 8 * word) - shift for number in kept]
