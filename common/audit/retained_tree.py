@@ -239,7 +239,7 @@ class TreeBuilder:
             rows.append(made)
         if not rows and least > 1 and tree.retained(SHARED).bytes:  # Show the largest at least.
             most = next(iter(tree.spread(SHARED, 1)), None)
-            return self._shared_rows(tree, max(min(most.bytes, least - 1), 1), depth) if most is not None else rows
+            return self._shared_rows(tree, max(min(most.bytes, least - 1), 1), depth, origin) if most is not None else rows
         return sorted(rows, key=lambda row: (-row.totals.bytes, row.address))
 
     def _shared_row(self, child: Child, depth: int, holder: Origin) -> RetainedNode:
