@@ -1,0 +1,235 @@
+"""Judges pointers that alone do not say what they refer to: void pointers, members of unions,
+pointers to arrays, and pointers to the first part of several types.
+
+The pointers of one member are judged together, as a population. If all blocks can be one type only,
+they are. If they differ, a word of their owner that separates them is looked for: a tag, or a
+pointer to a table of functions; or the owner's own origin, such as one of several hash tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Optional
+
+from findleaks.engine.type_spread import LEVEL_SHIFT, NO_CLAIM, ROOT, Level, Pointers
+from findleaks.types.content import Content, Match
+from findleaks.types.heap import HeapView
+from findleaks.types.layouts import Layouts, Sort, Spec
+from findleaks.types.rules import Candidate, Rules
+from findleaks.value_classes import NamedTuple
+
+SAMPLE = 96  # Blocks with which all candidates are compared; the rest only with those that fit some.
+LEAST_PART = 0.04  # Part of the sample that a candidate must fit.
+PURE = 0.97  # Part of the votes in one group that must agree.
+NEAR = 64  # Bytes around a pointer in which a tag is looked for.
+MOST_GROUPS = 24  # Values that a tag has at most.
+CHAIN = 64  # Owners that are followed to find the one that a chain of equal blocks begins with.
+
+
+class Decision(NamedTuple):
+    """The result: the engine's answer for all pointers of a rule, or claims of single blocks: block,
+    candidate, owner."""
+
+    answer: Optional[int] = None
+    claims: Sequence[tuple[int, Candidate, int]] = ()
+
+
+class Row(NamedTuple):
+    """A pointer: its owner (see ROOT), its address, and the block that it refers to."""
+
+    owner: int
+    place: int
+    block: int
+
+
+class Judge:
+    """Decides on deferred pointers."""
+
+    def __init__(self, heap: HeapView, layouts: Layouts, rules: Rules, content: Content, origins: Callable[[], Sequence[int]]) -> None:
+        self._heap, self._layouts, self._rules, self._content, self._origins = heap, layouts, rules, content, origins
+
+    def judge(self, found: Pointers, certain: bool) -> Decision:
+        """Decide on pointers. `certain`: only arrays with evidence, which are certain."""
+        candidates = self._rules.candidates(found.reference, found.offset, found.size)
+        rows = [Row(*found.rows[at : at + 3]) for at in range(0, len(found.rows), 3)]
+        untyped = list({row.block: row for row in rows if not self._heap.claims[row.block]}.values())
+        if not untyped:
+            return Decision()
+        arrays = self._arrays([one for one in candidates if one.level.is_certain], untyped)
+        if certain or arrays.claims:
+            return arrays
+        typed = Counter(self._heap.layout(row.block) for row in rows if self._heap.layout(row.block))
+        candidates = self._with_typed(candidates, typed, found)
+        candidates = self._pruned(candidates, untyped)
+        if not candidates:
+            return Decision(NO_CLAIM) if len(untyped) >= 8 else Decision()
+        votes = {row.block: self._vote(candidates, row) for row in untyped}
+        every = Counter(one.spec for one in votes.values() if one is not None)
+        for layout, count in typed.items():
+            every[self._layouts.specs[layout]] += count
+        top = _winner(every)
+        best = next((one for one in candidates if one.spec == top), None)
+        if best is not None and self._fits_all(best, untyped):
+            if found.count <= len(rows) or len(untyped) >= SAMPLE:
+                return Decision(self._rules.claim(best))
+            return Decision(claims=[(row.block, best, row.owner) for row in untyped])
+        return Decision(claims=list(self._by_groups(candidates, untyped, votes, rows, found)))
+
+    def _arrays(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Decision:
+        """Claim arrays whose elements all fit, if some element after the first one has a pointer."""
+        claims = []
+        for row in rows:
+            for one in candidates:
+                if self._is_array(one, row.block):
+                    claims.append((row.block, one, row.owner))
+                    break
+        return Decision(claims=claims)
+
+    def _is_array(self, one: Candidate, block: int) -> bool:
+        start, size = self._heap.blocks.address(block), self._heap.blocks.size(block)
+        found = self._content.match(one.spec, start, size)
+        if not found.fits or not found.strong + found.weak:
+            return False
+        if not one.spec.many:
+            return True
+        table = self._layouts.table
+        bare = table.bare(one.spec.type)
+        first = self._content.match(one.spec._replace(many=False), start, table.sizes[bare] or table.word)
+        return found.strong + found.weak > first.strong + first.weak or self._is_pointer(bare)
+
+    def _is_pointer(self, bare: int) -> bool:
+        return not self._layouts.table.first_field[bare + 1] - self._layouts.table.first_field[bare]
+
+    def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[int], found: Pointers) -> Sequence[Candidate]:
+        """Add the types of blocks that other such pointers refer to."""
+        known = {one.spec for one in candidates}
+        level = Level.LEARNED if self._layouts.references[found.reference].sort == Sort.ANY else Level.BASE
+        more = [Candidate(self._layouts.specs[layout], level) for layout, _ in typed.most_common(4)]
+        return [*candidates, *(one for one in more if one.spec not in known)]
+
+    def _pruned(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Sequence[Candidate]:
+        """Return the candidates that some of the blocks fit."""
+        step = max(len(rows) // SAMPLE, 1)
+        sample = rows[::step][:SAMPLE]
+        return [one for one in candidates if sum(self._match(one, row.block).fits for row in sample) > LEAST_PART * len(sample)]
+
+    def _match(self, one: Candidate, block: int) -> Match:
+        return self._content.match(one.spec, self._heap.blocks.address(block), self._heap.blocks.size(block))
+
+    def _fits_all(self, one: Candidate, rows: Sequence[Row]) -> bool:
+        return sum(self._match(one, row.block).fits for row in rows) >= PURE * len(rows)
+
+    def _vote(self, candidates: Sequence[Candidate], row: Row) -> Optional[Candidate]:
+        """Return the candidate that fits a block best; None if several do, or nothing speaks for it."""
+        ranked = []
+        for one in candidates:
+            found = self._match(one, row.block)
+            if found.fits:
+                ranked.append((found.strong, found.weak, one))
+        if not ranked:
+            return None
+        best = max(ranked, key=lambda item: item[:2])
+        equal = [one for strong, weak, one in ranked if (strong, weak) == best[:2]]
+        if len(equal) == 1:
+            return equal[0] if best[0] + best[1] or len(candidates) == 1 else None
+        if all(one.level == Level.BASE for one in equal):
+            return self._by_tail(equal, row.block)
+        return None
+
+    def _by_tail(self, equal: Sequence[Candidate], block: int) -> Candidate:
+        """Return the smallest type behind which the block has only zeros, of types that begin
+        alike."""
+        table, start = self._layouts.table, self._heap.blocks.address(block)
+        order = sorted(equal, key=lambda one: table.sizes[table.bare(one.spec.type)])
+        most = table.sizes[table.bare(order[-1].spec.type)]
+        for one in order:
+            own = table.sizes[table.bare(one.spec.type)]
+            if not self._heap.bytes(start + own, most - own).strip(b"\0"):
+                return one
+        return order[-1]
+
+    def _by_groups(
+        self, candidates: Sequence[Candidate], untyped: Sequence[Row], votes: dict[int, Optional[Candidate]], rows: Sequence[Row], found: Pointers
+    ) -> Iterator[tuple[int, Candidate, int]]:
+        """Yield claims by the groups of the word that separates the types best; without one, those of
+        blocks that only one type fits."""
+        known: dict[int, Optional[Spec]] = {block: one.spec if one is not None else None for block, one in votes.items()}
+        for row in rows:
+            layout = self._heap.layout(row.block)
+            if layout:
+                known[row.block] = self._layouts.specs[layout]
+        groups = self._separating(rows, known)
+        by_spec = {one.spec: one for one in candidates}
+        for row in untyped:
+            mine = votes[row.block]
+            if groups is not None:
+                top = _winner(groups[1][groups[0](row)])
+                mine = by_spec.get(top) if top is not None else None
+                if mine is not None and not self._match(mine, row.block).fits:
+                    mine = None
+            if mine is not None:
+                yield row.block, mine, row.owner
+
+    def _separating(
+        self, rows: Sequence[Row], known: dict[int, Optional[Spec]]
+    ) -> Optional[tuple[Callable[[Row], Hashable], dict[Hashable, Counter[Spec]]]]:
+        """Return the feature with the fewest values that separates the votes, and its groups."""
+        voted = [row for row in rows if known.get(row.block) is not None]
+        best = None
+        for feature, most in self._features():
+            groups: dict[Hashable, Counter[Spec]] = {}
+            for row in voted:
+                spec = known[row.block]
+                if spec is not None:
+                    groups.setdefault(feature(row), Counter())[spec] += 1
+            pure = sum(max(one.values()) for one in groups.values())
+            if 1 < len(groups) <= most and pure >= PURE * len(voted) and (best is None or len(groups) < len(best[1])):
+                best = feature, groups
+        return best
+
+    def _features(self) -> Iterator[tuple[Callable[[Row], Hashable], int]]:
+        """Yield features of pointers that may separate types, and the most values that each has."""
+        word = self._heap.arch.word
+        for at in range(-NEAR, NEAR + 1, word):
+            if at:
+                yield (lambda row, at=at: self._static(row, at)), MOST_GROUPS
+        for at in range(-NEAR, NEAR + 1, 4):
+            yield (lambda row, at=at: self._near(row, at, 4)), MOST_GROUPS
+        for at in range(-2 * word, 2 * word):
+            yield (lambda row, at=at: self._near(row, at, 1)), MOST_GROUPS
+        yield self._beginning, 1 << 12
+
+    def _near(self, row: Row, at: int, size: int) -> Hashable:
+        """Return the bytes at an offset from the pointer, in the same block; None beyond it."""
+        if row.owner < ROOT:
+            start = self._heap.blocks.address(row.owner)
+            if not start <= row.place + at <= start + self._heap.blocks.size(row.owner) - size:
+                return None
+        return self._heap.bytes(row.place + at, size)
+
+    def _static(self, row: Row, at: int) -> Hashable:
+        """Return the word at an offset from the pointer, if it refers to memory outside of blocks."""
+        data = self._near(row, at, self._heap.arch.word)
+        value = int.from_bytes(data, self._heap.arch.byteorder) if isinstance(data, bytes) else 0
+        return value if value > 1 << 16 and self._heap.is_mapped(value) and self._heap.place(value) is None else None
+
+    def _beginning(self, row: Row) -> Hashable:
+        """Return the owner that the chain of equal owners begins with: a table, a list's head."""
+        origins, claims, at = self._origins(), self._heap.claims, row.owner
+        for _ in range(CHAIN):
+            if at >= ROOT:
+                break
+            before = origins[at]
+            if before < ROOT and claims[before] >> LEVEL_SHIFT and self._heap.layout(before) == self._heap.layout(at):
+                at = before
+                continue
+            return before
+        return at
+
+
+def _winner(votes: Counter[Spec]) -> Optional[Spec]:
+    """Return the spec that nearly all votes are for."""
+    total = sum(votes.values())
+    for spec, count in votes.most_common(1):
+        return spec if count >= PURE * total else None
+    return None

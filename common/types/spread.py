@@ -1,0 +1,160 @@
+"""Finds the types of all blocks: spreads them from typed memory, judges what is ambiguous, and
+compares what is left with typed blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.directory import Directory
+from findleaks.debuginfo.type_table import TypeTable
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Kind, State
+from findleaks.engine.type_spread import LAYOUT_MASK, LEVEL_SHIFT, Level, TypeSpread
+from findleaks.types.content import Content
+from findleaks.types.embedding import Embedding
+from findleaks.types.fingerprints import Fingerprints
+from findleaks.types.heap import HeapView
+from findleaks.types.judging import Judge
+from findleaks.types.layouts import Layouts, Spec
+from findleaks.types.roots import TypedRoot
+from findleaks.types.rules import Rules
+from findleaks.types.sizes import SizeClasses
+
+ROUNDS = 40  # Most times that deferred pointers are judged.
+MOST_LEARNED = 1 << 16  # Typed blocks from which fingerprints are learned.
+MOST_COMPARED = 1 << 16  # Untyped blocks that are compared with them.
+LEAST_STRONG = 2  # Pointers to blocks of the expected type that a shape needs.
+
+
+class Spreading:
+    """One search for types."""
+
+    def __init__(
+        self,
+        spread: TypeSpread,
+        heap: HeapView,
+        directory: Directory,
+        table: TypeTable,
+        budget: int,
+        progress: Callable[[str, float], None],
+    ) -> None:
+        self.spread, self.heap, self.table = spread, heap, table
+        self._budget, self._progress = budget, progress
+        self.embedding = Embedding(table)
+        self.layouts = Layouts(table, self.embedding, spread)
+        self.sizes = SizeClasses(directory, table.word)
+        self.rules = Rules(table, self.embedding, self.layouts, self.sizes)
+        self.content = Content(heap, self.layouts, self.rules)
+        self.judge = Judge(heap, self.layouts, self.rules, self.content, spread.origins)
+        self.fingerprints = Fingerprints(heap, self.layouts, self.content)
+        self.roots: list[TypedRoot] = []
+        self.witnesses: dict[int, int] = {}
+        heap.claims = spread.claims()
+
+    def add_roots(self, roots: Iterable[TypedRoot]) -> None:
+        """Add typed memory outside of blocks that has pointers."""
+        for one in roots:
+            layout = self.layouts.number(Spec(one.type))
+            if any(part.leaves for part in self.layouts.shape(Spec(one.type))):
+                self.spread.add_root(one.address, one.size, layout)
+                self.roots.append(one)
+
+    def settle(self) -> None:
+        """Spread types, and judge deferred pointers, until nothing changes: first the certain ones."""
+        self._run()
+        if self.spread.disputes():
+            self.spread.retract()
+            self.spread.revisit(())
+            self._run()
+        for certain in (True, False):
+            for _ in range(ROUNDS):
+                changed = self._judge(certain)
+                self._run()
+                if not changed:
+                    break
+
+    def _run(self) -> None:
+        while True:
+            while not self.spread.run(self._budget):
+                self._progress("finding types", 0.0)
+            questions = self.spread.questions()
+            if not questions:
+                return
+            self.spread.answer(questions, self.rules.answers(questions))
+
+    def _judge(self, certain: bool) -> bool:
+        """Judge the deferred pointers; return whether there are new claims."""
+        from array import array
+
+        changed = False
+        pending = self.spread.deferred()
+        again = []
+        for found in pending:
+            self._progress("finding types", 0.0)
+            decision = self.judge.judge(found, certain)
+            if decision.answer is not None:
+                question = array("Q", [found.reference, found.offset, found.size])
+                self.spread.answer(question, array("I", [decision.answer]))
+                self.spread.revisit([found.reference])
+                changed = True
+            for block, one, owner in decision.claims:
+                inferred = not one.level.is_certain or self._is_inferred(owner)
+                changed |= self.spread.seed(block, self.layouts.number(one.spec), one.level, inferred, owner)
+            again.append(found.reference)
+        if again:
+            self.spread.revisit(sorted(set(again)))
+        return changed
+
+    def _is_inferred(self, owner: int) -> bool:
+        from findleaks.engine.type_spread import INFERRED, ROOT
+
+        return owner < ROOT and bool(self.heap.claims[owner] & INFERRED)
+
+    def compare(self, graph: Graph) -> None:
+        """Claim leaked and other untyped blocks that resemble typed ones."""
+        kinds = graph.kinds()
+        claims = self.heap.claims
+        typed = [index for index in range(len(claims)) if claims[index] & LAYOUT_MASK]
+        step = max(len(typed) // MOST_LEARNED, 1)
+        self.fingerprints.learn(typed[::step])
+        for wanted in ((Kind.DEFINITE,), (Kind.INDIRECT, Kind.POSSIBLE, Kind.REACHABLE)):
+            blocks = self.heap.blocks
+            left = [n for n in range(len(claims)) if not claims[n] and kinds[n] in wanted and blocks.state(n) == State.IN_USE]
+            for number, index in enumerate(left[:MOST_COMPARED]):
+                if number % 1024 == 0:
+                    self._progress("comparing blocks", number / len(left))
+                if not claims[index]:
+                    self._compare(index)
+            self.settle()
+
+    def _compare(self, index: int) -> None:
+        found = self.fingerprints.find(index)
+        if found is not None and self.spread.seed(index, found.layout, Level.FINGERPRINT, True):
+            self.witnesses[found.layout] = found.witnesses
+            return
+        layout = self._by_shape(index)
+        if layout is not None:
+            self.spread.seed(index, layout, Level.SHAPE, True)
+
+    def _by_shape(self, index: int) -> Optional[int]:
+        """Return the layout of the only type with pointers to such blocks at these places."""
+        start, size = self.heap.blocks.address(index), self.heap.blocks.size(index)
+        found = [(match.strong, one.spec) for one in self.rules.of_size(size) for match in [self.content.match(one.spec, start, size)] if match.fits]
+        best = max((strong for strong, _ in found), default=0)
+        specs = [spec for strong, spec in found if strong == best]
+        return self.layouts.number(specs[0]) if best >= LEAST_STRONG and len(specs) == 1 else None
+
+
+def name_of(table: TypeTable, spec: Spec, size: int) -> str:
+    """Return the name of a block's type, as debuggers parse it: "struct line[12]"."""
+    written = table.expression(table.bare(spec.type))
+    own = table.sizes[table.bare(spec.type)] or table.word
+    return f"{written}[{size // own}]" if spec.many else written
+
+
+def level_of(claim: int) -> Level:
+    return Level(claim >> LEVEL_SHIFT & 15)
+
+
+__all__ = ["Spreading", "level_of", "name_of", "Mapping", "Sequence"]
