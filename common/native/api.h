@@ -16,6 +16,7 @@ struct disguises;
 struct dominators;
 struct examination;
 struct fields;
+struct spread;
 struct tree_walk;
 struct link_walk;
 struct records;
@@ -226,6 +227,22 @@ API int fl_fields_children(const struct fields *f, uint32_t field, uint64_t limi
 API int fl_fields_spread(const struct fields *f, uint32_t field, words *found);
 API int fl_fields_sizes(const struct fields *f, uint32_t field, words *found);
 API void fl_fields_arrays(const struct fields *f, const void **arrays, uint32_t *count);
+
+/* type_spread.c */
+API void fl_types_free(struct spread *s);
+API struct spread *fl_types_new(const struct blocks *b, uint32_t *claims, uint32_t *origins);
+API void fl_types_use(struct spread *s, const piece *pieces, uint64_t count);
+API int fl_types_layout(struct spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count);
+API int fl_types_root(struct spread *s, uint64_t address, uint64_t size, uint32_t layout);
+API int fl_types_seed(struct spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin);
+API int fl_types_seed_words(struct spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count);
+API int fl_types_run(struct spread *s, int64_t budget);
+API int fl_types_questions(struct spread *s, words *found);
+API int fl_types_answer(struct spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count);
+API int fl_types_deferred(struct spread *s, words *found);
+API int fl_types_revisit(struct spread *s, const uint32_t *references, uint64_t count);
+API int fl_types_disputes(struct spread *s, words *found);
+API uint64_t fl_types_retract(struct spread *s);
 
 /* links.c */
 API void fl_links_free(struct link_walk *w);

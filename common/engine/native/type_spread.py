@@ -1,0 +1,89 @@
+"""The spread of types over blocks in the C engine (common/native/type_spread.c)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from findleaks.engine.native.blocks import NativeBlocks
+from findleaks.engine.native.library import DISORDER, Handle
+from findleaks.engine.native.memory import c_array, c_pieces, zeros
+from findleaks.engine.type_spread import LEVEL_SHIFT, NO_ORIGIN, Level, Pointers
+from findleaks.target.base import Piece
+
+_ROW = 5  # words before the pointers of a rule
+
+
+class NativeTypeSpread:
+    """See type_spread.TypeSpread. 8 bytes a block, and 8 for each block that waits for its visit."""
+
+    def __init__(self, blocks: NativeBlocks) -> None:
+        blocks.seal()
+        self._blocks, self._library = blocks, blocks.library
+        count = max(len(blocks), 1)
+        self._claims, self._origins = zeros("I", count), array("I", [NO_ORIGIN]) * count
+        self._held = c_array(self._claims), c_array(self._origins)
+        made = self._library.fl_types_new(blocks.handle, *self._held)
+        self._handle = Handle(made, self._library.fl_types_free, "for the types of blocks")
+        self.use(())
+
+    def use(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = c_pieces(pieces)
+        self._library.fl_types_use(self._handle, *self._pieces)
+
+    def add_layout(self, groups: Sequence[int], slots: Sequence[int]) -> int:
+        rows, pairs = array("Q", groups), array("Q", slots)
+        made = self._library.fl_types_layout(self._handle, c_array(rows), len(rows) // 5, c_array(pairs), len(pairs) // 2)
+        if made == DISORDER:
+            raise ValueError("no such layout")
+        return int(made)
+
+    def add_root(self, address: int, size: int, layout: int) -> int:
+        made = self._library.fl_types_root(self._handle, address, size, layout)
+        if made == DISORDER:
+            raise ValueError(f"no layout {layout}")
+        return int(made)
+
+    def seed(self, index: int, layout: int, level: Level, inferred: bool, origin: int = NO_ORIGIN) -> bool:
+        made = self._library.fl_types_seed(self._handle, index, layout | level << LEVEL_SHIFT, inferred, origin)
+        if made == DISORDER:
+            raise ValueError(f"no layout {layout}, or no block {index}")
+        return bool(made)
+
+    def seed_words(self, words: array[int], layouts: array[int], least: array[int]) -> None:
+        self._library.fl_types_seed_words(self._handle, c_array(words), c_array(layouts), c_array(least), len(words))
+
+    def run(self, budget: int) -> bool:
+        return not self._library.fl_types_run(self._handle, max(1, budget))
+
+    def questions(self) -> array[int]:
+        return self._library.words(self._library.fl_types_questions, self._handle)
+
+    def answer(self, questions: array[int], answers: array[int]) -> None:
+        if self._library.fl_types_answer(self._handle, c_array(questions), c_array(answers), len(answers)) == DISORDER:
+            raise ValueError("no such question or layout")
+
+    def deferred(self) -> list[Pointers]:
+        words, found, at = self._library.words(self._library.fl_types_deferred, self._handle), [], 0
+        while at < len(words):
+            reference, offset, size, count, listed = words[at : at + _ROW]
+            end = at + _ROW + 3 * listed
+            found.append(Pointers(reference, offset, size, count, words[at + _ROW : end]))
+            at = end
+        return found
+
+    def revisit(self, references: Sequence[int]) -> None:
+        packed = array("I", references)
+        self._library.fl_types_revisit(self._handle, c_array(packed), len(packed))
+
+    def disputes(self) -> list[int]:
+        return sorted(set(self._library.words(self._library.fl_types_disputes, self._handle)))
+
+    def retract(self) -> int:
+        return int(self._library.fl_types_retract(self._handle))
+
+    def claims(self) -> memoryview:
+        return memoryview(self._claims).toreadonly()[: len(self._blocks)]
+
+    def origins(self) -> memoryview:
+        return memoryview(self._origins).toreadonly()[: len(self._blocks)]
