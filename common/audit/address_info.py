@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional, cast
 
-from findleaks.audit.block_type import find_block_type, find_object_type
+from findleaks.audit.block_type import describe_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
@@ -52,6 +52,8 @@ class BlockInfo:
     hint: str
     site: int = 0
     managed: str = ""
+    source: Optional[amounts.TypeSource] = None  # How the type is known; None without a type.
+    is_sure: bool = False
 
     def result(self) -> Block:
         """Return the block as a typed result."""
@@ -65,6 +67,8 @@ class BlockInfo:
             self.site or None,
             self.type or None,
             self.hint or None,
+            self.source,
+            self.is_sure if self.source is not None else None,
             self.phrase(),
         )
 
@@ -172,7 +176,8 @@ class Describer:
         owned = directory.owner(address)
         used = state == State.IN_USE
         kind = self.session.graph().kind(index) if used else Kind.UNKNOWN
-        type_name = self.type(index)
+        found = describe_block_type(self.session, index)
+        type_name = found.name if found is not None else ""
         hint = "" if type_name or not used else find_hint(self.session, address, size)
         if used and address in self._signal_stacks:
             hint = f"looks like an {SIGNAL_STACK}"
@@ -188,11 +193,9 @@ class Describer:
             hint,
             self.session.sites.of(address) if used else 0,
             self._phrase(index) if used else "",
+            found.source if found is not None else None,
+            found is not None and found.is_sure,
         )
-
-    def type(self, index: int) -> str:
-        """Return the type of a block in use; "" if it is not in use or its type is unknown."""
-        return find_block_type(self.session, index)
 
     def _phrase(self, index: int) -> str:
         known = self.session.object_types

@@ -19,7 +19,7 @@ from typing import TypeVar
 from findleaks.arg_types import SizeRange, check_choice
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.block_batches import Batch, BatchCollector, BlockNames, NameTable
-from findleaks.audit.block_type import label_names
+from findleaks.audit.block_type import find_block_type, label_names
 from findleaks.block_types.text import character_table, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
@@ -352,7 +352,7 @@ class BlockRows:
         return owned is not None and owned.allocator.name == self.filters.allocator
 
     def _type_passes(self, index: int) -> bool:
-        return not self.filters.type or self._name_passes(self.describer.type(index))
+        return not self.filters.type or self._name_passes(find_block_type(self.session, index))
 
     def _name_passes(self, name: str) -> bool:
         return not self.filters.type or matches(self.filters.type, name)

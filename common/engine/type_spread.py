@@ -132,9 +132,9 @@ class TypeSpread(Protocol):
     def retract(self) -> int:
         """Remove all claims that come from disputed blocks. Return their number."""
 
-    def claims(self) -> memoryview:
-        """Return the claim of each block ("I"): layout | level << LEVEL_SHIFT, INFERRED, DISPUTED; 0
-        if it has none."""
+    def claims(self) -> array[int]:
+        """Return the claim of each block ("I"; do not change it): layout | level << LEVEL_SHIFT, and
+        INFERRED; DISPUTED; 0 if it has none."""
 
-    def origins(self) -> memoryview:
+    def origins(self) -> array[int]:
         """Return the origin of each block's claim ("I"): an index, ROOT + number, or NO_ORIGIN."""

@@ -186,7 +186,7 @@ API void fl_hanging(const struct graph *g, uint32_t index, uint32_t *count, uint
 
 /* groups.c */
 API void fl_groups_free(struct grouping *s);
-API struct grouping *fl_groups_new(const struct graph *g, const range *types, uint32_t type_count, bool typed);
+API struct grouping *fl_groups_new(const struct graph *g, const range *types, uint32_t type_count, bool typed, const uint32_t *marks);
 API int fl_groups_feed(struct grouping *s, const piece *p);
 API int fl_groups_finish(struct grouping *s, words *found);
 

@@ -262,7 +262,7 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
     s->waits |= agrees == UNKNOWN_RULE;
     if (agrees)
         return DONE;
-    s->claims[index] |= DISPUTED;
+    s->claims[index] = DISPUTED;
     return words_push(&s->disputes, index);
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Optional
 
-from findleaks.results.amounts import Kind, State
+from findleaks.results.amounts import Kind, State, TypeSource
 from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
 from findleaks.results.sites import Site
 from findleaks.value_classes import dataclass, field
@@ -33,6 +33,10 @@ class Block(Record):
     """The type of its content, if it is known."""
     hint: Optional[str]
     """Readable content, if the block is in use and has no type."""
+    type_from: Optional[TypeSource] = field(default=None, metadata=OPTIONAL)
+    """How the type is known; None without a type."""
+    type_sure: Optional[bool] = field(default=None, metadata=OPTIONAL)
+    """Whether the type is known without doubt; None without a type."""
     phrase: str = field(default="", metadata=INTERNAL)
     """The block in words: "definite 48-byte block, osgeo::Ellipsoid"."""
 

@@ -49,7 +49,7 @@ MAX_READS = 5
 PAUSE = 0.003  # Seconds that the process runs between two reads.
 
 
-_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members")
+_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "debug_types")
 """Data that does not depend on which interior pointers count as references."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 
-from findleaks.debuginfo.type_table import FieldKind, Kind, TypeTable
+from findleaks.debuginfo.type_table import FieldKind, Flag, Kind, TypeTable
 
 STRUCTURES = (Kind.STRUCT, Kind.UNION)
 MOST_ELEMENTS = 8  # Elements of an array member at which a pointer may lead to the whole.
@@ -79,7 +79,9 @@ class Embedding:
                 continue
             if table.kinds[outer] not in STRUCTURES:
                 return False
-            members = [one for one in table.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)]
+            members = [
+                one for one in table.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)
+            ]
             if table.kinds[outer] == Kind.UNION or len(members) > 1:
                 return any(self.has(one.type, offset - one.offset, inner) for one in members)
             if not members:
@@ -95,8 +97,15 @@ class Embedding:
     @cached_property
     def _by_size(self) -> tuple[list[int], list[int]]:
         table = self.table
-        found = sorted((table.sizes[number], number) for number in range(len(table)) if table.kinds[number] == Kind.STRUCT and table.names[number])
+        found = sorted(
+            (table.sizes[number], number) for number in range(len(table)) if table.kinds[number] == Kind.STRUCT and table.names[number]
+        )
         return [size for size, _ in found], [number for _, number in found]
+
+    def polymorphic(self) -> list[int]:
+        """Return the classes with a pointer to a vtable."""
+        table = self.table
+        return [number for number in range(len(table)) if table.flags[number] & Flag.POLYMORPHIC and table.sizes[number]]
 
     def of_sizes(self, least: int, most: int) -> list[int]:
         """Return the named structs of `least` to `most` bytes."""

@@ -149,7 +149,12 @@ class Judge:
         return order[-1]
 
     def _by_groups(
-        self, candidates: Sequence[Candidate], untyped: Sequence[Row], votes: dict[int, Optional[Candidate]], rows: Sequence[Row], found: Pointers
+        self,
+        candidates: Sequence[Candidate],
+        untyped: Sequence[Row],
+        votes: dict[int, Optional[Candidate]],
+        rows: Sequence[Row],
+        found: Pointers,
     ) -> Iterator[tuple[int, Candidate, int]]:
         """Yield claims by the groups of the word that separates the types best; without one, those of
         blocks that only one type fits."""

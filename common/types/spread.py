@@ -3,14 +3,16 @@ compares what is left with typed blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable
 from typing import Optional
 
 from findleaks.allocators.directory import Directory
+from findleaks.debuginfo.type_names import shorten_template
 from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
-from findleaks.engine.type_spread import LAYOUT_MASK, LEVEL_SHIFT, Level, TypeSpread
+from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, ROOT, Level, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import Embedding
 from findleaks.types.fingerprints import Fingerprints
@@ -52,6 +54,15 @@ class Spreading:
         self.witnesses: dict[int, int] = {}
         heap.claims = spread.claims()
 
+    def add_classes(self, words: Iterable[tuple[int, str]]) -> None:
+        """Claim the objects of C++ classes by their first word: pairs of it and the class's name."""
+        known = {_plain(self.table.name(number)): number for number in self.embedding.polymorphic()}
+        rows = sorted((word, known[_plain(name)]) for word, name in words if _plain(name) in known)
+        layouts = array("I", [self.layouts.number(Spec(number)) for _, number in rows])
+        least = array("Q", [self.table.sizes[number] for _, number in rows])
+        if rows:
+            self.spread.seed_words(array("Q", [word for word, _ in rows]), layouts, least)
+
     def add_roots(self, roots: Iterable[TypedRoot]) -> None:
         """Add typed memory outside of blocks that has pointers."""
         for one in roots:
@@ -85,12 +96,9 @@ class Spreading:
 
     def _judge(self, certain: bool) -> bool:
         """Judge the deferred pointers; return whether there are new claims."""
-        from array import array
-
         changed = False
-        pending = self.spread.deferred()
         again = []
-        for found in pending:
+        for found in self.spread.deferred():
             self._progress("finding types", 0.0)
             decision = self.judge.judge(found, certain)
             if decision.answer is not None:
@@ -107,8 +115,6 @@ class Spreading:
         return changed
 
     def _is_inferred(self, owner: int) -> bool:
-        from findleaks.engine.type_spread import INFERRED, ROOT
-
         return owner < ROOT and bool(self.heap.claims[owner] & INFERRED)
 
     def compare(self, graph: Graph) -> None:
@@ -140,21 +146,17 @@ class Spreading:
     def _by_shape(self, index: int) -> Optional[int]:
         """Return the layout of the only type with pointers to such blocks at these places."""
         start, size = self.heap.blocks.address(index), self.heap.blocks.size(index)
-        found = [(match.strong, one.spec) for one in self.rules.of_size(size) for match in [self.content.match(one.spec, start, size)] if match.fits]
+        found = [
+            (match.strong, one.spec)
+            for one in self.rules.of_size(size)
+            for match in [self.content.match(one.spec, start, size)]
+            if match.fits
+        ]
         best = max((strong for strong, _ in found), default=0)
         specs = [spec for strong, spec in found if strong == best]
         return self.layouts.number(specs[0]) if best >= LEAST_STRONG and len(specs) == 1 else None
 
 
-def name_of(table: TypeTable, spec: Spec, size: int) -> str:
-    """Return the name of a block's type, as debuggers parse it: "struct line[12]"."""
-    written = table.expression(table.bare(spec.type))
-    own = table.sizes[table.bare(spec.type)] or table.word
-    return f"{written}[{size // own}]" if spec.many else written
-
-
-def level_of(claim: int) -> Level:
-    return Level(claim >> LEVEL_SHIFT & 15)
-
-
-__all__ = ["Spreading", "level_of", "name_of", "Mapping", "Sequence"]
+def _plain(name: str) -> str:
+    """Return a class's name as demanglers and compilers write it alike."""
+    return shorten_template(name).replace(" ", "")

@@ -170,7 +170,7 @@ SIGNATURES = {
     "fl_cycles_finish": (None, [_HANDLE]),
     "fl_representative": (c_uint32, [_HANDLE, c_uint32]),
     "fl_label_totals": (None, [_HANDLE, c_uint32, c_uint32, _U64S]),
-    "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_bool]),
+    "fl_groups_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_bool, _U32S]),
     "fl_groups_free": (None, [_HANDLE]),
     "fl_groups_feed": (c_int, [_HANDLE, _PIECES]),
     "fl_groups_finish": (c_int, [_HANDLE, _WORDS]),

@@ -82,8 +82,8 @@ class NativeTypeSpread:
     def retract(self) -> int:
         return int(self._library.fl_types_retract(self._handle))
 
-    def claims(self) -> memoryview:
-        return memoryview(self._claims).toreadonly()[: len(self._blocks)]
+    def claims(self) -> array[int]:
+        return self._claims
 
-    def origins(self) -> memoryview:
-        return memoryview(self._origins).toreadonly()[: len(self._blocks)]
+    def origins(self) -> array[int]:
+        return self._origins

@@ -133,11 +133,11 @@ class PureTypeSpread:
             if fallen == before:
                 return fallen
 
-    def claims(self) -> memoryview:
-        return memoryview(self._claims).toreadonly()
+    def claims(self) -> array[int]:
+        return self._claims
 
-    def origins(self) -> memoryview:
-        return memoryview(self._origins).toreadonly()
+    def origins(self) -> array[int]:
+        return self._origins
 
     def _claim(self, index: int, claim: int, inferred: bool, origin: int) -> None:
         level = claim >> LEVEL_SHIFT
@@ -196,7 +196,7 @@ class PureTypeSpread:
             return False
         agrees = self._rule((Question.AGREES << 32 | reference, offset, layout))
         if agrees == 0:
-            self._claims[index] |= DISPUTED
+            self._claims[index] = DISPUTED
             self._disputes.add(index)
         return agrees == UNKNOWN
 

@@ -1,0 +1,95 @@
+"""The types of a session's blocks, from debug information and the reference graph."""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import merge_ranges
+
+if TYPE_CHECKING:
+    from findleaks.debuginfo.type_table import TypeTable
+    from findleaks.engine.type_spread import TypeSpread
+    from findleaks.session import Session
+    from findleaks.types.known import KnownTypes
+    from findleaks.types.spread import Spreading
+
+COPIED = 512 << 20
+"""Most bytes of heaps that are copied for this, if the target's memory is not mapped here."""
+
+
+def known_types(session: Session) -> Optional[KnownTypes]:
+    """Return the types of blocks, computed once; None without debug information."""
+    return session.once("known_types", lambda: find_known_types(session))
+
+
+def type_table(session: Session) -> Optional[TypeTable]:
+    """Return the types and variables of all modules; None without debug information."""
+    from findleaks.types.program import read_program_types
+
+    return session.once("debug_types", lambda: read_program_types(session.target))
+
+
+def find_known_types(session: Session) -> Optional[KnownTypes]:
+    """Return the types of blocks; None without debug information, or if memory would have to be
+    copied and is too large."""
+    table = type_table(session)
+    if table is None or not len(session.directory.blocks):
+        return None
+    pieces = _memory(session)
+    if pieces is None:
+        return None
+    from findleaks.types.known import KnownTypes
+
+    with session.timed("types"):
+        search = _spread(session, table, pieces)
+        specs, roots = search.layouts.specs, search.roots
+        return KnownTypes(table, specs, search.spread.claims(), search.spread.origins(), roots, search.witnesses)
+
+
+def _memory(session: Session) -> Optional[Sequence[Piece]]:
+    """Return the memory of blocks and roots; None if it is too large to be copied."""
+    heaps = merge_ranges(session.heap_ranges())
+    first = next(iter(session.target.pieces(*heaps[0])), None) if heaps else None
+    if first is None:
+        return None
+    is_mapped = isinstance(first.data.obj, mmap.mmap) and not session.target.tagged
+    if not is_mapped and sum(end - start for start, end in heaps) > COPIED:
+        return None
+    return list(session.pieces(merge_ranges([*heaps, *session.root_memory]), "finding types", whole=True))
+
+
+def _spread(session: Session, table: TypeTable, pieces: Sequence[Piece]) -> Spreading:
+    from findleaks.types.heap import HeapView
+    from findleaks.types.roots import variables
+    from findleaks.types.spread import Spreading
+
+    target, blocks = session.target, session.directory.blocks
+    regions = target.regions()
+    mapped = merge_ranges(Range(region.start, region.end) for region in regions if region.readable)
+    code = merge_ranges(Range(region.start, region.end) for region in regions if region.executable)
+    spread: TypeSpread = session.engine.type_spread(blocks)
+    spread.use(pieces)
+    view = HeapView(target.arch, blocks, pieces, mapped, code)
+    search = Spreading(spread, view, session.directory, table, session.budget, session.report_progress)
+    search.add_classes(_classes(session, table))
+    search.add_roots(variables(table))
+    search.settle()
+    search.compare(session.graph())
+    return search
+
+
+def _classes(session: Session, table: TypeTable) -> Iterator[tuple[int, str]]:
+    """Yield the first words of blocks that identify a C++ class, with its name."""
+    from findleaks.debuginfo.type_table import Flag
+
+    if not any(flags & Flag.POLYMORPHIC for flags in table.flags):
+        return
+    types, seen = session.types, array("Q")
+    for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), types.ranges()):
+        if group.type_word not in seen and types.is_class(group.type_word):
+            seen.append(group.type_word)
+            yield group.type_word, types.name(group.type_word)
