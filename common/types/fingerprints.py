@@ -39,29 +39,32 @@ class Likeness(NamedTuple):
 
 
 class _Model:
-    """The classes of the words of one type's blocks."""
+    """The classes of the words of one type's blocks. `fold` maps a word to the word of the type that it
+    is like: the elements of arrays are alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, fold: Sequence[int]) -> None:
         self.blocks = 0
+        self.fold = fold
         self.classes: list[Counter[Class]] = [Counter() for _ in range(WORDS)]
         self.sorts: list[Counter[Hashable]] = [Counter() for _ in range(WORDS)]
 
     def learn(self, classes: Sequence[Class]) -> None:
         self.blocks += 1
-        for at, one in enumerate(classes):
+        for at, one in zip(self.fold, classes):
             self.classes[at][one] += 1
             self.sorts[at][one[0]] += 1
 
-    def likelihood(self, classes: Sequence[Class], words: int) -> float:
+    def likelihood(self, classes: Sequence[Class]) -> float:
         """Return the logarithm of the likelihood of a block with these classes."""
         total = 0.0
-        for at, one in enumerate(classes[:words]):
-            part = self.sorts[at][one[0]] / self.blocks
+        for at, one in zip(self.fold, classes):
+            seen = sum(self.sorts[at].values())
+            part = float(self.sorts[at][one[0]])
             if len(one) > 1:
-                part = (1 - SAME_SIZE) * part + SAME_SIZE * self.classes[at][one] / self.blocks
+                part = (1 - SAME_SIZE) * part + SAME_SIZE * self.classes[at][one]
             elif one in _NUMBERS:
-                part = 0.5 * part + 0.5 * sum(self.sorts[at][other[0]] for other in _NUMBERS) / self.blocks
-            total += math.log((part * self.blocks + SMOOTH) / (self.blocks + 1))
+                part = 0.5 * part + 0.5 * sum(self.sorts[at][other[0]] for other in _NUMBERS)
+            total += math.log((part + SMOOTH) / (seen + 1))
         return total
 
 
@@ -81,7 +84,7 @@ class Fingerprints:
             keys = [(layout, size)] if not self._varies(layout) else [(layout, size), (layout, 0)]
             for key in keys:
                 if key not in self._models:
-                    self._models[key] = _Model()
+                    self._models[key] = _Model(self._fold(layout, key[1]))
                     self._by_size.setdefault(key[1], []).append(layout)
                 if self._models[key].blocks < WITNESSES:
                     self._models[key].learn(self._classes(self._heap.blocks.address(index), size))
@@ -89,6 +92,19 @@ class Fingerprints:
     def _varies(self, layout: int) -> bool:
         spec = self._layouts.specs[layout]
         return spec.many or self._layouts.flexible(spec.type) is not None
+
+    def _fold(self, layout: int, size: int) -> Sequence[int]:
+        """Return, for each word of a block, the word of the type that it is compared with."""
+        table, spec = self._layouts.table, self._layouts.specs[layout]
+        word, bare = table.word, table.bare(spec.type)
+        own = max((table.sizes[bare] or word) // word, 1)
+        if size:
+            return range(min(WORDS, max(size // word, 1)) if spec.many else min(own, WORDS))
+        if spec.many:
+            return [at % own if own < WORDS else at for at in range(WORDS)]
+        tail = self._layouts.flexible(bare)
+        first, step = (tail[0] // word, max(table.sizes[tail[1]] // word, 1)) if tail is not None else (own, 1)
+        return [at if at < first else min(first + (at - first) % step, WORDS - 1) for at in range(WORDS)]
 
     def find(self, index: int) -> Optional[Likeness]:
         """Return the type that an untyped block resembles, and no other; None if there is none."""
@@ -100,9 +116,23 @@ class Fingerprints:
         if key not in self._decided:
             self._decided[key] = self._ranked(size, classes)
         fitting = [one for one in self._decided[key] if self._content.match(self._layouts.specs[one[1]], start, size).fits]
-        if not fitting or (len(fitting) > 1 and fitting[0][0] - fitting[1][0] < MARGIN):
+        likely = [one for one in fitting if fitting[0][0] - one[0] < MARGIN]
+        best = self._by_tail(likely, start) if len(likely) > 1 else next(iter(likely), None)
+        return Likeness(best[1], best[2]) if best is not None else None
+
+    def _by_tail(self, likely: Sequence[tuple[float, int, int]], start: int) -> Optional[tuple[float, int, int]]:
+        """Return the smallest of types that begin alike behind which there are only zeros; None if they
+        do not begin alike."""
+        specs, table = self._layouts.specs, self._layouts.table
+        order = sorted(likely, key=lambda one: table.sizes[table.bare(specs[one[1]].type)])
+        first, most = specs[order[0][1]], table.sizes[table.bare(specs[order[-1][1]].type)]
+        if first.many or not all(self._layouts.embedding.has(specs[one[1]].type, 0, table.bare(first.type)) for one in order):
             return None
-        return Likeness(fitting[0][1], fitting[0][2])
+        for one in order:
+            own = table.sizes[table.bare(specs[one[1]].type)]
+            if not self._heap.bytes(start + own, most - own).strip(b"\0"):
+                return one
+        return None
 
     def _ranked(self, size: int, classes: Sequence[Class]) -> Sequence[tuple[float, int, int]]:
         """Return likelihood, layout and witnesses of the types that may have such a block, the
@@ -114,12 +144,9 @@ class Fingerprints:
                 model, own = self._models[layout, known], table.sizes[table.bare(self._layouts.specs[layout].type)]
                 if model.blocks < LEAST_WITNESSES or own > size:
                     continue
-                words = max(min(len(classes), own // table.word), 1) if not known else len(classes)
-                likely = model.likelihood(classes, words)
-                if likely < ALIEN * words:
+                likely = model.likelihood(classes)
+                if likely < ALIEN * len(classes):
                     continue
-                if not known:  # Words that are not compared count as unlikely.
-                    likely += math.log(0.5) * (len(classes) - words)
                 if layout not in best or likely > best[layout][0]:
                     best[layout] = likely, layout, model.blocks
         return sorted(best.values(), key=lambda one: (-one[0], one[1]))

@@ -63,17 +63,18 @@ class Judge:
         candidates = self._pruned(candidates, untyped)
         if not candidates:
             return Decision(NO_CLAIM) if len(untyped) >= 8 else Decision()
-        votes = {row.block: self._vote(candidates, row) for row in untyped}
+        sample = _sample(untyped)
+        votes = {row.block: self._vote(candidates, row) for row in sample}
         every = Counter(one.spec for one in votes.values() if one is not None)
         for layout, count in typed.items():
             every[self._layouts.specs[layout]] += count
         top = _winner(every)
         best = next((one for one in candidates if one.spec == top), None)
-        if best is not None and self._fits_all(best, untyped):
+        if best is not None and self._fits_all(best, sample):
             if found.count <= len(rows) or len(untyped) >= SAMPLE:
                 return Decision(self._rules.claim(best))
             return Decision(claims=[(row.block, best, row.owner) for row in untyped])
-        return Decision(claims=list(self._by_groups(candidates, untyped, votes, rows, found)))
+        return Decision(claims=list(self._by_groups(candidates, untyped, votes, rows)))
 
     def _arrays(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Decision:
         """Claim arrays whose elements all fit, if some element after the first one has a pointer."""
@@ -109,8 +110,7 @@ class Judge:
 
     def _pruned(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Sequence[Candidate]:
         """Return the candidates that some of the blocks fit."""
-        step = max(len(rows) // SAMPLE, 1)
-        sample = rows[::step][:SAMPLE]
+        sample = _sample(rows)
         return [one for one in candidates if sum(self._match(one, row.block).fits for row in sample) > LEAST_PART * len(sample)]
 
     def _match(self, one: Candidate, block: int) -> Match:
@@ -154,7 +154,6 @@ class Judge:
         untyped: Sequence[Row],
         votes: dict[int, Optional[Candidate]],
         rows: Sequence[Row],
-        found: Pointers,
     ) -> Iterator[tuple[int, Candidate, int]]:
         """Yield claims by the groups of the word that separates the types best; without one, those of
         blocks that only one type fits."""
@@ -166,12 +165,10 @@ class Judge:
         groups = self._separating(rows, known)
         by_spec = {one.spec: one for one in candidates}
         for row in untyped:
-            mine = votes[row.block]
-            if groups is not None:
-                top = _winner(groups[1][groups[0](row)])
-                mine = by_spec.get(top) if top is not None else None
-                if mine is not None and not self._match(mine, row.block).fits:
-                    mine = None
+            top = _winner(groups[1].get(groups[0](row), Counter())) if groups is not None else None
+            mine = by_spec.get(top) if top is not None else None
+            if mine is None or not self._match(mine, row.block).fits:
+                mine = votes[row.block] if row.block in votes else self._vote(candidates, row)
             if mine is not None:
                 yield row.block, mine, row.owner
 
@@ -179,7 +176,7 @@ class Judge:
         self, rows: Sequence[Row], known: dict[int, Optional[Spec]]
     ) -> Optional[tuple[Callable[[Row], Hashable], dict[Hashable, Counter[Spec]]]]:
         """Return the feature with the fewest values that separates the votes, and its groups."""
-        voted = [row for row in rows if known.get(row.block) is not None]
+        voted = _sample([row for row in rows if known.get(row.block) is not None])
         best = None
         for feature, most in self._features():
             groups: dict[Hashable, Counter[Spec]] = {}
@@ -230,6 +227,12 @@ class Judge:
                 continue
             return before
         return at
+
+
+def _sample(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return SAMPLE of the rows, evenly."""
+    step = max(len(rows) // SAMPLE, 1)
+    return rows[::step][:SAMPLE]
 
 
 def _winner(votes: Counter[Spec]) -> Optional[Spec]:
