@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import allocation_sites
 from findleaks.audit.address_info import AddressDescription, Describer
+from findleaks.audit.typed_places import list_members
 from findleaks.results.addresses import AddressInfo
 from findleaks.session import Session
 
@@ -22,4 +23,10 @@ def identify(session: Session, addresses: Sequence[int], describer: Optional[Des
     """What is at each address, with the recorded call stacks of blocks."""
     describer = describer or Describer(session)
     answers = [describer.answer(address) for address in addresses]
-    return [Identified(one, one.result(None if one.block is None else allocation_sites(session, one.sites))) for one in answers]
+    return [Identified(one, _result(session, one)) for one in answers]
+
+
+def _result(session: Session, answer: AddressDescription) -> AddressInfo:
+    if answer.block is None:
+        return answer.result()
+    return answer.result(allocation_sites(session, answer.sites), list_members(session, answer.block.index))

@@ -14,12 +14,13 @@ from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
 from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.references import SIGNAL_STACK
+from findleaks.audit.typed_places import field_at
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block
 from findleaks.results import amounts
-from findleaks.results.addresses import AddressInfo, Block, MappedRegion, SourceFunction, SourceLine
+from findleaks.results.addresses import AddressInfo, Block, MappedRegion, Member, SourceFunction, SourceLine
 from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
@@ -95,9 +96,10 @@ class AddressDescription:
     # Numbers of the stacks that allocated or freed it, one for each recorder.
     sites: Sequence[int] = ()
     source: Sequence[SourcePlace] = ()  # source lines, for an address in code
+    member: str = ""  # the member that contains the address: "server.jobs.next"
 
-    def result(self, sites: Optional[Sequence[Site]] = None) -> AddressInfo:
-        """Return the description as a typed result. `sites`: the stacks to include, if wanted."""
+    def result(self, sites: Optional[Sequence[Site]] = None, members: Sequence[Member] = ()) -> AddressInfo:
+        """Return the description as a typed result. `sites`, `members`: included if wanted."""
         block, region = self.block, self.region
         return AddressInfo(
             self.address,
@@ -107,6 +109,8 @@ class AddressDescription:
             block=None if block is None else block.result(),
             offset=None if block is None else self.address - block.address,
             thread=self.thread,
+            member=self.member or None,
+            members=members or None,
             symbol=self.symbol or None,
             source=self._source(),
             region=None if region is None else MappedRegion(region.start, region.end, permissions(region), region.name or None),
@@ -226,7 +230,9 @@ class Describer:
     def _in_block(self, address: int, index: int, region: Optional[Region]) -> AddressDescription:
         block = self.block(index)
         offset = address - block.address
+        member = field_at(self.session, address) if block.type else ""
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
+        place = f"{member}, {place}" if member and offset else place
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
@@ -237,7 +243,7 @@ class Describer:
         disguised = next(disguised_references(self.session, index), None)
         phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
         sites = [one.number for one in self.session.sites.list_all(block.address)]
-        return AddressDescription(address, "block", phrase, block=block, region=region, sites=sites)
+        return AddressDescription(address, "block", phrase, block=block, region=region, sites=sites, member=member)
 
     def _in_region(self, address: int, region: Region) -> AddressDescription:
         root = range_at(self.session.roots, address) is not None
@@ -252,8 +258,9 @@ class Describer:
             name = printable(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             where = _format_source(source)
-            phrase = f"{printable(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
-            return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
+            member = "" if region.executable else field_at(self.session, address)
+            phrase = f"{member or printable(symbol)}{where} ({name}, {section})" if symbol or member else f"{name}+{address - module.bias:#x}{where}, {section}"
+            return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source, member=member)
         name = printable(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"

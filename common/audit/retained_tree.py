@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.audit.block_type import find_block_type
@@ -16,6 +17,7 @@ from findleaks.audit.fields import NOTHING, Field, Fields, group_fields, read_fi
 from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.origins import Origin, check_declared_type
 from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.audit.typed_places import block_field
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
@@ -156,7 +158,8 @@ class TreeBuilder:
         return type_name or f"block of {size(block.size)}"
 
     def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:
-        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_)
+        member = partial(block_field, self.session, index)
+        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_, member)
 
     def _fields(self, index: int) -> Fields:
         block = self.reader.block(index)

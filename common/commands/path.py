@@ -42,7 +42,8 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
             break
         where = f"{hex(step.address)}  " if step.address else ""
         into = f", {step.offset:,} bytes into it" if step.offset else ""
-        yield f"{where}{step.origin}"
+        member = step.place.member if step.place is not None and step.place.block is not None else None
+        yield f"{where}{member} ({step.origin})" if member else f"{where}{step.origin}"
         into += f" ({step.disguise})" if step.disguise else ""
         yield f"  → {hex(step.value - step.offset)}{into}"
     yield f"{hex(target.address)}  {target.text}"

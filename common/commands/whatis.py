@@ -8,6 +8,7 @@ from functools import partial
 
 from findleaks.answers.addresses import Identified, identify
 from findleaks.arg_types import parse_address
+from findleaks.audit.typed_places import iterate_lines
 from findleaks.commands import Invocation, command
 from findleaks.commands.result import Plain
 from findleaks.results.addresses import Addresses
@@ -29,8 +30,9 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _text(session: Session, answers: Sequence[Identified], width: int, invocation: Invocation) -> Iterator[str]:
-    for answer, _ in answers:
+    for answer, result in answers:
         yield f"{answer.address:#x}  {answer.phrase}"
+        yield from iterate_lines(result.members or ())
         for site in answer.sites:
             from findleaks.commands.site_text import site_lines
 

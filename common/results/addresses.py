@@ -42,6 +42,22 @@ class Block(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Member(Record):
+    """A member of a block whose type is known from debug information."""
+
+    offset: int
+    """Bytes from the block's start."""
+    name: str
+    """The member, as an expression: "link.next", "[3].name"."""
+    type: str
+    """Its type."""
+    value: Optional[str]
+    """Its value in words; None if it cannot be shown."""
+    target: Optional[int] = field(default=None, metadata={**ADDRESS, **OPTIONAL})
+    """The start of the block that it refers to."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class SourceFunction(Record):
     """A function of the source code."""
 
@@ -95,6 +111,10 @@ class AddressInfo(Record):
     """The block that contains the address."""
     offset: Optional[int] = field(default=None, metadata=OPTIONAL)
     """Bytes from the block's start."""
+    member: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The member that contains the address, as an expression: "server.jobs.next"."""
+    members: Optional[Sequence[Member]] = field(default=None, metadata=OPTIONAL)
+    """The members of the block, if its type is known from debug information."""
     thread: Optional[int] = field(default=None, metadata=OPTIONAL)
     """The kernel's number of the thread whose stack contains the address."""
     symbol: Optional[str] = field(default=None, metadata=OPTIONAL)
