@@ -259,7 +259,11 @@ class Describer:
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             where = _format_source(source)
             member = "" if region.executable else field_at(self.session, address)
-            phrase = f"{member or printable(symbol)}{where} ({name}, {section})" if symbol or member else f"{name}+{address - module.bias:#x}{where}, {section}"
+            phrase = (
+                f"{member or printable(symbol)}{where} ({name}, {section})"
+                if symbol or member
+                else f"{name}+{address - module.bias:#x}{where}, {section}"
+            )
             return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source, member=member)
         name = printable(region.name) or "anonymous"
         phrase = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.terms import NO_LABEL, State
+from findleaks.engine.terms import NO_BLOCK, NO_LABEL, State
 from findleaks.formatting import printable
 from findleaks.results.amounts import TypeSource
 from findleaks.session import Session
@@ -53,13 +54,25 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
     return TypeOfBlock(name, "rtti" if is_class else "pattern", is_class) if name else None
 
 
+def mark_texts(session: Session, text: Callable[[TypeOfBlock], int]) -> tuple[array[int], array[int]]:
+    """Return the marks of blocks and the texts of marks for RowRules; empty without debug information.
+    `text` returns the number of a type's text. The name of an array depends on its block."""
+    known = known_types(session)
+    if known is None:
+        return array("I"), array("I")
+    texts = array("I", [NO_BLOCK, NO_BLOCK])
+    for layout in range(1, known.layouts):
+        name = "" if known.is_array(layout) else known.layout_name(layout, 0)
+        for source in ("debug-info", "inferred"):
+            texts.append(text(TypeOfBlock(name, source, source == "debug-info")) if name else NO_BLOCK)
+    return known.claims, texts
+
+
 def source_of(found: BlockType) -> TypeSource:
     """Return how a type from debug information is known."""
-    from findleaks.engine.type_spread import Level
-
     if not found.is_sure:
         return "inferred"
-    return "rtti" if found.level == Level.SEED else "debug-info"
+    return "debug-info"
 
 
 def find_object_type(session: Session, index: int) -> Optional[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Optional
 
@@ -43,14 +44,23 @@ class KnownTypes:
         self,
         table: TypeTable,
         specs: Sequence[Spec],
-        claims: Sequence[int],
-        origins: Sequence[int],
+        claims: array[int],
+        origins: array[int],
         roots: Sequence[TypedRoot],
         witnesses: dict[int, int],
     ) -> None:
         self.table, self._specs, self.claims, self.origins = table, specs, claims, origins
         self._roots, self._witnesses = roots, witnesses
         self._names: dict[int, str] = {}
+
+    @property
+    def layouts(self) -> int:
+        """The number of layouts; those in use count from 1."""
+        return len(self._specs)
+
+    def is_array(self, layout: int) -> bool:
+        """Whether the name of a layout depends on the size of its block."""
+        return self._specs[layout].many
 
     def spec(self, index: int) -> Optional[Spec]:
         """Return the content of a block; None if it is not known."""

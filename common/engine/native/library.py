@@ -40,7 +40,7 @@ class CRules(Structure):
         ("word_texts", POINTER(c_uint32)),
         ("mapped", POINTER(CRange)),
         *((name, c_uint32) for name in ("mapped_count", "word_count", "string", "label_count")),
-        ("label_texts", POINTER(c_uint32)),
+        *((name, POINTER(c_uint32)) for name in ("label_texts", "marks", "mark_texts")),
         ("typed", c_bool),
         ("characters", POINTER(c_ubyte)),
         ("text", POINTER(c_ubyte)),
