@@ -116,22 +116,27 @@ class _Packed(NamedTuple):
 
 class Sections(Mapping[str, elf.Buffer]):
     """Debug sections of a file by name (".debug_info" for ".zdebug_info"), inflated on first use.
-    Sections that cannot be inflated are empty; those of implausible size are omitted."""
+    Sections that cannot be inflated are empty; those of implausible size are omitted. Further
+    sections of one name, as .dwo files have for type units, are named ".debug_info.dwo#1"."""
 
     def __init__(self, data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> None:
         self._poll = poll
         self._packed: dict[str, _Packed] = {}
+        self._counts: dict[str, int] = {}
         self._opened: dict[str, elf.Buffer] = {}
         left = MAX_DECOMPRESSED
         for section in elf.sections(data, head):
             name = section.name.replace(".zdebug_", ".debug_", 1)
-            if section.type == elf.SHT_NOBITS or not name.startswith(".debug_") or name in self._packed:
+            if section.type == elf.SHT_NOBITS or not name.startswith(".debug_"):
                 continue
+            if name in self._packed:
+                more = self._counts[name] = self._counts.get(name, 0) + 1
+                name = f"{name}#{more}"
             raw = memoryview(data)[section.offset : section.offset + section.size]
-            if name == section.name and not section.flags & SHF_COMPRESSED:
+            if not section.name.startswith(".zdebug_") and not section.flags & SHF_COMPRESSED:
                 self._packed[name] = _Packed(raw, len(raw))
                 continue
-            packed = _gnu_packed(raw) if name != section.name else _packed(raw, head)
+            packed = _gnu_packed(raw) if section.name.startswith(".zdebug_") else _packed(raw, head)
             if packed.size <= min(left, max(MAX_RATIO * len(raw), ANY_RATIO_BYTES)):
                 left -= packed.size
                 self._packed[name] = packed
@@ -147,6 +152,11 @@ class Sections(Mapping[str, elf.Buffer]):
 
     def __len__(self) -> int:
         return len(self._packed)
+
+    def every(self, name: str) -> list[elf.Buffer]:
+        """Return all sections of this name."""
+        names = [name, *(f"{name}#{number + 1}" for number in range(self._counts.get(name, 0)))]
+        return [self[one] for one in names if one in self._packed]
 
     def size(self, name: str) -> int:
         """Return the bytes of a section, inflated, without inflating it; 0 if there is none."""

@@ -79,7 +79,7 @@ class Sources:
 
     def _open(self, module: Module) -> Sequence[Located]:
         name = os.path.basename(module.path)
-        if not any(map(has_debug_info, self._target.debug_data(module))) and not self._downloaded(module, name):
+        if not self.has_debug_file(module):
             return ()
         from findleaks.debuginfo.located import Located
 
@@ -94,6 +94,11 @@ class Sources:
                 split = "debug information in .dwo files (-gsplit-dwarf) is not read"
                 self._unread[module.start] = f"inlined functions of {name} are not shown: {split}"
         return found
+
+    def has_debug_file(self, module: Module) -> bool:
+        """Whether a module has debug information: on this machine, or from a server."""
+        name = os.path.basename(module.path)
+        return any(map(has_debug_info, self._target.debug_data(module))) or self._downloaded(module, name)
 
     def _debug_files(self) -> DebugFiles:
         from findleaks.debuginfo.files import DebugFiles

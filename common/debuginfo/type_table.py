@@ -188,6 +188,19 @@ class TypeTable:
     sections that were read."""
     key_types: array[int] = field(default_factory=lambda: array("I"))
 
+    @classmethod
+    def of(cls, word: int, columns: Sequence[array[int]]) -> TypeTable:
+        """Return the table with these columns, as an engine returns them."""
+        return cls(word, columns[0].tobytes(), *columns[1:])
+
+    def columns(self) -> list[array[int]]:
+        """Return the columns of types, their fields and parts, as an engine takes them."""
+        strings = array("B", self.strings)
+        own = [self.kinds, self.flags, self.names, self.sizes, self.targets, self.counts]
+        fields = [self.first_field, self.field_kinds, self.field_names, self.field_offsets, self.field_types, self.field_bits]
+        parts = [self.field_values, self.first_part, self.part_kinds, self.part_names, self.part_types, self.part_values]
+        return [strings, *own, *fields, *parts]
+
     def __len__(self) -> int:
         return len(self.kinds)
 

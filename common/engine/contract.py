@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from findleaks.engine.columns import BlockColumns
     from findleaks.engine.disguises import Disguises, Form
     from findleaks.engine.dominators import Dominators
+    from findleaks.engine.dwarf_sources import TypeReader
     from findleaks.engine.interiors import Interiors
     from findleaks.engine.links import LinkWalk
     from findleaks.engine.pages import PageLists, PageRead
@@ -374,6 +375,9 @@ class Engine(Protocol):
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> Records:
         """Return a sorter of a managed heap's records by key; tags are the bits `tag_mask` of their
         first words."""
+
+    def type_reader(self) -> TypeReader:
+        """Return a reader of types from debug information in the target's byte order."""
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         """Return addresses of the aligned words in `piece` whose value is one of `values`,

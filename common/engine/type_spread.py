@@ -16,9 +16,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Optional, Protocol
 
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 
 LAYOUT_BITS = 24
 LAYOUT_MASK = (1 << LAYOUT_BITS) - 1
@@ -35,7 +35,10 @@ FARTHEST = 1 << 16  # Pointers further into a block than this make no claim.
 MOST_RULES = 1 << 20  # More combinations than this make no claim.
 MOST_POINTERS = 1 << 12  # Deferred pointers of one rule that are listed; all are counted.
 QUESTION = 3  # Words of a question.
-GROUP = 5  # Words of a group of equal elements in a layout.
+GROUP = 7  # Words of a group of equal elements in a layout.
+MOST_WORDS = 1 << 10  # Words of one block that `match` compares, about.
+SMALL_NUMBER = 1 << 20  # Numbers below this are small.
+LEAST_TEXT = 3  # Characters of a word that is text.
 
 
 class Level(IntEnum):
@@ -63,18 +66,42 @@ class Question(IntEnum):
     RULE = 0
     """The claim of pointers with a reference, which refer to an offset in blocks of a size."""
     AGREES = 1
-    """Whether a layout has, at an offset, what pointers with a reference refer to."""
+    """Whether a layout has, at an offset, what pointers with a reference refer to: 0 no, 1 possibly, 2
+    yes."""
+    POSSIBLE = 2
+    """The list of layouts (`add_choices`) that an untyped block may have: as RULE."""
 
 
-class Group_(NamedTuple):
-    """Equal elements of a layout: `count` elements of `stride` bytes from `start` on; count 0: as
-    many as the memory has. Their pointers are slots[first:last]."""
+class Role(IntEnum):
+    """What a word of a layout contains."""
 
-    start: int
-    stride: int
-    count: int
-    first: int
-    last: int
+    REFERENCE = 0  # A pointer to a block, or null.
+    CODE = 1  # A pointer to a function.
+    DATA = 2  # A pointer to characters, numbers or an incomplete type.
+    PLAIN = 3  # Numbers.
+
+
+class Flag(IntEnum):
+    """Bits that describe a reference, for `match`."""
+
+    ANYTHING = 1  # It says nothing about its target.
+    OPTIONAL = 2  # The word may be something else.
+    NUMBER = 4  # The word may be a number that looks like a pointer.
+
+
+class WordClass(IntEnum):
+    """The low four bits of a class of words. The bits above are the size of the block for BLOCK_START,
+    and the offset in it for BLOCK_MIDDLE."""
+
+    ZERO = 0
+    SMALL = 1
+    NUMBER = 2
+    TEXT = 3
+    CODE = 4
+    STATIC = 5
+    BLOCK_START = 6
+    BLOCK_MIDDLE = 7
+    MISSING = 8
 
 
 class Pointers(NamedTuple):
@@ -94,9 +121,17 @@ class TypeSpread(Protocol):
     def use(self, pieces: Sequence[Piece]) -> None:
         """Set the memory to read (ascending)."""
 
-    def add_layout(self, groups: Sequence[int], slots: Sequence[int]) -> int:
-        """Add a layout: GROUP words a group (start, stride, count, first and last slot), two words
-        a slot (offset in the element, reference). Return its number, from 1 on."""
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
+        """Set all readable, and all executable memory, for `match` and `classes` (sorted, disjoint)."""
+
+    def add_layout(self, groups: Sequence[int], slots: Sequence[int], checks: Sequence[int] = ()) -> int:
+        """Add a layout; return its number, from 1 on. GROUP words a group: start, stride, count,
+        first and last slot, first and last check. `count` elements of `stride` bytes begin at
+        `start`; 0: up to the memory's end. Two words a slot (offset in the element, reference),
+        and a check (offset, Role)."""
+
+    def add_choices(self, layouts: Sequence[int]) -> int:
+        """Add a list of layouts; return its number, from 1 on. List 0 is empty."""
 
     def add_root(self, address: int, size: int, layout: int) -> int:
         """Add typed memory outside of blocks. Return its number, from 0 on."""
@@ -113,11 +148,11 @@ class TypeSpread(Protocol):
 
     def questions(self) -> array[int]:
         """Return new questions, QUESTION words each: (Question.RULE << 32 | reference, offset,
-        size), or (Question.AGREES << 32 | reference, offset, layout)."""
+        size), (Question.AGREES << 32 | reference, offset, layout), or as RULE with POSSIBLE."""
 
     def answer(self, questions: array[int], answers: array[int]) -> None:
         """Answer questions ("I"): a rule as layout | level << LEVEL_SHIFT, NO_CLAIM or DEFERRED;
-        1 or 0. Answers may replace earlier ones. Visits that waited for them are queued."""
+        or what Question says. Answers may replace earlier ones. Visits that waited for them are queued."""
 
     def deferred(self) -> list[Pointers]:
         """Return and forget the deferred pointers to untyped blocks, in the order of discovery."""
@@ -125,6 +160,14 @@ class TypeSpread(Protocol):
     def revisit(self, references: Sequence[int]) -> None:
         """Queue all typed memory that may have pointers with these references; all of it if there
         are none."""
+
+    def match(self, layout: int, indices: array[int], flags: bytearray) -> Optional[array[int]]:
+        """Compare blocks (indices, "I") with a layout. `flags`: of each reference. Return three numbers
+        for each ("I"): words that contradict the layout, pointers to blocks of the expected type,
+        and to other possible targets. None if there are questions to answer first."""
+
+    def classes(self, indices: array[int], words: int) -> array[int]:
+        """Return the classes (WordClass) of the first `words` words of each block ("Q")."""
 
     def disputes(self) -> list[int]:
         """Return and forget the blocks with contradicting certain claims, ascending."""

@@ -20,6 +20,7 @@ struct spread;
 struct tree_walk;
 struct link_walk;
 struct records;
+struct types;
 
 /* Rows of words, and structures that Python fills. */
 struct block_total;
@@ -31,6 +32,8 @@ struct row_rules;
 struct run;
 struct run_search;
 struct slot_group;
+struct source;
+struct table_column;
 
 /* memory.c */
 API void fl_free(void *memory);
@@ -232,17 +235,27 @@ API void fl_fields_arrays(const struct fields *f, const void **arrays, uint32_t 
 API void fl_types_free(struct spread *s);
 API struct spread *fl_types_new(const struct blocks *b, uint32_t *claims, uint32_t *origins);
 API void fl_types_use(struct spread *s, const piece *pieces, uint64_t count);
-API int fl_types_layout(struct spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count);
+API int fl_types_layout(struct spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count, const
+                        uint64_t *checks, uint64_t check_count);
 API int fl_types_root(struct spread *s, uint64_t address, uint64_t size, uint32_t layout);
 API int fl_types_seed(struct spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin);
 API int fl_types_seed_words(struct spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count);
 API int fl_types_run(struct spread *s, int64_t budget);
-API int fl_types_questions(struct spread *s, words *found);
-API int fl_types_answer(struct spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count);
-API int fl_types_deferred(struct spread *s, words *found);
 API int fl_types_revisit(struct spread *s, const uint32_t *references, uint64_t count);
 API int fl_types_disputes(struct spread *s, words *found);
 API uint64_t fl_types_retract(struct spread *s);
+
+/* type_rules.c */
+API int fl_types_choices(struct spread *s, const uint32_t *layouts, uint64_t count);
+API int fl_types_questions(struct spread *s, words *found);
+API int fl_types_answer(struct spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count);
+API int fl_types_deferred(struct spread *s, words *found);
+
+/* type_match.c */
+API void fl_types_memory(struct spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count);
+API int fl_types_match(struct spread *s, uint32_t layout, const uint32_t *indices, uint64_t count, const uint8_t *flags, uint32_t
+                       flag_count, uint32_t *counts);
+API void fl_types_classes(const struct spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint64_t *classes);
 
 /* links.c */
 API void fl_links_free(struct link_walk *w);
@@ -311,5 +324,24 @@ API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t 
                           *counts, words *cut);
 API int fl_judge_counts(const struct graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t
                         *sums, uint64_t *totals);
+
+/* dwarf_types.c */
+API struct types *fl_types_new(void);
+API void fl_types_free(struct types *t);
+API int fl_types_source(struct types *t, const struct source *from);
+API int fl_types_read(struct types *t, uint64_t limit, uint64_t *at);
+
+/* dwarf_origins.c */
+API int fl_types_origins(struct types *t, uint64_t limit);
+
+/* dwarf_merge.c */
+API int fl_types_merge(struct types *t, uint64_t *part);
+
+/* dwarf_tables.c */
+API int fl_types_table(struct types *t, const struct table_column *columns, uint64_t key);
+
+/* dwarf_columns.c */
+API void *fl_types_column(const struct types *t, uint32_t column, uint64_t *count);
+API bool fl_types_incomplete(const struct types *t);
 
 #endif

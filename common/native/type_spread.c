@@ -5,84 +5,15 @@
  * client *". The word refers to the start of a block of 56 bytes. The rule for (reference, 0, 56)
  * is the layout of `struct client`: the block gets this claim and is queued, and its pointers are
  * followed in turn. */
-#include "blocks.h"
+#include "type_spread.h"
 
 #include <stdlib.h>
-
-#define LAYOUT_MASK 0xFFFFFFu
-#define LEVEL_SHIFT 24
-#define LEVEL_MASK 15u
-#define INFERRED (1u << 28)
-#define DISPUTED (1u << 29)
-#define FIRST_INFERRED 5u /* Level.BASE */
-#define SEED 1u
-#define NO_CLAIM 0u
-#define DEFERRED UINT32_MAX
-#define UNKNOWN_RULE (UINT32_MAX - 1)
-#define ROOT_BIT (1u << 31)
-#define FARTHEST (1u << 16)
-#define MOST_RULES (1u << 20)
-#define MOST_POINTERS (1u << 12)
-#define GROUP_WORDS 5u
-#define QUESTION_WORDS 3u
-#define QUEUED_ROOT (UINT64_C(1) << 63) /* in the queue: a number of root memory, not an address */
-#define SPENT (1u << 16)                /* queue items that are done before they are dropped */
-#define FAR 16u                         /* queue items ahead whose memory is prefetched */
-
-enum { RULE = 0, AGREES = 1 };
-
-typedef struct {
-    uint64_t start, stride, count;
-    uint32_t first, last; /* slots */
-} elements;
-
-typedef struct {
-    uint64_t offset;
-    uint32_t reference;
-} slot_of_pointer;
-
-typedef struct {
-    uint64_t address, size;
-    uint32_t layout;
-} root;
-
-typedef struct {
-    uint64_t key, third; /* key 0: unused entry */
-    uint32_t value, list; /* list: number in `lists`, or NONE */
-} rule;
-
-typedef struct {
-    uint64_t key, third, count;
-    words rows;
-} pointer_list;
-
-typedef struct spread {
-    const blocks *b;
-    uint32_t *claims, *origins; /* the caller's */
-    const piece *pieces;
-    uint64_t piece_count;
-    LIST(uint32_t) bounds; /* first group of each layout, and the end of the last one */
-    LIST(elements) groups;
-    LIST(slot_of_pointer) slots;
-    LIST(root) roots;
-    rule *rules; /* open addressing */
-    uint64_t rule_count, rule_mask;
-    words asked, queue, waiting, disputes;
-    uint64_t head; /* next in `queue` */
-    LIST(pointer_list) lists;
-    uint32_t highest; /* reference */
-    /* The owner that is being visited: its number, address and size, and the next element. */
-    uint32_t owner, group, group_end;
-    uint64_t address, size, element;
-    const uint8_t *data; /* of the owner, if one piece has all of it */
-    bool visiting, certain, waits;
-} spread;
 
 API void fl_types_free(spread *s) {
     for (uint64_t at = 0; at < s->lists.count; at++)
         free(s->lists.items[at].rows.items);
-    FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->roots.items, s->rules, s->asked.items, s->queue.items, s->waiting.items,
-             s->disputes.items, s->lists.items, s);
+    FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items, s->waiting.items,
+             s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s);
 }
 
 API spread *fl_types_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
@@ -95,7 +26,7 @@ API spread *fl_types_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
     s->rule_mask = 1023;
     s->rules = calloc(s->rule_mask + 1, sizeof *s->rules);
     /* Layout 0 has no words. */
-    if (!s->rules || PUSH(s->bounds, 0) || PUSH(s->bounds, 0)) {
+    if (!s->rules || PUSH(s->bounds, 0) || PUSH(s->bounds, 0) || PUSH(s->choice_bounds, 0) || PUSH(s->choice_bounds, 0)) {
         fl_types_free(s);
         return NULL;
     }
@@ -109,13 +40,15 @@ API void fl_types_use(spread *s, const piece *pieces, uint64_t count) {
 }
 
 /* Return the number of the new layout, NO_MEMORY, or DISORDER for an impossible one. */
-API int fl_types_layout(spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count) {
-    uint64_t number = s->bounds.count - 1, first = s->slots.count;
-    if (number > LAYOUT_MASK || first + slot_count > UINT32_MAX || s->groups.count + group_count > UINT32_MAX)
+API int fl_types_layout(spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count,
+                        const uint64_t *checks, uint64_t check_count) {
+    uint64_t number = s->bounds.count - 1, first = s->slots.count, first_check = s->checks.count;
+    if (number > LAYOUT_MASK || first + slot_count > UINT32_MAX || first_check + check_count > UINT32_MAX ||
+        s->groups.count + group_count > UINT32_MAX)
         return DISORDER;
     for (uint64_t at = 0; at < group_count; at++) {
         const uint64_t *row = groups + GROUP_WORDS * at;
-        if (!row[1] || row[3] > row[4] || row[4] > slot_count)
+        if (!row[1] || row[3] > row[4] || row[4] > slot_count || row[5] > row[6] || row[6] > check_count)
             return DISORDER;
     }
     for (uint64_t at = 0; at < slot_count; at++) {
@@ -125,9 +58,13 @@ API int fl_types_layout(spread *s, const uint64_t *groups, uint64_t group_count,
         if (reference > s->highest)
             s->highest = reference;
     }
+    for (uint64_t at = 0; at < check_count; at++)
+        if (PUSH(s->checks, (check_of_word){checks[2 * at], (uint32_t)checks[2 * at + 1]}))
+            return NO_MEMORY;
     for (uint64_t at = 0; at < group_count; at++) {
         const uint64_t *row = groups + GROUP_WORDS * at;
-        if (PUSH(s->groups, (elements){row[0], row[1], row[2], (uint32_t)(first + row[3]), (uint32_t)(first + row[4])}))
+        elements one = {row[0], row[1], row[2], (uint32_t)(first + row[3]), (uint32_t)(first + row[4]), (uint32_t)(first_check + row[5]), (uint32_t)(first_check + row[6])};
+        if (PUSH(s->groups, one))
             return NO_MEMORY;
     }
     return PUSH(s->bounds, (uint32_t)s->groups.count) ? NO_MEMORY : (int)number;
@@ -140,6 +77,13 @@ API int fl_types_root(spread *s, uint64_t address, uint64_t size, uint32_t layou
     if (PUSH(s->roots, (root){address, size, layout}) || words_push(&s->queue, QUEUED_ROOT | number))
         return NO_MEMORY;
     return (int)number;
+}
+
+/* In an array, all elements are alike. */
+uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset) {
+    const elements *first = s->bounds.items[layout] < s->bounds.items[layout + 1] ? &s->groups.items[s->bounds.items[layout]] : NULL;
+    bool is_array = first && s->bounds.items[layout + 1] - s->bounds.items[layout] == 1 && !first->start && !first->count;
+    return is_array ? offset % first->stride : offset;
 }
 
 static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool inferred, uint32_t origin) {
@@ -179,84 +123,12 @@ API int fl_types_seed_words(spread *s, const uint64_t *sought, const uint32_t *l
     }
 }
 
-INLINE uint64_t key_of(uint64_t sort, uint64_t reference, uint64_t offset) {
-    return UINT64_C(1) << 63 | sort << 48 | offset << 32 | reference;
-}
-
-static rule *rule_place(const rule *rules, uint64_t mask, uint64_t key, uint64_t third) {
-    uint64_t place = ((key ^ third * UINT64_C(0xC2B2AE3D27D4EB4F)) * UINT64_C(0x9E3779B97F4A7C15)) >> 20 & mask;
-    while (rules[place].key && (rules[place].key != key || rules[place].third != third))
-        place = (place + 1) & mask;
-    return (rule *)&rules[place];
-}
-
-static int rules_reserve(spread *s) {
-    if (s->rule_count <= s->rule_mask / 2)
-        return DONE;
-    uint64_t mask = s->rule_mask * 2 + 1;
-    rule *wider = calloc(mask + 1, sizeof *wider);
-    if (!wider)
-        return NO_MEMORY;
-    for (uint64_t at = 0; at <= s->rule_mask; at++)
-        if (s->rules[at].key)
-            *rule_place(wider, mask, s->rules[at].key, s->rules[at].third) = s->rules[at];
-    free(s->rules);
-    s->rules = wider;
-    s->rule_mask = mask;
-    return DONE;
-}
-
-/* Set the answer of a rule, which is added if it is new. */
-static int rule_set(spread *s, uint64_t key, uint64_t third, uint32_t value) {
-    rule *at = rule_place(s->rules, s->rule_mask, key, third);
-    if (at->key) {
-        at->value = value;
-        return DONE;
-    }
-    *at = (rule){key, third, value, NONE};
-    s->rule_count++;
-    return rules_reserve(s);
-}
-
-/* Return the rule's answer. A new rule is asked for; NO_CLAIM, or 1 for AGREES, if there are too
- * many. */
-static int rule_answer(spread *s, uint64_t sort, uint32_t reference, uint64_t offset, uint64_t third, uint32_t *answer) {
-    uint64_t key = key_of(sort, reference, offset);
-    const rule *at = rule_place(s->rules, s->rule_mask, key, third);
-    if (at->key) {
-        *answer = at->value;
-        return DONE;
-    }
-    if (s->rule_count >= MOST_RULES) {
-        *answer = sort == RULE ? NO_CLAIM : 1;
-        return DONE;
-    }
-    *answer = UNKNOWN_RULE;
-    return PUSH_ALL(&s->asked, sort << 32 | reference, offset, third) ? NO_MEMORY : rule_set(s, key, third, UNKNOWN_RULE);
-}
-
-static int defer(spread *s, uint32_t reference, uint64_t offset, uint64_t size, uint64_t place, uint32_t index) {
-    rule *at = rule_place(s->rules, s->rule_mask, key_of(RULE, reference, offset), size);
-    if (at->list == NONE) {
-        at->list = (uint32_t)s->lists.count;
-        if (PUSH(s->lists, (pointer_list){at->key, size, 0, {0}}))
-            return NO_MEMORY;
-    }
-    pointer_list *list = &s->lists.items[at->list];
-    if (list->count++ >= MOST_POINTERS)
-        return DONE;
-    return PUSH_ALL(&list->rows, s->owner, place, index);
-}
-
 /* Compare a certain claim of a block with the rule of another pointer to it. */
 static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference, uint64_t offset) {
     uint32_t layout = s->claims[index] & LAYOUT_MASK, agrees = 0;
     if ((found & LAYOUT_MASK) == layout || found >> LEVEL_SHIFT >= FIRST_INFERRED)
         return DONE;
-    uint32_t first = s->bounds.items[layout];
-    if (s->bounds.items[layout + 1] - first == 1 && !s->groups.items[first].start && !s->groups.items[first].count)
-        offset %= s->groups.items[first].stride; /* an array: all elements are alike */
-    int failed = rule_answer(s, AGREES, reference, offset, layout, &agrees);
+    int failed = rule_answer(s, AGREES, reference, offset_in_element(s, layout, offset), layout, &agrees);
     if (failed)
         return failed;
     s->waits |= agrees == UNKNOWN_RULE;
@@ -269,11 +141,9 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
 /* Follow the pointer `value`, stored at `place`. */
 static int follow(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
     uint64_t start = 0;
-    uint32_t answer, index = block_before(s->b, slot_of(s->b, value), value, &start);
-    if (index == NONE || index == s->owner)
-        return DONE;
-    uint64_t size = size_of(s->b, index), offset = value - start;
-    if ((offset && offset >= size) || s->b->states[index] != IN_USE || offset >= FARTHEST)
+    uint32_t answer, index = used_block(s, value, &start);
+    uint64_t size = index == NONE ? 0 : size_of(s->b, index), offset = value - start;
+    if (index == NONE || index == s->owner || offset >= FARTHEST)
         return DONE;
     int failed = rule_answer(s, RULE, reference, offset, size, &answer);
     if (failed || answer == NO_CLAIM)
@@ -283,7 +153,7 @@ static int follow(spread *s, uint64_t place, uint64_t value, uint32_t reference)
         return DONE;
     }
     if (answer == DEFERRED)
-        return defer(s, reference, offset, size, place, index);
+        return note_pointer(s, reference, offset, size, place, index);
     if (!s->claims[index])
         return claim_block(s, index, start, answer, !s->certain, s->owner);
     if (s->certain && !(s->claims[index] & (INFERRED | DISPUTED)))
@@ -380,43 +250,6 @@ API int fl_types_run(spread *s, int64_t budget) {
             return NO_MEMORY;
     }
     s->queue.count = s->head = 0;
-    return DONE;
-}
-
-API int fl_types_questions(spread *s, words *found) {
-    int failed = words_append(found, s->asked.items, s->asked.count);
-    s->asked.count = 0;
-    return failed;
-}
-
-API int fl_types_answer(spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count) {
-    for (uint64_t at = 0; at < count; at++) {
-        const uint64_t *row = questions + QUESTION_WORDS * at;
-        uint64_t sort = row[0] >> 32;
-        if (sort > AGREES || row[1] >= FARTHEST)
-            return DISORDER;
-        if (sort == RULE && answers[at] < UNKNOWN_RULE && (answers[at] & LAYOUT_MASK) + 1 >= s->bounds.count)
-            return DISORDER;
-        if (rule_set(s, key_of(sort, row[0] & UINT32_MAX, row[1]), row[2], answers[at]))
-            return NO_MEMORY;
-    }
-    int failed = words_append(&s->queue, s->waiting.items, s->waiting.count);
-    s->waiting.count = 0;
-    return failed;
-}
-
-/* Return reference, offset, size, count and number of listed pointers of each rule, each followed
- * by three words for each pointer: owner, place, block. */
-API int fl_types_deferred(spread *s, words *found) {
-    for (uint64_t at = 0; at < s->lists.count; at++) {
-        pointer_list *list = &s->lists.items[at];
-        rule_place(s->rules, s->rule_mask, list->key, list->third)->list = NONE;
-        if (PUSH_ALL(found, list->key & UINT32_MAX, list->key >> 32 & (FARTHEST - 1), list->third, list->count, list->rows.count / 3) ||
-            words_append(found, list->rows.items, list->rows.count))
-            return NO_MEMORY;
-        DROP(list->rows.items);
-    }
-    s->lists.count = 0;
     return DONE;
 }
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.files import DebugFiles
     from findleaks.debuginfo.members import Members
     from findleaks.debuginfo.sources import Sources
+    from findleaks.debuginfo.type_index import TypeIndex
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
     from findleaks.target.kernel_references import KernelReference
@@ -49,7 +50,7 @@ MAX_READS = 5
 PAUSE = 0.003  # Seconds that the process runs between two reads.
 
 
-_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "debug_types")
+_SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "type_index")
 """Data that does not depend on which interior pointers count as references."""
 
 
@@ -315,6 +316,13 @@ class Session:
         from findleaks.debuginfo.sources import Sources
 
         return self.once("sources", lambda: Sources(self.target, lambda: self.debug_files, self.report_progress))
+
+    @property
+    def type_index(self) -> TypeIndex:
+        """Types of the modules, from debug information."""
+        from findleaks.debuginfo.type_index import TypeIndex
+
+        return self.once("type_index", lambda: TypeIndex(self.target, self.engine, self.sources, self.report_progress))
 
     @property
     def members(self) -> Members:

@@ -28,9 +28,8 @@ def known_types(session: Session) -> Optional[KnownTypes]:
 
 def type_table(session: Session) -> Optional[TypeTable]:
     """Return the types and variables of all modules; None without debug information."""
-    from findleaks.types.program import read_program_types
-
-    return session.once("debug_types", lambda: read_program_types(session.target))
+    program = session.type_index.program()
+    return program.table if program is not None else None
 
 
 def find_known_types(session: Session) -> Optional[KnownTypes]:
@@ -73,6 +72,7 @@ def _spread(session: Session, table: TypeTable, pieces: Sequence[Piece]) -> Spre
     code = merge_ranges(Range(region.start, region.end) for region in regions if region.executable)
     spread: TypeSpread = session.engine.type_spread(blocks)
     spread.use(pieces)
+    spread.set_memory(mapped, code)
     view = HeapView(target.arch, blocks, pieces, mapped, code)
     search = Spreading(spread, view, session.directory, table, session.budget, session.report_progress)
     search.add_classes(_classes(session, table))

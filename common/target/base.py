@@ -279,6 +279,10 @@ class Target(MappedMemory, Protocol):
         """Return the supplementary file (made by dwz) that a debug file of this module names."""
         return None
 
+    def split_data(self, module: Module, path: str) -> Optional[Buffer]:
+        """Return a .dwo file that a module's debug file names, or its .dwp file for the path ""."""
+        return None
+
     def add_debug_file(self, module: Module, path: str) -> bool:
         """Use a file of this machine as a module's debug file; return False if it does not
         match."""

@@ -132,6 +132,9 @@ class ImageTarget(Target):
     def alternate_data(self, module: Module, wanted: Alternate) -> Optional[elf.Buffer]:
         return self.separate.alternate(module, wanted, self._sysroot)
 
+    def split_data(self, module: Module, path: str) -> Optional[elf.Buffer]:
+        return self.separate.split(module, path, self._sysroot)
+
     def add_debug_file(self, module: Module, path: str) -> bool:
         if not self.separate.add(module, path):
             return False

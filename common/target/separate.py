@@ -20,6 +20,7 @@ from findleaks.value_classes import NamedTuple
 
 FOLDERS = ("/usr/lib/debug",)
 _SLICE = 1 << 24  # bytes per step of a checksum
+_MAPPED = 1 << 24  # bytes from which a file of split DWARF is mapped
 
 
 class Link(NamedTuple):
@@ -69,6 +70,20 @@ class SeparateFiles:
         places = [*(FilePlace(path, sysroot, self.shunned) for path in named), *self._by_build_id(wanted.build_id, sysroot)]
         return next((data for place in places if (data := _opened(place, wanted.build_id, None)) is not None), None)
 
+    def split(self, module: Module, path: str, sysroot: str) -> Optional[elf.Buffer]:
+        """Return a .dwo file: by its path, or by its name beside the module or its debug file. ""
+        is the module's .dwp file. The caller compares the ids of its units."""
+        folders = [folder for folder in (self._beside.get(module.start, ""), os.path.dirname(module.path)) if folder]
+        base = os.path.basename(module.path)
+        names = [os.path.basename(path)] if path else [f"{base}.dwp", f"{base}.debug.dwp"]
+        paths = [path] if path.startswith("/") else []
+        paths += [f"{folder}/{name}" for folder in folders for name in names]
+        for one in paths:
+            found = _contents(FilePlace(one, sysroot, self.shunned))
+            if found is not None:
+                return found
+        return None
+
     def _find(self, module: Module, own: Optional[elf.Buffer], place: Optional[FilePlace], sysroot: str) -> Optional[memoryview]:
         for candidate in self._by_build_id(module.build_id, sysroot):
             found = _opened(candidate, module.build_id, None)
@@ -117,6 +132,22 @@ def _opened(place: FilePlace, build_id: str, link: Optional[Link]) -> Optional[m
     if link is None or (found and build_id):
         return data if found and found == build_id else None
     return data if _checksum(data) == link.checksum else None
+
+
+def _contents(place: FilePlace) -> Optional[elf.Buffer]:
+    """Read a file, or map a large one: a mapped file keeps a descriptor, and there may be thousands
+    of .dwo files."""
+    try:
+        fd = place.open()
+    except (OSError, ValueError):
+        return None
+    try:
+        size = os.fstat(fd).st_size
+        return os.read(fd, size) if size < _MAPPED else map_file(fd, size)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
 
 
 def _checksum(data: memoryview) -> int:

@@ -9,10 +9,12 @@ type is much less likely, and if its pointers do not contradict the type."""
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from findleaks.engine.type_spread import TypeSpread, WordClass
 from findleaks.types.content import Content
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts
@@ -21,14 +23,16 @@ from findleaks.value_classes import NamedTuple
 WORDS = 24  # Words at the start of a block that are compared.
 WITNESSES = 256  # Blocks of a type and size from which its fingerprint is learned.
 LEAST_WITNESSES = 2
-SMALL = 1 << 20  # Numbers below this are small.
 MARGIN = math.log(30)  # By this the second most likely type must be less likely.
 ALIEN = math.log(1e-3)  # Least likelihood of a word, on average.
 SMOOTH = 0.02
 SAME_SIZE = 0.7  # Part of a pointer's likelihood that depends on the size of its target.
 
-Class = tuple[Hashable, ...]
-_NUMBERS = frozenset((("zero",), ("small",), ("number",)))
+CHUNK = 1 << 12  # Blocks whose classes are computed at a time.
+MOST_RANKED = 8  # Types that are compared with a block's pointers.
+SORT = 15  # The bits of a class without the size or offset.
+
+_NUMBERS = frozenset((WordClass.ZERO, WordClass.SMALL, WordClass.NUMBER))
 
 
 class Likeness(NamedTuple):
@@ -45,25 +49,25 @@ class _Model:
     def __init__(self, fold: Sequence[int]) -> None:
         self.blocks = 0
         self.fold = fold
-        self.classes: list[Counter[Class]] = [Counter() for _ in range(WORDS)]
-        self.sorts: list[Counter[Hashable]] = [Counter() for _ in range(WORDS)]
+        self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
+        self.sorts: list[Counter[int]] = [Counter() for _ in range(WORDS)]
 
-    def learn(self, classes: Sequence[Class]) -> None:
+    def learn(self, classes: Sequence[int]) -> None:
         self.blocks += 1
         for at, one in zip(self.fold, classes):
             self.classes[at][one] += 1
-            self.sorts[at][one[0]] += 1
+            self.sorts[at][one & SORT] += 1
 
-    def likelihood(self, classes: Sequence[Class]) -> float:
+    def likelihood(self, classes: Sequence[int]) -> float:
         """Return the logarithm of the likelihood of a block with these classes."""
         total = 0.0
         for at, one in zip(self.fold, classes):
             seen = sum(self.sorts[at].values())
-            part = float(self.sorts[at][one[0]])
-            if len(one) > 1:
+            part = float(self.sorts[at][one & SORT])
+            if one > SORT:
                 part = (1 - SAME_SIZE) * part + SAME_SIZE * self.classes[at][one]
             elif one in _NUMBERS:
-                part = 0.5 * part + 0.5 * sum(self.sorts[at][other[0]] for other in _NUMBERS)
+                part = 0.5 * part + 0.5 * sum(self.sorts[at][other] for other in _NUMBERS)
             total += math.log((part + SMOOTH) / (seen + 1))
         return total
 
@@ -71,15 +75,15 @@ class _Model:
 class Fingerprints:
     """The fingerprints of the typed blocks of a process."""
 
-    def __init__(self, heap: HeapView, layouts: Layouts, content: Content) -> None:
-        self._heap, self._layouts, self._content = heap, layouts, content
+    def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content) -> None:
+        self._spread, self._heap, self._layouts, self._content = spread, heap, layouts, content
         self._models: dict[tuple[int, int], _Model] = {}  # By layout and size; size 0: of any size.
         self._by_size: dict[int, list[int]] = {}
-        self._decided: dict[tuple[int, tuple[Class, ...]], Sequence[tuple[float, int, int]]] = {}
+        self._decided: dict[tuple[int, tuple[int, ...]], Sequence[tuple[float, int, int]]] = {}
 
-    def learn(self, typed: Iterable[int]) -> None:
+    def learn(self, typed: Sequence[int]) -> None:
         """Learn from these typed blocks."""
-        for index in typed:
+        for index, classes in self._classes(typed):
             layout, size = self._heap.layout(index), self._heap.blocks.size(index)
             keys = [(layout, size)] if not self._varies(layout) else [(layout, size), (layout, 0)]
             for key in keys:
@@ -87,7 +91,7 @@ class Fingerprints:
                     self._models[key] = _Model(self._fold(layout, key[1]))
                     self._by_size.setdefault(key[1], []).append(layout)
                 if self._models[key].blocks < WITNESSES:
-                    self._models[key].learn(self._classes(self._heap.blocks.address(index), size))
+                    self._models[key].learn(classes)
 
     def _varies(self, layout: int) -> bool:
         spec = self._layouts.specs[layout]
@@ -106,17 +110,35 @@ class Fingerprints:
         first, step = (tail[0] // word, max(table.sizes[tail[1]] // word, 1)) if tail is not None else (own, 1)
         return [at if at < first else min(first + (at - first) % step, WORDS - 1) for at in range(WORDS)]
 
-    def find(self, index: int) -> Optional[Likeness]:
-        """Return the type that an untyped block resembles, and no other; None if there is none."""
-        start, size = self._heap.blocks.address(index), self._heap.blocks.size(index)
-        classes = self._classes(start, size)
-        if all(one in _NUMBERS or one == ("text",) for one in classes):
-            return None
-        key = size, tuple(classes)
-        if key not in self._decided:
-            self._decided[key] = self._ranked(size, classes)
-        fitting = [one for one in self._decided[key] if self._content.match(self._layouts.specs[one[1]], start, size).fits]
+    def find(self, untyped: Sequence[int]) -> dict[int, Likeness]:
+        """Return the type that each untyped block resembles, and no other; blocks without such a type
+        are left out."""
+        ranked: dict[int, Sequence[tuple[float, int, int]]] = {}
+        wanted: dict[int, list[int]] = {}
+        for index, classes in self._classes(untyped):
+            size = self._heap.blocks.size(index)
+            if all(one in _NUMBERS or one == WordClass.TEXT for one in classes):
+                continue
+            key = size, classes
+            if key not in self._decided:
+                self._decided[key] = self._ranked(size, classes)[:MOST_RANKED]
+            ranked[index] = self._decided[key]
+            for _, layout, _ in ranked[index]:
+                wanted.setdefault(layout, []).append(index)
+        fitting = set()
+        for layout, blocks in wanted.items():
+            found = self._content.match(self._layouts.specs[layout], blocks)
+            fitting.update((index, layout) for index, match in zip(blocks, found) if match.fits)
+        made = {}
+        for index, rows in ranked.items():
+            best = self._best([one for one in rows if (index, one[1]) in fitting], index)
+            if best is not None:
+                made[index] = best
+        return made
+
+    def _best(self, fitting: Sequence[tuple[float, int, int]], index: int) -> Optional[Likeness]:
         likely = [one for one in fitting if fitting[0][0] - one[0] < MARGIN]
+        start = self._heap.blocks.address(index)
         best = self._by_tail(likely, start) if len(likely) > 1 else next(iter(likely), None)
         return Likeness(best[1], best[2]) if best is not None else None
 
@@ -134,7 +156,7 @@ class Fingerprints:
                 return one
         return None
 
-    def _ranked(self, size: int, classes: Sequence[Class]) -> Sequence[tuple[float, int, int]]:
+    def _ranked(self, size: int, classes: Sequence[int]) -> Sequence[tuple[float, int, int]]:
         """Return likelihood, layout and witnesses of the types that may have such a block, the
         likeliest first."""
         best: dict[int, tuple[float, int, int]] = {}
@@ -151,26 +173,11 @@ class Fingerprints:
                     best[layout] = likely, layout, model.blocks
         return sorted(best.values(), key=lambda one: (-one[0], one[1]))
 
-    def _classes(self, start: int, size: int) -> list[Class]:
-        heap, word = self._heap, self._heap.arch.word
-        data = heap.bytes(start, min(size // word, WORDS) * word)
-        found: list[Class] = []
-        for at in range(0, len(data) - word + 1, word):
-            part = data[at : at + word]
-            value = int.from_bytes(part, heap.arch.byteorder)
-            found.append(self._class(value, part))
-        return found
-
-    def _class(self, value: int, part: bytes) -> Class:
-        heap = self._heap
-        if not value:
-            return ("zero",)
-        if value < SMALL:
-            return ("small",)
-        place = heap.place(value)
-        if place is not None:
-            return ("start", place.size) if place.offset == 0 else ("middle", place.offset, place.size)
-        if heap.is_mapped(value):
-            return ("code",) if heap.is_code(value) else ("static",)
-        printed = part.rstrip(b"\0")
-        return ("text",) if len(printed) >= 3 and all(0x20 <= byte < 0x7F for byte in printed) else ("number",)
+    def _classes(self, blocks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield blocks with the classes of their words."""
+        for first in range(0, len(blocks), CHUNK):
+            some = array("I", blocks[first : first + CHUNK])
+            found = self._spread.classes(some, WORDS)
+            for number, index in enumerate(some):
+                classes = tuple(found[number * WORDS : (number + 1) * WORDS])
+                yield index, classes[: classes.index(WordClass.MISSING)] if WordClass.MISSING in classes else classes

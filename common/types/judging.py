@@ -64,7 +64,7 @@ class Judge:
         if not candidates:
             return Decision(NO_CLAIM) if len(untyped) >= 8 else Decision()
         sample = _sample(untyped)
-        votes = {row.block: self._vote(candidates, row) for row in sample}
+        votes = self._votes(candidates, sample)
         every = Counter(one.spec for one in votes.values() if one is not None)
         for layout, count in typed.items():
             every[self._layouts.specs[layout]] += count
@@ -78,25 +78,23 @@ class Judge:
 
     def _arrays(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Decision:
         """Claim arrays whose elements all fit, if some element after the first one has a pointer."""
-        claims = []
-        for row in rows:
-            for one in candidates:
-                if self._is_array(one, row.block):
-                    claims.append((row.block, one, row.owner))
-                    break
-        return Decision(claims=claims)
+        claims: dict[int, tuple[int, Candidate, int]] = {}
+        for one in candidates:
+            left = [row for row in rows if row.block not in claims]
+            for row, found in zip(left, self._content.match(one.spec, [row.block for row in left])):
+                if self._is_array(one, found, row.block):
+                    claims[row.block] = (row.block, one, row.owner)
+        return Decision(claims=list(claims.values()))
 
-    def _is_array(self, one: Candidate, block: int) -> bool:
-        start, size = self._heap.blocks.address(block), self._heap.blocks.size(block)
-        found = self._content.match(one.spec, start, size)
+    def _is_array(self, one: Candidate, found: Match, block: int) -> bool:
+        """Whether all elements fit, and one after the first has a pointer."""
         if not found.fits or not found.strong + found.weak:
             return False
-        if not one.spec.many:
+        bare = self._layouts.table.bare(one.spec.type)
+        if not one.spec.many or self._is_pointer(bare):
             return True
-        table = self._layouts.table
-        bare = table.bare(one.spec.type)
-        first = self._content.match(one.spec._replace(many=False), start, table.sizes[bare] or table.word)
-        return found.strong + found.weak > first.strong + first.weak or self._is_pointer(bare)
+        first = self._content.match(one.spec._replace(many=False), [block])[0]
+        return found.strong + found.weak > first.strong + first.weak
 
     def _is_pointer(self, bare: int) -> bool:
         return not self._layouts.table.first_field[bare + 1] - self._layouts.table.first_field[bare]
@@ -110,31 +108,31 @@ class Judge:
 
     def _pruned(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Sequence[Candidate]:
         """Return the candidates that some of the blocks fit."""
-        sample = _sample(rows)
-        return [one for one in candidates if sum(self._match(one, row.block).fits for row in sample) > LEAST_PART * len(sample)]
+        sample = [row.block for row in _sample(rows)]
+        return [one for one in candidates if sum(match.fits for match in self._match(one, sample)) > LEAST_PART * len(sample)]
 
-    def _match(self, one: Candidate, block: int) -> Match:
-        return self._content.match(one.spec, self._heap.blocks.address(block), self._heap.blocks.size(block))
+    def _match(self, one: Candidate, blocks: Sequence[int]) -> list[Match]:
+        return self._content.match(one.spec, blocks)
 
     def _fits_all(self, one: Candidate, rows: Sequence[Row]) -> bool:
-        return sum(self._match(one, row.block).fits for row in rows) >= PURE * len(rows)
+        return sum(match.fits for match in self._match(one, [row.block for row in rows])) >= PURE * len(rows)
 
-    def _vote(self, candidates: Sequence[Candidate], row: Row) -> Optional[Candidate]:
-        """Return the candidate that fits a block best; None if several do, or nothing speaks for it."""
-        ranked = []
-        for one in candidates:
-            found = self._match(one, row.block)
-            if found.fits:
-                ranked.append((found.strong, found.weak, one))
+    def _votes(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> dict[int, Optional[Candidate]]:
+        """Return, for each block, the candidate that fits it best; None if several do, or nothing speaks
+        for it."""
+        blocks = [row.block for row in rows]
+        matches = [self._match(one, blocks) for one in candidates]
+        return {block: self._best(candidates, [of[at] for of in matches], block) for at, block in enumerate(blocks)}
+
+    def _best(self, candidates: Sequence[Candidate], matches: Sequence[Match], block: int) -> Optional[Candidate]:
+        ranked = [(found.strong, found.weak, one) for one, found in zip(candidates, matches) if found.fits]
         if not ranked:
             return None
         best = max(ranked, key=lambda item: item[:2])
         equal = [one for strong, weak, one in ranked if (strong, weak) == best[:2]]
         if len(equal) == 1:
             return equal[0] if best[0] + best[1] or len(candidates) == 1 else None
-        if all(one.level == Level.BASE for one in equal):
-            return self._by_tail(equal, row.block)
-        return None
+        return self._by_tail(equal, block) if all(one.level == Level.BASE for one in equal) else None
 
     def _by_tail(self, equal: Sequence[Candidate], block: int) -> Candidate:
         """Return the smallest type behind which the block has only zeros, of types that begin
@@ -163,12 +161,14 @@ class Judge:
             if layout:
                 known[row.block] = self._layouts.specs[layout]
         groups = self._separating(rows, known)
-        by_spec = {one.spec: one for one in candidates}
+        chosen: dict[int, Candidate] = {}
+        for one in candidates if groups is not None else ():
+            tops = [row for row in untyped if groups is not None and _winner(groups[1].get(groups[0](row), Counter())) == one.spec]
+            fitting = self._match(one, [row.block for row in tops])
+            chosen.update((row.block, one) for row, found in zip(tops, fitting) if found.fits)
+        votes = {**self._votes(candidates, [row for row in untyped if row.block not in chosen and row.block not in votes]), **votes}
         for row in untyped:
-            top = _winner(groups[1].get(groups[0](row), Counter())) if groups is not None else None
-            mine = by_spec.get(top) if top is not None else None
-            if mine is None or not self._match(mine, row.block).fits:
-                mine = votes[row.block] if row.block in votes else self._vote(candidates, row)
+            mine = chosen.get(row.block) or votes.get(row.block)
             if mine is not None:
                 yield row.block, mine, row.owner
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Optional
 
 from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, Part, PartKind, TypeTable
-from findleaks.engine.type_spread import TypeSpread
+from findleaks.engine.type_spread import Role, TypeSpread
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.value_classes import NamedTuple
 
@@ -22,15 +22,6 @@ _STORAGE = re.compile(r"__gnu_cxx::__aligned_(mem)?buf(fer)?<|std::aligned_stora
 """Types that contain a value of their template argument, but have no member of that type."""
 _COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
 """Types whose pointers refer to arrays."""
-
-
-class Role(IntEnum):
-    """What a word of a type contains."""
-
-    REFERENCE = 0  # A pointer to a block, or null.
-    CODE = 1  # A pointer to a function.
-    DATA = 2  # A pointer to characters, numbers or an incomplete type.
-    PLAIN = 3  # Numbers.
 
 
 class Sort(IntEnum):
@@ -98,14 +89,16 @@ class Layouts:
         if spec not in self._numbers:
             groups: list[int] = []
             slots: list[int] = []
+            checks: list[int] = []
             for one in self.shape(spec):
-                pointers = [leaf for leaf in one.leaves if leaf.role == Role.REFERENCE]
-                first = len(slots) // 2
-                for leaf in pointers:
-                    slots += (leaf.offset, leaf.reference)
-                if pointers:
-                    groups += (one.start, one.stride, one.count, first, first + len(pointers))
-            self._numbers[spec] = self._spread.add_layout(groups, slots)
+                first, first_check = len(slots) // 2, len(checks) // 2
+                for leaf in one.leaves:
+                    if leaf.role == Role.REFERENCE:
+                        slots += (leaf.offset, leaf.reference)
+                    else:
+                        checks += (leaf.offset, leaf.role)
+                groups += (one.start, one.stride, one.count, first, len(slots) // 2, first_check, len(checks) // 2)
+            self._numbers[spec] = self._spread.add_layout(groups, slots, checks)
             self.specs.append(spec)
         return self._numbers[spec]
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from findleaks.debuginfo.type_table import Flag, Kind, TypeTable
-from findleaks.engine.type_spread import DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Level, Question
+from findleaks.debuginfo.type_table import Flag, Kind
+from findleaks.engine.type_spread import DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Level, Question, TypeSpread
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort, Spec
 from findleaks.types.sizes import SizeClasses
 from findleaks.value_classes import NamedTuple
 
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
+MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
 
 
 class Candidate(NamedTuple):
@@ -25,8 +26,9 @@ class Candidate(NamedTuple):
 class Rules:
     """Answers the questions of the engine."""
 
-    def __init__(self, table: TypeTable, embedding: Embedding, layouts: Layouts, sizes: SizeClasses) -> None:
-        self._table, self._embedding, self._layouts, self._sizes = table, embedding, layouts, sizes
+    def __init__(self, spread: TypeSpread, embedding: Embedding, layouts: Layouts, sizes: SizeClasses) -> None:
+        self._spread, self._table = spread, embedding.table
+        self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
 
     def answers(self, questions: array[int]) -> array[int]:
@@ -35,8 +37,16 @@ class Rules:
         for at in range(0, len(questions), QUESTION):
             first, offset, third = questions[at : at + QUESTION]
             sort, reference = Question(first >> 32), first & 0xFFFFFFFF
-            made.append(self._rule(reference, offset, third) if sort == Question.RULE else self._agrees(reference, offset, third))
+            made.append(self._answer(sort, reference, offset, third))
         return made
+
+    def _answer(self, sort: Question, reference: int, offset: int, third: int) -> int:
+        if sort == Question.RULE:
+            return self._rule(reference, offset, third)
+        if sort == Question.AGREES:
+            return self._agrees(reference, offset, third)
+        layouts = [self._layouts.number(one.spec) for one in self.candidates(reference, offset, third)[:MOST_CHOICES]]
+        return self._spread.add_choices(layouts) if layouts else 0
 
     def _rule(self, reference: int, offset: int, size: int) -> int:
         found = self.candidates(reference, offset, size)
@@ -117,14 +127,16 @@ class Rules:
         return found
 
     def _agrees(self, reference: int, offset: int, layout: int) -> int:
-        """Return whether blocks with this layout have what the pointer refers to."""
+        """Return whether blocks with this layout have what the pointer refers to: 0 no, 1 possibly, 2
+        yes."""
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
-        if of.sort != Sort.POINTER:
-            return 1
-        table, pointee = self._table, of.pointees[0]
-        if table.kinds[pointee] not in STRUCTURES or not table.sizes[pointee]:
-            return 1
-        own = table.sizes[table.bare(spec.type)]
+        own = self._table.sizes[self._table.bare(spec.type)]
         if spec.many and own:
             offset %= own
-        return int(self._embedding.has(spec.type, offset, pointee))
+        if any(self._embedding.has(spec.type, offset, pointee) for pointee in of.pointees):
+            return 2
+        return int(of.sort == Sort.ANY or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+
+    def _is_whole(self, pointee: int) -> bool:
+        """Whether the members of a type are known."""
+        return self._table.kinds[pointee] in STRUCTURES and self._table.sizes[pointee] > 0

@@ -4,8 +4,7 @@ compares what is left with typed blocks."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
-from typing import Optional
+from collections.abc import Callable, Iterable, Sequence
 
 from findleaks.allocators.directory import Directory
 from findleaks.debuginfo.type_names import shorten_template
@@ -26,6 +25,8 @@ from findleaks.types.sizes import SizeClasses
 ROUNDS = 40  # Most times that deferred pointers are judged.
 MOST_LEARNED = 1 << 16  # Typed blocks from which fingerprints are learned.
 MOST_COMPARED = 1 << 16  # Untyped blocks that are compared with them.
+COMPARED = 1 << 12  # Blocks that are compared at a time.
+MOST_SHAPES = 64  # Types of a size that blocks are compared with by their pointers alone.
 LEAST_STRONG = 2  # Pointers to blocks of the expected type that a shape needs.
 
 
@@ -46,10 +47,10 @@ class Spreading:
         self.embedding = Embedding(table)
         self.layouts = Layouts(table, self.embedding, spread)
         self.sizes = SizeClasses(directory, table.word)
-        self.rules = Rules(table, self.embedding, self.layouts, self.sizes)
-        self.content = Content(heap, self.layouts, self.rules)
+        self.rules = Rules(spread, self.embedding, self.layouts, self.sizes)
+        self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(heap, self.layouts, self.rules, self.content, spread.origins)
-        self.fingerprints = Fingerprints(heap, self.layouts, self.content)
+        self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content)
         self.roots: list[TypedRoot] = []
         self.witnesses: dict[int, int] = {}
         heap.claims = spread.claims()
@@ -127,34 +128,33 @@ class Spreading:
         for wanted in ((Kind.DEFINITE,), (Kind.INDIRECT, Kind.POSSIBLE, Kind.REACHABLE)):
             blocks = self.heap.blocks
             left = [n for n in range(len(claims)) if not claims[n] and kinds[n] in wanted and blocks.state(n) == State.IN_USE]
-            for number, index in enumerate(left[:MOST_COMPARED]):
-                if number % 1024 == 0:
-                    self._progress("comparing blocks", number / len(left))
-                if not claims[index]:
-                    self._compare(index)
+            for first in range(0, min(len(left), MOST_COMPARED), COMPARED):
+                self._progress("comparing blocks", first / len(left))
+                self._compare([index for index in left[first : first + COMPARED] if not claims[index]])
             self.settle()
 
-    def _compare(self, index: int) -> None:
-        found = self.fingerprints.find(index)
-        if found is not None and self.spread.seed(index, found.layout, Level.FINGERPRINT, True):
-            self.witnesses[found.layout] = found.witnesses
-            return
-        layout = self._by_shape(index)
-        if layout is not None:
-            self.spread.seed(index, layout, Level.SHAPE, True)
+    def _compare(self, blocks: Sequence[int]) -> None:
+        found = self.fingerprints.find(blocks)
+        for index, one in found.items():
+            if self.spread.seed(index, one.layout, Level.FINGERPRINT, True):
+                self.witnesses[one.layout] = one.witnesses
+        by_size: dict[int, list[int]] = {}
+        for index in blocks:
+            if index not in found:
+                by_size.setdefault(self.heap.blocks.size(index), []).append(index)
+        for size, some in by_size.items():
+            self._by_shape(size, some)
 
-    def _by_shape(self, index: int) -> Optional[int]:
-        """Return the layout of the only type with pointers to such blocks at these places."""
-        start, size = self.heap.blocks.address(index), self.heap.blocks.size(index)
-        found = [
-            (match.strong, one.spec)
-            for one in self.rules.of_size(size)
-            for match in [self.content.match(one.spec, start, size)]
-            if match.fits
-        ]
-        best = max((strong for strong, _ in found), default=0)
-        specs = [spec for strong, spec in found if strong == best]
-        return self.layouts.number(specs[0]) if best >= LEAST_STRONG and len(specs) == 1 else None
+    def _by_shape(self, size: int, blocks: Sequence[int]) -> None:
+        """Claim blocks that are of the only type with pointers to such blocks at these places."""
+        specs = [one.spec for one in self.rules.of_size(size)[:MOST_SHAPES]]
+        matches = [self.content.match(spec, blocks) for spec in specs]
+        for at, index in enumerate(blocks):
+            found = [(of[at].strong, spec) for of, spec in zip(matches, specs) if of[at].fits]
+            best = max((strong for strong, _ in found), default=0)
+            best_specs = [spec for strong, spec in found if strong == best]
+            if best >= LEAST_STRONG and len(best_specs) == 1:
+                self.spread.seed(index, self.layouts.number(best_specs[0]), Level.SHAPE, True)
 
 
 def _plain(name: str) -> str:

@@ -17,6 +17,7 @@ from findleaks.target.arch import X86_64, Arch
 
 if TYPE_CHECKING:
     from findleaks.engine.contract import Blocks
+    from findleaks.engine.native.dwarf_types import NativeTypeReader
     from findleaks.engine.native.links import NativeLinkWalk
     from findleaks.engine.native.records import NativeRecords
     from findleaks.engine.native.trees import NativeTreeWalk
@@ -128,6 +129,11 @@ class NativeEngine:
         from findleaks.engine.native.records import NativeRecords
 
         return NativeRecords(self.library, shapes, tag_mask)
+
+    def type_reader(self) -> NativeTypeReader:
+        from findleaks.engine.native.dwarf_types import NativeTypeReader
+
+        return NativeTypeReader(self.library)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         wanted = array("Q", sorted(set(values)))

@@ -10,6 +10,7 @@ from ctypes import POINTER, Structure, byref, c_bool, c_char_p, c_int, c_int64, 
 from typing import Any, Optional
 
 from findleaks.engine import shared
+from findleaks.engine.dwarf_sources import SECTIONS
 from findleaks.engine.native.memory import CPiece, CRange
 from findleaks.engine.native.sources import HERE, library_name, wanted
 
@@ -58,6 +59,21 @@ class CRowColumns(Structure):
         ("hint_ends", POINTER(c_uint32)),
         ("text", POINTER(c_ubyte)),
         ("capacity", c_uint64),
+    )
+
+
+class CBytes(Structure):
+    """dwarf.h: bytes; dwarf_tables.c: table_column."""
+
+    _fields_ = (("data", POINTER(c_ubyte)), ("size", c_uint64))
+
+
+class CSource(Structure):
+    """dwarf.h: source."""
+
+    _fields_ = (
+        *((name, CBytes) for name in SECTIONS),
+        *((name, c_uint64) for name in ("key", "references", "others", "address_base", "ranges_base", "low_pc", "flags")),
     )
 
 
@@ -206,7 +222,11 @@ SIGNATURES = {
     "fl_types_new": (c_void_p, [_HANDLE, _U32S, _U32S]),
     "fl_types_free": (None, [_HANDLE]),
     "fl_types_use": (None, [_HANDLE, _PIECES, c_uint64]),
-    "fl_types_layout": (c_int, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64]),
+    "fl_types_layout": (c_int, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64, _U64S, c_uint64]),
+    "fl_types_choices": (c_int, [_HANDLE, _U32S, c_uint64]),
+    "fl_types_memory": (None, [_HANDLE, _RANGES, c_uint32, _RANGES, c_uint32]),
+    "fl_types_match": (c_int, [_HANDLE, c_uint32, _U32S, c_uint64, _U8S, c_uint32, _U32S]),
+    "fl_types_classes": (None, [_HANDLE, _U32S, c_uint64, c_uint32, _U64S]),
     "fl_types_root": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint32]),
     "fl_types_seed": (c_int, [_HANDLE, c_uint32, c_uint32, c_bool, c_uint32]),
     "fl_types_seed_words": (c_int, [_HANDLE, _U64S, _U32S, _U64S, c_uint64]),
@@ -254,6 +274,15 @@ SIGNATURES = {
     "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
     "fl_records_keys": (c_int, [_HANDLE, _WORDS, _WORDS, _U64S]),
     "fl_search_any": (c_int, [_PIECES, _U64S, c_uint64, _WORDS]),
+    "fl_types_new": (c_void_p, []),
+    "fl_types_free": (None, [_HANDLE]),
+    "fl_types_source": (c_int, [_HANDLE, POINTER(CSource)]),
+    "fl_types_read": (c_int, [_HANDLE, c_uint64, _U64S]),
+    "fl_types_origins": (c_int, [_HANDLE, c_uint64]),
+    "fl_types_merge": (c_int, [_HANDLE, _U64S]),
+    "fl_types_table": (c_int, [_HANDLE, POINTER(CBytes), c_uint64]),
+    "fl_types_column": (c_void_p, [_HANDLE, c_uint32, _U64S]),
+    "fl_types_incomplete": (c_bool, [_HANDLE]),
 }
 
 

@@ -62,6 +62,16 @@ def c_piece(piece: Piece) -> CPiece:
     return CPiece(piece.address, data, len(piece.data))
 
 
+def c_bytes(data: Union[bytes, bytearray, memoryview, array[int]]) -> Any:
+    """Return a pointer to bytes, which it keeps alive. Those of a read-only view are copied."""
+    if isinstance(data, bytes):
+        return ctypes.cast(ctypes.c_char_p(data), POINTER(c_ubyte))
+    try:
+        return ctypes.cast(_STARTS["B"].from_buffer(data), POINTER(c_ubyte))
+    except TypeError:
+        return ctypes.cast(_STARTS["B"].from_buffer(bytearray(data)), POINTER(c_ubyte))
+
+
 def c_pieces(pieces: Sequence[Piece]) -> CPieces:
     return (CPiece * len(pieces))(*map(c_piece, pieces)), len(pieces)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Optional
 
 from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.engine.native.library import DISORDER, Handle
-from findleaks.engine.native.memory import c_array, c_pieces, zeros
-from findleaks.engine.type_spread import LEVEL_SHIFT, NO_ORIGIN, Level, Pointers
-from findleaks.target.base import Piece
+from findleaks.engine.native.memory import c_array, c_pieces, c_ranges, zeros
+from findleaks.engine.type_spread import GROUP, LEVEL_SHIFT, NO_ORIGIN, Level, Pointers
+from findleaks.target.base import Piece, Range
 
 _ROW = 5  # words before the pointers of a rule
 
@@ -31,9 +32,21 @@ class NativeTypeSpread:
         self._pieces = c_pieces(pieces)
         self._library.fl_types_use(self._handle, *self._pieces)
 
-    def add_layout(self, groups: Sequence[int], slots: Sequence[int]) -> int:
-        rows, pairs = array("Q", groups), array("Q", slots)
-        made = self._library.fl_types_layout(self._handle, c_array(rows), len(rows) // 5, c_array(pairs), len(pairs) // 2)
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
+        self._memory = *c_ranges(mapped), *c_ranges(code)
+        self._library.fl_types_memory(self._handle, *self._memory)
+
+    def add_layout(self, groups: Sequence[int], slots: Sequence[int], checks: Sequence[int] = ()) -> int:
+        rows, pairs, words = (array("Q", one) for one in (groups, slots, checks))
+        counts = (c_array(rows), len(rows) // GROUP, c_array(pairs), len(pairs) // 2, c_array(words), len(words) // 2)
+        made = self._library.fl_types_layout(self._handle, *counts)
+        if made == DISORDER:
+            raise ValueError("no such layout")
+        return int(made)
+
+    def add_choices(self, layouts: Sequence[int]) -> int:
+        packed = array("I", layouts)
+        made = self._library.fl_types_choices(self._handle, c_array(packed), len(packed))
         if made == DISORDER:
             raise ValueError("no such layout")
         return int(made)
@@ -75,6 +88,19 @@ class NativeTypeSpread:
     def revisit(self, references: Sequence[int]) -> None:
         packed = array("I", references)
         self._library.fl_types_revisit(self._handle, c_array(packed), len(packed))
+
+    def match(self, layout: int, indices: array[int], flags: bytearray) -> Optional[array[int]]:
+        counts = zeros("I", max(3 * len(indices), 1))
+        sizes = c_array(indices), len(indices), c_array(flags or bytearray(1)), len(flags)
+        code = self._library.fl_types_match(self._handle, layout, *sizes, c_array(counts))
+        if code == DISORDER:
+            raise ValueError(f"no layout {layout}")
+        return None if code else counts[: 3 * len(indices)]
+
+    def classes(self, indices: array[int], words: int) -> array[int]:
+        found = zeros("Q", max(words * len(indices), 1))
+        self._library.fl_types_classes(self._handle, c_array(indices), len(indices), words, c_array(found))
+        return found[: words * len(indices)]
 
     def disputes(self) -> list[int]:
         return sorted(set(self._library.words(self._library.fl_types_disputes, self._handle)))

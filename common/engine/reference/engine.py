@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from findleaks.engine import shared
 from findleaks.engine.contract import Blocks
@@ -23,6 +24,9 @@ from findleaks.engine.terms import Heuristic, Lists
 from findleaks.engine.trees import TreeLayout
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
+
+if TYPE_CHECKING:
+    from findleaks.engine.reference.dwarf_types import PureTypeReader
 
 
 class PureEngine:
@@ -161,6 +165,11 @@ class PureEngine:
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> PureRecords:
         return PureRecords(self.arch, shapes, tag_mask)
+
+    def type_reader(self) -> PureTypeReader:
+        from findleaks.engine.reference.dwarf_types import PureTypeReader
+
+        return PureTypeReader(self.arch)
 
     def search_any(self, piece: Piece, values: Sequence[int]) -> array[int]:
         word = self.arch.word

@@ -98,14 +98,14 @@ class _Reader:
             if die is not None and _word(die) == "typedef":
                 target = self._target(die)
                 entry = self._entries[target]
-                if self.table.kinds[target] in _AGGREGATES and entry is not None and not _name(entry) and not self.table.names[target]:
+                if self.table.kinds[target] in _AGGREGATES and entry is not None and not _qualified(entry) and not self.table.names[target]:
                     self.table.names[target] = self._text(_qualified(die))
                     self.table.flags[target] |= Flag.NAMED_BY_TYPEDEF
 
     def _find_definitions(self) -> dict[tuple[int, str], list[int]]:
         found: dict[tuple[int, str], list[int]] = {}
         for number, die in enumerate(self._entries):
-            if die is not None and self.table.kinds[number] in _AGGREGATES and not _has(die, "declaration") and _name(die):
+            if die is not None and self.table.kinds[number] in _AGGREGATES and not _has(die, "declaration") and _qualified(die):
                 found.setdefault((self.table.kinds[number], _qualified(die)), []).append(number)
         return found
 
@@ -128,7 +128,8 @@ class _Reader:
     def _read_entry(self, number: int, die: DIE) -> None:
         table, kind, word = self.table, self.table.kinds[number], _word(die)
         if kind == Kind.ARRAY:
-            return self._read_array(number, die)
+            self._read_array(number, die)
+            return
         table.names[number] = table.names[number] or self._text(_QUALIFIERS.get(word) or _qualified(die))
         table.sizes[number] = _value(die, "byte_size") or (table.word if kind == Kind.POINTER else 0)
         table.targets[number] = self._target(die)
@@ -139,7 +140,7 @@ class _Reader:
         for flag, isset in (
             *flags,
             (Flag.TAGGED, kind in _AGGREGATES and c and not named),
-            (Flag.POLYMORPHIC, _has(die, "containing_type")),
+            (Flag.POLYMORPHIC, kind in _AGGREGATES and _has(die, "containing_type")),
         ):
             table.flags[number] |= flag if isset else 0
         if kind in (Kind.STRUCT, Kind.UNION):
@@ -364,6 +365,8 @@ def _scope(die: DIE, functions: bool) -> str:
 
 def _qualified(die: DIE) -> str:
     name = _name(die)
+    if not name and _has(die, "specification"):
+        return _qualified(die.get_DIE_from_attribute("DW_AT_specification"))
     scope = _scope(die, False) if name and _value(die.cu.get_top_DIE(), "language") not in _C else ""
     return f"{scope}::{name}" if scope else name
 
@@ -383,7 +386,8 @@ def _elements(bound: DIE) -> int:
     count, upper = _value(bound, "count"), _value(bound, "upper_bound")
     if count is not None:
         return count if count < 1 << 62 else 0
-    return (upper + 1) % (1 << 32) if upper is not None and upper < 1 << 62 and upper != 0xFFFFFFFF else 0
+    found = (upper - (_value(bound, "lower_bound") or 0) + 1) % (1 << 64) if upper is not None else 0
+    return found if found < 1 << 62 and found != 1 << 32 else 0
 
 
 def _offset(die: DIE) -> int:

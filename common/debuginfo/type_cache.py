@@ -1,0 +1,128 @@
+"""Keeps tables of types in $XDG_CACHE_HOME/findleaks/types, one file for each build-id.
+
+A file is complete and checked by a checksum, or is ignored and removed: it is written under another
+name first, so several processes may use the folder at once. The files contain nothing but what is
+in debug information. The total size is limited: the files that were not used for longest go first."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+import tempfile
+import time
+import zlib
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Optional
+
+from findleaks.engine.dwarf_sources import COLUMNS
+
+VERSION = 1  # of the columns, and of the rules by which they are filled
+MAX_BYTES = 1 << 30  # of all files
+_STALE_SECONDS = 3600  # age at which an unfinished file belongs to a process that was killed
+_HEAD = struct.Struct("<8sIIIIQ")  # magic, version, byte order, checksum of the rest, columns, bytes of the rest
+_MAGIC = b"FLTYPES\n"
+_ORDER = int(sys.byteorder == "little")
+
+
+class TypeCache:
+    """The files of this user. Methods never raise: without a usable folder nothing is kept."""
+
+    def __init__(self, environment: Optional[Mapping[str, str]] = None, max_bytes: int = MAX_BYTES) -> None:
+        known = os.environ if environment is None else environment
+        home = known.get("XDG_CACHE_HOME") or os.path.join(known.get("HOME") or os.path.expanduser("~"), ".cache")
+        self.folder = os.path.join(home, "findleaks", "types")
+        self._max_bytes = max_bytes
+
+    def load(self, name: str) -> Optional[list[array[int]]]:
+        """Return the columns that were stored under a name; None if there are none."""
+        path = os.path.join(self.folder, name)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_size > self._max_bytes:
+                return None
+            try:
+                columns = _unpack(file.read())
+            except (OSError, MemoryError):
+                return None
+        with suppress(OSError):
+            if columns is None:
+                os.unlink(path)
+            else:
+                os.utime(path)  # used now
+        return columns
+
+    def store(self, name: str, columns: Sequence[array[int]]) -> None:
+        """Keep columns under a name."""
+        parts = _pack(columns)
+        if sum(map(len, parts)) > self._max_bytes // 2 or not self._ready():
+            return
+        temporary = ""
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.folder)
+            with open(descriptor, "wb") as file:
+                file.writelines(parts)
+            os.replace(temporary, os.path.join(self.folder, name))
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+        self._remove_oldest()
+
+    def _ready(self) -> bool:
+        """Whether the folder exists, and belongs to this user alone."""
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            found = os.lstat(self.folder)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+    def _remove_oldest(self) -> None:
+        with suppress(OSError):
+            rows = []
+            for entry in os.scandir(self.folder):
+                with suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    stale = entry.name.startswith(".") and time.time() - found.st_mtime > _STALE_SECONDS
+                    rows.append((-1.0 if stale else found.st_mtime, found.st_size, entry.path))
+            left = sum(size for _, size, _ in rows)
+            for used, size, path in sorted(rows):
+                if used >= 0 and left <= self._max_bytes:
+                    break
+                with suppress(OSError):
+                    os.unlink(path)
+                left -= size
+
+
+def _pack(columns: Sequence[array[int]]) -> list[bytes]:
+    lengths = array("Q", [len(column) for column in columns]).tobytes()
+    parts = [lengths, *(column.tobytes() for column in columns)]
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return [_HEAD.pack(_MAGIC, VERSION, _ORDER, checksum, len(columns), sum(map(len, parts))), *parts]
+
+
+def _unpack(data: bytes) -> Optional[list[array[int]]]:
+    """Return the columns; None for a file that is damaged, or of another version or machine."""
+    if len(data) < _HEAD.size:
+        return None
+    magic, version, order, checksum, count, size = _HEAD.unpack_from(data)
+    rest = memoryview(data)[_HEAD.size :]
+    known = (magic, version, order, count, size) == (_MAGIC, VERSION, _ORDER, len(COLUMNS), len(rest))
+    if not known or zlib.crc32(rest) != checksum:
+        return None
+    lengths, at, columns = array("Q", bytes(rest[: 8 * count])), 8 * count, []
+    for code, length in zip(COLUMNS, lengths):
+        column = array(code)
+        column.frombytes(rest[at : at + length * column.itemsize])
+        at += length * column.itemsize
+        columns.append(column)
+    return columns

@@ -1,0 +1,142 @@
+"""The types of a target's modules, from debug information, each read once per build-id."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Optional
+
+from findleaks.debuginfo.local_variables import Local, LocalVariables
+from findleaks.debuginfo.program_types import ProgramTypes, merge_tables
+from findleaks.debuginfo.sources import Sources
+from findleaks.debuginfo.type_cache import TypeCache
+from findleaks.debuginfo.type_sources import TypeSources
+from findleaks.debuginfo.type_table import TypeTable
+from findleaks.engine.contract import Engine
+from findleaks.engine.dwarf_sources import Source, TypeReader
+from findleaks.errors import TargetError
+from findleaks.target.base import Module, Target
+from findleaks.target.separate import alternate_link, has_debug_info
+
+PHASE = "reading types"
+BYTES_A_CALL, LOOKUPS_A_CALL = 1 << 20, 1 << 13  # about 20 ms in the C engine
+Progress = Callable[[str, float], None]
+"""Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
+
+
+class TypeIndex:
+    """The types of each module. `warnings`: parts that were not read, one line each."""
+
+    def __init__(self, target: Target, engine: Engine, sources: Sources, progress: Progress, cache: Optional[TypeCache] = None) -> None:
+        self._target, self._engine, self._sources, self._progress = target, engine, sources, progress
+        self._cache = cache or TypeCache()
+        self._tables: dict[int, Optional[TypeTable]] = {}
+        self._opened: dict[int, Optional[TypeSources]] = {}
+        self._locals: dict[int, LocalVariables] = {}
+        self._program: list[Optional[ProgramTypes]] = []  # once it is known
+        self.warnings: list[str] = []
+
+    def of(self, module: Module) -> Optional[TypeTable]:
+        """Return the types of a module; None if it has no debug information."""
+        if module.start not in self._tables:
+            self._tables[module.start] = self._find(module)
+        return self._tables[module.start]
+
+    def program(self) -> Optional[ProgramTypes]:
+        """Return the types of all modules as one table; None if no module has debug information."""
+        if not self._program:
+            pairs = [(module, table) for module in self._target.modules() if (table := self.of(module)) is not None]
+            merged = merge_tables(pairs, self._engine.type_reader, lambda part: self._progress(PHASE, part)) if pairs else None
+            self._program.append(merged)
+        return self._program[0]
+
+    def locals(self, module: Module, address: int) -> Sequence[Local]:
+        """Return the local variables and parameters that are visible at an address of a module's
+        file. Their types are numbers of the module's own table."""
+        table, sources = self.of(module), self.sources_of(module)
+        if table is None or sources is None:
+            return ()
+        if module.start not in self._locals:
+            self._locals[module.start] = LocalVariables(sources, table)
+        return self._locals[module.start].at(address)
+
+    def _find(self, module: Module) -> Optional[TypeTable]:
+        opened = self.sources_of(module)
+        if opened is None:
+            return None
+        name = f"{module.build_id}-{zlib.crc32(repr(opened.signature()).encode()):08x}" if module.build_id else ""
+        columns = self._cache.load(name) if name else None
+        if columns is None:
+            reader = self._engine.type_reader()
+            read_types(reader, opened, lambda part: self._progress(PHASE, part))
+            columns = reader.columns()
+            self._warn(module, opened, reader)
+            if name and not opened.missing:
+                self._cache.store(name, columns)
+        return TypeTable.of(opened.word, columns)
+
+    def sources_of(self, module: Module) -> Optional[TypeSources]:
+        """Return the sections with a module's types; None if there are none."""
+        if module.start not in self._opened:
+            self._opened[module.start] = self._open(module)
+        return self._opened[module.start]
+
+    def _open(self, module: Module) -> Optional[TypeSources]:
+        if not module.path.startswith("/") or not self._sources.has_debug_file(module):
+            return None
+        data = next((one for one in self._target.debug_data(module) if has_debug_info(one)), None)
+        if data is None:
+            return None
+        link = alternate_link(data)
+        alternate = self._target.alternate_data(module, link) if link is not None else None
+
+        def open_split(path: str) -> Optional[bytes]:
+            return self._target.split_data(module, path)
+
+        try:
+            return TypeSources(data, alternate, open_split, lambda: self._progress(PHASE, 0.0))
+        except TargetError:
+            return None
+
+    def _warn(self, module: Module, opened: TypeSources, reader: TypeReader) -> None:
+        name = module.path.rsplit("/", 1)[-1]
+        if opened.missing:
+            self.warnings.append(f"types of {name} are incomplete: {opened.missing} of {len(opened.skeletons)} .dwo files were not found")
+        if reader.incomplete:
+            self.warnings.append(f"types of {name} are incomplete: its debug information is damaged, or of an unknown form")
+
+
+def read_types(reader: TypeReader, sources: TypeSources, progress: Callable[[float], None]) -> None:
+    """Read all sources, and merge their types."""
+    main = sources.main()
+    total = sum(len(one.info) for one in main)
+    done = 0
+    for one in main:
+        for at in _read(reader, one):
+            progress(0.7 * (done + at) / max(total, 1))
+        done += len(one.info)
+    _find_origins(reader, progress)
+    for number, group in enumerate(sources.split(total)):
+        for one in group:
+            for _ in _read(reader, one):
+                progress(0.7 * number / len(sources.skeletons))
+        _find_origins(reader, progress)
+    while True:
+        part = reader.merge()
+        progress(0.75 + part / 4)
+        if part == 1.0:
+            return
+
+
+def _read(reader: TypeReader, source: Source) -> Iterator[int]:
+    reader.add(source)
+    while True:
+        at = reader.read(BYTES_A_CALL)
+        if at < 0:
+            return
+        yield at
+
+
+def _find_origins(reader: TypeReader, progress: Callable[[float], None]) -> None:
+    while reader.find_origins(LOOKUPS_A_CALL):
+        progress(0.7)

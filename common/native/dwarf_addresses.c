@@ -1,0 +1,147 @@
+/* Addresses in DWARF: of code (ranges) and of variables (locations).
+ * Sources: DWARF 5, 2.5, 2.17, 7.7.3 (range lists), 7.27 (.debug_addr); DWARF 4, 2.17.3. */
+#include "dwarf.h"
+
+enum { OP_ADDR = 0x03, OP_CONST4U = 0x0c, OP_CONST8U = 0x0e, OP_FORM_TLS = 0x9b, OP_ADDRX = 0xa1, OP_CONSTX = 0xa2, OP_GNU_TLS = 0xe0,
+       OP_GNU_ADDR_INDEX = 0xfb, OP_GNU_CONST_INDEX = 0xfc };
+
+static bool indexed(const unit *u, uint64_t index, uint64_t *address) {
+    const bytes *table = &u->from->addresses;
+    if (u->address_base > table->size || index >= (table->size - u->address_base) / u->address)
+        return false;
+    *address = read_number(table->data + u->address_base + index * u->address, u->address);
+    return true;
+}
+
+/* The address that an attribute gives. */
+bool address_of(const unit *u, const value *v, uint64_t *address) {
+    if (v->is == INDEX)
+        return indexed(u, v->number, address);
+    *address = v->number;
+    return v->is == ADDRESS;
+}
+
+/* Whether a location is an address, or an offset in the block of thread-local variables. Code and
+ * data that linkers dropped have the address 0, or nearly the highest one. */
+bool location_of(const unit *u, const value *v, uint64_t *address, bool *thread) {
+    if (v->is != BLOCK || !v->number)
+        return false;
+    const uint8_t *at = v->data + 1, *end = v->data + v->number;
+    uint8_t operation = *v->data;
+    unsigned size = operation == OP_ADDR ? u->address : operation == OP_CONST4U ? 4 : operation == OP_CONST8U ? 8 : 0;
+    if (size) {
+        if (end - at < (int)size)
+            return false;
+        *address = read_number(at, size);
+        at += size;
+    } else if (operation == OP_ADDRX || operation == OP_CONSTX || operation == OP_GNU_ADDR_INDEX || operation == OP_GNU_CONST_INDEX) {
+        uint64_t index;
+        if (!read_uleb(&at, end, &index) || !indexed(u, index, address))
+            return false;
+    } else
+        return false;
+    *thread = end - at == 1 && (*at == OP_FORM_TLS || *at == OP_GNU_TLS);
+    if (*thread)
+        return true;
+    bool plain = operation == OP_ADDR || operation == OP_ADDRX || operation == OP_GNU_ADDR_INDEX;
+    return at == end && plain && *address && *address < (u->address == 8 ? UINT64_MAX : UINT32_MAX) - 1;
+}
+
+typedef struct {
+    types *t;
+    uint64_t key, type, mask;
+    bool any;
+} found_code;
+
+static int add(found_code *f, uint64_t start, uint64_t end) {
+    start &= f->mask, end &= f->mask;
+    if (!start || start >= end)
+        return DONE;
+    f->any = true;
+    return f->t->functions.count == MOST_TYPES ? DISORDER : PUSH(f->t->functions, (function_row){start, end, f->type, f->key});
+}
+
+static bool spend(types *t) { return t->budget ? t->budget--, true : false; }
+
+/* Pairs of .debug_ranges, up to a pair of zeros. */
+static int add_pairs(found_code *f, const unit *u, uint64_t offset) {
+    const bytes *section = &u->from->ranges;
+    uint64_t base = u->low_pc, size = u->address, at = u->ranges_base + offset;
+    for (int code = DONE; code == DONE && at <= section->size && section->size - at >= 2 * size && spend(f->t); at += 2 * size) {
+        uint64_t low = read_number(section->data + at, u->address), high = read_number(section->data + at + size, u->address);
+        if (!low && !high)
+            return DONE;
+        if (low == f->mask)
+            base = high;
+        else if (low < high && (code = add(f, base + low, base + high)) != DONE)
+            return code;
+    }
+    return DONE;
+}
+
+/* A list of .debug_rnglists. */
+static int add_list(found_code *f, const unit *u, const value *v) {
+    const bytes *section = &u->from->range_lists;
+    uint64_t offset = v->number, base = u->low_pc, first, second;
+    if (v->is == LIST_INDEX) {
+        if (u->ranges_base > section->size || v->number >= (section->size - u->ranges_base) / u->wide)
+            return DONE;
+        offset = u->ranges_base + read_number(section->data + u->ranges_base + v->number * u->wide, u->wide);
+    }
+    if (offset >= section->size)
+        return DONE;
+    const uint8_t *at = section->data + offset, *end = section->data + section->size;
+    while (at < end && spend(f->t)) {
+        uint8_t kind = *at++;
+        int code = DONE;
+        if (kind >= 1 && kind <= 4) { /* base_addressx, startx_endx, startx_length, offset_pair */
+            if (!read_uleb(&at, end, &first) || (kind != 4 && !indexed(u, first, &first)))
+                return DONE;
+            if (kind == 1) {
+                base = first;
+                continue;
+            }
+            if (!read_uleb(&at, end, &second) || (kind == 2 && !indexed(u, second, &second)))
+                return DONE;
+            code = kind == 4 ? add(f, base + first, base + second) : add(f, first, kind == 2 ? second : first + second);
+        } else if (kind >= 5 && kind <= 7) { /* base_address, start_end, start_length */
+            if (end - at < u->address)
+                return DONE;
+            first = read_number(at, u->address);
+            at += u->address;
+            if (kind == 5) {
+                base = first;
+                continue;
+            }
+            if (kind == 7 ? !read_uleb(&at, end, &second) : end - at < u->address)
+                return DONE;
+            if (kind == 6) {
+                second = read_number(at, u->address);
+                at += u->address;
+            }
+            code = add(f, first, kind == 6 ? second : first + second);
+        } else
+            return DONE; /* the end, or an unknown kind */
+        if (code != DONE)
+            return code;
+    }
+    return DONE;
+}
+
+/* Add a row for each range of code of a function; *any: whether it has one. */
+int add_functions(types *t, const unit *u, const value *values, uint64_t key, uint64_t type, bool *any) {
+    found_code f = {t, key, type, u->address == 8 ? UINT64_MAX : UINT32_MAX, false};
+    const value *ranges = &values[A_RANGES], *high = &values[A_HIGH];
+    uint64_t low, end;
+    int code = DONE;
+    if (ranges->is == NUMBER || ranges->is == SECTION || ranges->is == LIST_INDEX)
+        code = u->version < 5 ? add_pairs(&f, u, ranges->number) : add_list(&f, u, ranges);
+    else if (high->is != NOTHING && address_of(u, &values[A_LOW], &low)) {
+        if (high->is == NUMBER || high->is == SECTION)
+            code = add(&f, low, low + high->number);
+        else if (address_of(u, high, &end))
+            code = add(&f, low, end);
+    }
+    *any = f.any;
+    return code;
+}

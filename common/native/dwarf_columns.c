@@ -1,0 +1,232 @@
+/* Writes the columns of ../debuginfo/type_table.py from merged types. */
+#include "dwarf.h"
+#include <stdlib.h>
+
+enum { STRINGS, KINDS, FLAGS, NAMES, SIZES, TARGETS, COUNTS, FIRST_FIELD, FIELD_KINDS, FIELD_NAMES, FIELD_OFFSETS, FIELD_TYPES, FIELD_BITS,
+       FIELD_VALUES, FIRST_PART, PART_KINDS, PART_NAMES, PART_TYPES, PART_VALUES, VARIABLE_ADDRESSES, VARIABLE_TYPES, VARIABLE_NAMES,
+       LOCAL_OFFSETS, LOCAL_TYPES, LOCAL_NAMES, FUNCTION_STARTS, FUNCTION_ENDS, FUNCTION_TYPES, FUNCTION_KEYS, KEYS, KEY_TYPES, END };
+enum { BASE_LEVELS = 32, LASTING_FLAGS = 63 };
+
+/* Bytes of an element: as in type_table.py. */
+static const uint8_t widths[END] = {1, 1, 1, 4, 8, 4, 8, 4, 1, 4, 8, 4, 4, 8, 4, 1, 4, 4, 8, 8, 4, 4, 8, 4, 4, 8, 8, 4, 8, 8, 4};
+
+static bool ready(merging *m, int column, uint64_t count) {
+    m->columns[column].items = calloc(count + 1, widths[column]);
+    return m->columns[column].items != NULL;
+}
+
+/* Append to a column: *_ITEMS of ready(). */
+static void put(merging *m, int column, uint64_t number) {
+    struct column *c = &m->columns[column];
+    if (widths[column] == 8)
+        ((uint64_t *)c->items)[c->count++] = number;
+    else if (widths[column] == 4)
+        ((uint32_t *)c->items)[c->count++] = (uint32_t)number;
+    else
+        ((uint8_t *)c->items)[c->count++] = (uint8_t)number;
+}
+
+static uint32_t part_count(const types *t, uint32_t node) {
+    const merging *m = t->merge;
+    uint32_t parts = 0;
+    for (uint32_t i = m->first[node]; i < m->first[node + 1]; i++)
+        parts += t->members.items[m->order[i]].part;
+    return parts;
+}
+
+/* Number the classes in the order of their first nodes. `best`: the node of each number that is
+ * shown, the one with the most inner typedefs. Return the number of types; 0 without memory. */
+static uint32_t number_types(types *t, uint32_t *best) {
+    merging *m = t->merge;
+    uint32_t count = 2, *by_class = calloc((uint64_t)m->classes + 1, sizeof *by_class);
+    if (!by_class)
+        return 0;
+    best[1] = m->final[1] = 1;
+    for (uint32_t node = 2; node < m->nodes; node++) {
+        uint32_t shown = defined(t, node);
+        if (shown < 2) {
+            m->final[node] = shown;
+            continue;
+        }
+        uint32_t *number = &by_class[m->class[shown]];
+        if (!*number) {
+            best[count] = shown;
+            *number = count++;
+        } else if (part_count(t, shown) > part_count(t, best[*number]))
+            best[*number] = shown;
+        m->final[node] = *number;
+    }
+    free(by_class);
+    return count;
+}
+
+static void put_member(types *t, const member_row *row, uint32_t type) {
+    merging *m = t->merge;
+    if (row->part) {
+        put(m, PART_KINDS, row->kind);
+        put(m, PART_NAMES, row->name);
+        put(m, PART_TYPES, type);
+        put(m, PART_VALUES, row->value);
+        return;
+    }
+    put(m, FIELD_KINDS, row->kind);
+    put(m, FIELD_NAMES, row->name);
+    put(m, FIELD_OFFSETS, row->offset);
+    put(m, FIELD_TYPES, type);
+    put(m, FIELD_BITS, row->bits);
+    put(m, FIELD_VALUES, row->value);
+}
+
+static void put_type(types *t, uint32_t number, uint32_t node) {
+    merging *m = t->merge;
+    static const type_row none = {.kind = TYPE_UNKNOWN, .flags = 0};
+    const type_row *row = node > TYPE_UNKNOWN ? &t->rows.items[node - 2] : &none;
+    bool array = row->kind == TYPE_ARRAY || row->kind == TYPE_BASE;
+    put(m, KINDS, number ? row->kind : TYPE_VOID);
+    put(m, FLAGS, row->flags & LASTING_FLAGS);
+    put(m, NAMES, row->name);
+    put(m, SIZES, size_of(t, node));
+    put(m, TARGETS, node > TYPE_UNKNOWN ? m->final[m->targets[node]] : 0);
+    put(m, COUNTS, array ? row->count : 0);
+    put(m, FIRST_FIELD, m->columns[FIELD_KINDS].count);
+    put(m, FIRST_PART, m->columns[PART_KINDS].count);
+    for (uint32_t i = m->first[node]; i < m->first[node + 1]; i++) {
+        uint32_t at = m->order[i];
+        put_member(t, &t->members.items[at], m->final[m->types[at]]);
+    }
+}
+
+/* Whether one more class was found to have a vtable pointer: of its base. */
+static bool spread_vtables(merging *m, uint32_t count) {
+    uint8_t *flags = m->columns[FLAGS].items;
+    const uint32_t *first = m->columns[FIRST_FIELD].items, *field_types = m->columns[FIELD_TYPES].items;
+    const uint8_t *kinds = m->columns[FIELD_KINDS].items;
+    bool found = false;
+    for (uint32_t number = 0; number < count; number++)
+        for (uint32_t i = first[number]; i < first[number + 1]; i++)
+            if (kinds[i] == FIELD_BASE && flags[field_types[i]] & POLYMORPHIC && !(flags[number] & POLYMORPHIC)) {
+                flags[number] |= POLYMORPHIC;
+                found = true;
+            }
+    return found;
+}
+
+static int put_types(types *t) {
+    merging *m = t->merge;
+    m->final = calloc(m->nodes, sizeof *m->final);
+    uint32_t *best = calloc(m->nodes, sizeof *best), count = m->final && best ? number_types(t, best) : 0;
+    bool made = count > 0;
+    uint64_t fields = 0, parts = 0;
+    for (uint32_t number = 0; number < count; number++) {
+        uint32_t some = part_count(t, best[number]);
+        parts += some;
+        fields += m->first[best[number] + 1] - m->first[best[number]] - some;
+    }
+    for (int column = KINDS; column < VARIABLE_ADDRESSES; column++)
+        made = made && ready(m, column, column >= FIRST_FIELD ? (column == FIRST_FIELD || column == FIRST_PART ? count + 1 : column < FIRST_PART ? fields : parts) : count);
+    for (uint32_t number = 0; made && number < count; number++)
+        put_type(t, number, best[number]);
+    if (made) {
+        put(m, FIRST_FIELD, m->columns[FIELD_KINDS].count);
+        put(m, FIRST_PART, m->columns[PART_KINDS].count);
+        for (int level = 0; level < BASE_LEVELS && spread_vtables(m, count);)
+            level++;
+    }
+    free(best);
+    return made ? DONE : NO_MEMORY;
+}
+
+typedef struct {
+    uint64_t address, row;
+} placed;
+
+static int by_address(const void *one, const void *other) {
+    const placed *a = one, *b = other;
+    if (a->address != b->address)
+        return a->address < b->address ? -1 : 1;
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
+static uint32_t type_with_key(const types *t, uint64_t key) {
+    const merging *m = t->merge;
+    uint64_t at = 0;
+    if (key >= KEY_UNKNOWN)
+        return key == KEY_VOID ? TYPE_VOID : TYPE_UNKNOWN;
+    BISECT(at, t->rows.count, middle, t->rows.items[middle].key < key)
+    return at < t->rows.count && t->rows.items[at].key == key ? m->final[at + 2] : TYPE_UNKNOWN;
+}
+
+/* The variables of one kind by address. The variable of a template has an entry in each unit. */
+static int put_variables(types *t, bool thread, int column) {
+    merging *m = t->merge;
+    uint64_t count = 0;
+    placed *all = malloc((t->variables.count + 1) * sizeof *all);
+    if (!all || !ready(m, column, t->variables.count) || !ready(m, column + 1, t->variables.count) || !ready(m, column + 2, t->variables.count)) {
+        free(all);
+        return NO_MEMORY;
+    }
+    for (uint64_t i = 0; i < t->variables.count; i++)
+        if (t->variables.items[i].thread == thread)
+            all[count++] = (placed){t->variables.items[i].address, i};
+    qsort(all, count, sizeof *all, by_address);
+    for (uint64_t i = 0; i < count; i++) {
+        const variable_row *row = &t->variables.items[all[i].row];
+        if (i && all[i].address == all[i - 1].address)
+            continue;
+        put(m, column, row->address);
+        put(m, column + 1, type_with_key(t, row->type));
+        put(m, column + 2, row->name);
+    }
+    free(all);
+    return DONE;
+}
+
+static int put_functions(types *t) {
+    merging *m = t->merge;
+    placed *all = malloc((t->functions.count + 1) * sizeof *all);
+    bool made = all != NULL;
+    for (int column = FUNCTION_STARTS; column <= FUNCTION_KEYS; column++)
+        made = made && ready(m, column, t->functions.count);
+    for (uint64_t i = 0; made && i < t->functions.count; i++)
+        all[i] = (placed){t->functions.items[i].start, i};
+    if (made)
+        qsort(all, t->functions.count, sizeof *all, by_address);
+    for (uint64_t i = 0; made && i < t->functions.count; i++) {
+        const function_row *row = &t->functions.items[all[i].row];
+        if (i && all[i].address == all[i - 1].address)
+            continue; /* linkers fold equal functions */
+        put(m, FUNCTION_STARTS, row->start);
+        put(m, FUNCTION_ENDS, row->end);
+        put(m, FUNCTION_TYPES, type_with_key(t, row->type));
+        put(m, FUNCTION_KEYS, row->key);
+    }
+    free(all);
+    return made ? DONE : NO_MEMORY;
+}
+
+int make_columns(types *t) {
+    merging *m = t->merge;
+    TRY(put_types(t));
+    TRY(put_variables(t, false, VARIABLE_ADDRESSES));
+    TRY(put_variables(t, true, LOCAL_OFFSETS));
+    TRY(put_functions(t));
+    if (!ready(m, KEYS, t->rows.count) || !ready(m, KEY_TYPES, t->rows.count) || !ready(m, STRINGS, t->strings.text.count))
+        return NO_MEMORY;
+    for (uint64_t i = 0; i < t->rows.count; i++) {
+        put(m, KEYS, t->rows.items[i].key);
+        put(m, KEY_TYPES, m->final[i + 2]);
+    }
+    m->columns[STRINGS].count = t->strings.text.count ? t->strings.text.count : 1; /* "" */
+    memcpy(m->columns[STRINGS].items, t->strings.text.items ? t->strings.text.items : (const uint8_t *)"", t->strings.text.count);
+    return DONE;
+}
+
+/* The elements of a column; *count: their number. Valid until the types are freed. */
+API void *fl_types_column(const types *t, uint32_t column, uint64_t *count) {
+    const merging *m = t->merge;
+    *count = m && column < END ? m->columns[column].count : 0;
+    return *count ? m->columns[column].items : NULL;
+}
+
+/* Whether damage, or a limit, ended reading early. */
+API bool fl_types_incomplete(const types *t) { return t->incomplete; }

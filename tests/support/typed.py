@@ -1,0 +1,121 @@
+"""Reads and compares tables of types in tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional
+
+from findleaks.debuginfo.type_index import read_types
+from findleaks.debuginfo.type_sources import TypeSources
+from findleaks.debuginfo.type_table import FieldKind, Flag, Kind, TypeTable, Variable
+from findleaks.engine import load
+from findleaks.target import elf
+from findleaks.target.arch import X86_64, Arch
+from findleaks.target.separate import alternate_link
+
+AGGREGATES = (Kind.STRUCT, Kind.UNION, Kind.ENUM)
+
+
+def arch_of(data: elf.Buffer) -> Arch:
+    """An architecture with the word size and byte order of a file."""
+    head = elf.header(data)
+    return X86_64._replace(word=head.bits // 8, byteorder=head.byteorder)
+
+
+def open_sources(path: Path) -> TypeSources:
+    """The sources of a file, with the .dwo, .dwp and supplementary files beside it."""
+    data = path.read_bytes()
+    link = alternate_link(data)
+    alternate = (path.parent / os.path.basename(link.path)).read_bytes() if link is not None else None
+
+    def open_file(name: str) -> Optional[bytes]:
+        found = path.parent / os.path.basename(name) if name else path.parent / f"{path.name}.dwp"
+        return found.read_bytes() if found.is_file() else None
+
+    return TypeSources(data, alternate, open_file, lambda: None)
+
+
+def read_file(path: Path, pure: bool = False) -> TypeTable:
+    """The types of a file, by the C engine or by the Python engine."""
+    sources = open_sources(path)
+    reader = load.load(arch_of(path.read_bytes()), pure).type_reader()
+    read_types(reader, sources, lambda part: None)
+    assert not reader.incomplete
+    assert not sources.missing
+    return TypeTable.of(sources.word, reader.columns())
+
+
+def described(table: TypeTable, number: int) -> tuple[object, ...]:
+    """All that a type is, with the types that it refers to by name."""
+    kept = table.flags[number] & (Flag.DECLARATION | Flag.POLYMORPHIC | Flag.NAMED_BY_TYPEDEF | Flag.REFERENCE)
+    own = (Kind(table.kinds[number]).name, table.name(number), table.sizes[number], table.counts[number], kept)
+    fields = [
+        (one.kind.name, one.name, one.offset, one.bits, one.first_bit, one.value, table.name(one.type), table.sizes[one.type])
+        for one in table.fields_of(number)
+    ]
+    return (*own, table.name(table.targets[number]), tuple(fields))
+
+
+def parts(table: TypeTable, number: int) -> set[tuple[str, str, str, int]]:
+    """The template arguments, inner typedefs and virtual bases of a type."""
+    return {(one.kind.name, one.name, table.name(one.type), one.value) for one in table.parts_of(number)}
+
+
+def named(table: TypeTable) -> dict[tuple[str, str], set[tuple[object, ...]]]:
+    """The structs, unions and enumerations with names, by kind and name."""
+    found: dict[tuple[str, str], set[tuple[object, ...]]] = {}
+    for number, kind in enumerate(table.kinds):
+        if kind in AGGREGATES and table.names[number]:
+            found.setdefault((Kind(kind).name, table.name(number)), set()).add(described(table, number))
+    return found
+
+
+def variables(table: TypeTable) -> dict[str, str]:
+    """The types of global, static and thread-local variables by name."""
+    every: list[Variable] = [*table.variables(), *table.thread_locals()]
+    return {one.name: table.name(one.type) for one in every}
+
+
+def functions(table: TypeTable) -> dict[int, tuple[int, str]]:
+    """The end and the result of each function by its start."""
+    rows = zip(table.function_starts, table.function_ends, table.function_types)
+    return {start: (end, table.name(kind)) for start, end, kind in rows}
+
+
+def differences(slow: TypeTable, fast: TypeTable) -> list[str]:
+    """What differs between two tables of one file, by the keys of entries."""
+    found = []
+    if not set(slow.keys) <= set(fast.keys):
+        found.append(f"keys: {sorted(set(slow.keys) - set(fast.keys))[:5]}")
+    for key in slow.keys:
+        one, other = slow.type_of_key(key), fast.type_of_key(key)
+        if described(slow, one) != described(fast, other):
+            found.append(f"{key:#x}: {described(slow, one)} and {described(fast, other)}")
+        elif not parts(slow, one) <= parts(fast, other):
+            found.append(f"{key:#x}: parts {parts(slow, one) - parts(fast, other)}")
+    for column in ("variable_addresses", "local_offsets", "function_starts", "function_ends"):
+        if list(getattr(slow, column)) != list(getattr(fast, column)):
+            found.append(f"{column}: {len(getattr(slow, column))} and {len(getattr(fast, column))}")
+    if variables(slow) != variables(fast):
+        found.append(f"variables: {set(variables(slow).items()) ^ set(variables(fast).items())}")
+    if functions(slow) != functions(fast):
+        found.append(f"functions: {set(functions(slow).items()) ^ set(functions(fast).items())}")
+    return found
+
+
+def member_places(table: TypeTable, name: str) -> dict[str, tuple[int, int]]:
+    """Offset and size of each member of a type, by name; members of anonymous members and bases
+    included."""
+    (number,) = table.find(name)
+    found: dict[str, tuple[int, int]] = {}
+
+    def add(kind: int, base: int) -> None:
+        for one in table.fields_of(table.bare(kind)):
+            if one.kind == FieldKind.BASE or not one.name:
+                add(one.type, base + one.offset)
+            else:
+                found[one.name] = base + one.offset, table.sizes[one.type]
+
+    add(number, 0)
+    return found
