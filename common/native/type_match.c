@@ -123,7 +123,7 @@ static void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t
 }
 
 /* Set the memory that pointers may refer to; the ranges must exist until the end. */
-API void fl_types_memory(spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count) {
+API void fl_spread_memory(spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count) {
     s->mapped = mapped;
     s->mapped_count = mapped_count;
     s->code = code;
@@ -132,7 +132,7 @@ API void fl_types_memory(spread *s, const range *mapped, uint32_t mapped_count, 
 
 /* Write three numbers for each block: words that contradict the layout, pointers to blocks of the
  * expected type, and to other possible targets. Returns 1 if answers are missing. */
-API int fl_types_match(spread *s, uint32_t layout, const uint32_t *indices, uint64_t count, const uint8_t *flags, uint32_t flag_count,
+API int fl_spread_match(spread *s, uint32_t layout, const uint32_t *indices, uint64_t count, const uint8_t *flags, uint32_t flag_count,
                        uint32_t *counts) {
     matching m = {.s = s, .flags = flags, .flag_count = flag_count};
     if (layout + 1 >= s->bounds.count)
@@ -175,7 +175,7 @@ static uint64_t class_of(const spread *s, const uint8_t *bytes) {
 }
 
 /* Write the classes of the first `words` words of each block; MISSING for words that it lacks. */
-API void fl_types_classes(const spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint64_t *classes) {
+API void fl_spread_classes(const spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint64_t *classes) {
     for (uint64_t at = 0; at < count; at++) {
         uint64_t start = indices[at] < s->b->count ? block_address(s->b, indices[at]) : 0;
         uint64_t size = indices[at] < s->b->count ? size_of(s->b, indices[at]) : 0;

@@ -72,7 +72,7 @@ int note_pointer(spread *s, uint32_t reference, uint64_t offset, uint64_t size, 
 }
 
 /* Add a list of layouts, the possible contents of blocks; returns its number. */
-API int fl_types_choices(spread *s, const uint32_t *layouts, uint64_t count) {
+API int fl_spread_choices(spread *s, const uint32_t *layouts, uint64_t count) {
     uint64_t number = s->choice_bounds.count - 1;
     for (uint64_t at = 0; at < count; at++)
         if (layouts[at] + 1 >= s->bounds.count)
@@ -83,13 +83,13 @@ API int fl_types_choices(spread *s, const uint32_t *layouts, uint64_t count) {
     return PUSH(s->choice_bounds, (uint32_t)s->choices.count) ? NO_MEMORY : (int)number;
 }
 
-API int fl_types_questions(spread *s, words *found) {
+API int fl_spread_questions(spread *s, words *found) {
     int failed = words_append(found, s->asked.items, s->asked.count);
     s->asked.count = 0;
     return failed;
 }
 
-API int fl_types_answer(spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count) {
+API int fl_spread_answer(spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         const uint64_t *row = questions + QUESTION_WORDS * at;
         uint64_t sort = row[0] >> 32;
@@ -109,7 +109,7 @@ API int fl_types_answer(spread *s, const uint64_t *questions, const uint32_t *an
 
 /* Return reference, offset, size, count and number of listed pointers of each rule, each followed
  * by three words for each pointer: owner, place, block. */
-API int fl_types_deferred(spread *s, words *found) {
+API int fl_spread_deferred(spread *s, words *found) {
     for (uint64_t at = 0; at < s->lists.count; at++) {
         pointer_list *list = &s->lists.items[at];
         rule_place(s->rules, s->rule_mask, list->key, list->third)->list = NONE;

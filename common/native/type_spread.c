@@ -9,14 +9,14 @@
 
 #include <stdlib.h>
 
-API void fl_types_free(spread *s) {
+API void fl_spread_free(spread *s) {
     for (uint64_t at = 0; at < s->lists.count; at++)
         free(s->lists.items[at].rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items, s->waiting.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s);
 }
 
-API spread *fl_types_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
+API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
     spread *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
@@ -27,20 +27,20 @@ API spread *fl_types_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
     s->rules = calloc(s->rule_mask + 1, sizeof *s->rules);
     /* Layout 0 has no words. */
     if (!s->rules || PUSH(s->bounds, 0) || PUSH(s->bounds, 0) || PUSH(s->choice_bounds, 0) || PUSH(s->choice_bounds, 0)) {
-        fl_types_free(s);
+        fl_spread_free(s);
         return NULL;
     }
     return s;
 }
 
 /* The pieces must exist until the next call or the end. */
-API void fl_types_use(spread *s, const piece *pieces, uint64_t count) {
+API void fl_spread_use(spread *s, const piece *pieces, uint64_t count) {
     s->pieces = pieces;
     s->piece_count = count;
 }
 
 /* Return the number of the new layout, NO_MEMORY, or DISORDER for an impossible one. */
-API int fl_types_layout(spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count,
+API int fl_spread_layout(spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count,
                         const uint64_t *checks, uint64_t check_count) {
     uint64_t number = s->bounds.count - 1, first = s->slots.count, first_check = s->checks.count;
     if (number > LAYOUT_MASK || first + slot_count > UINT32_MAX || first_check + check_count > UINT32_MAX ||
@@ -70,7 +70,7 @@ API int fl_types_layout(spread *s, const uint64_t *groups, uint64_t group_count,
     return PUSH(s->bounds, (uint32_t)s->groups.count) ? NO_MEMORY : (int)number;
 }
 
-API int fl_types_root(spread *s, uint64_t address, uint64_t size, uint32_t layout) {
+API int fl_spread_root(spread *s, uint64_t address, uint64_t size, uint32_t layout) {
     uint64_t number = s->roots.count;
     if (layout + 1 >= s->bounds.count || number >= ROOT_BIT - 1)
         return DISORDER;
@@ -95,7 +95,7 @@ static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim
 }
 
 /* Returns 1 if the block was claimed, 0 if it has a type or is not in use. */
-API int fl_types_seed(spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin) {
+API int fl_spread_seed(spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin) {
     if (index >= s->b->count || (claim & LAYOUT_MASK) + 1 >= s->bounds.count)
         return DISORDER;
     if (s->claims[index] || s->b->states[index] != IN_USE)
@@ -103,7 +103,7 @@ API int fl_types_seed(spread *s, uint32_t index, uint32_t claim, bool inferred, 
     return claim_block(s, index, block_address(s->b, index), claim, inferred, origin) ? NO_MEMORY : 1;
 }
 
-API int fl_types_seed_words(spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count) {
+API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count) {
     uint64_t start = s->b->lowest;
     if (!s->b->count || !count)
         return DONE;
@@ -202,13 +202,13 @@ static int visit(spread *s, int64_t *budget) {
                 return 1;
             uint64_t base = one.start + s->element * one.stride;
             for (uint32_t at = one.first; at < one.last; at++) {
-                slot_of_pointer slot = s->slots.items[at];
-                uint64_t place = base + slot.offset;
+                slot_of_pointer pointer = s->slots.items[at];
+                uint64_t place = base + pointer.offset;
                 const uint8_t *data = s->data && place + WORD <= s->size ? s->data + place : NULL;
                 if (!data && !(data = word_at(s->pieces, s->piece_count, s->address + place)))
                     continue;
                 uint64_t value = load(data);
-                if (value && follow(s, s->address + place, value, slot.reference))
+                if (value && follow(s, s->address + place, value, pointer.reference))
                     return NO_MEMORY;
             }
         }
@@ -226,7 +226,7 @@ INLINE void look_ahead(const spread *s) {
 }
 
 /* Returns 1 if work is left, 0 at the end. */
-API int fl_types_run(spread *s, int64_t budget) {
+API int fl_spread_run(spread *s, int64_t budget) {
     while (s->visiting || s->head < s->queue.count) {
         if (!s->visiting) {
             if (--budget < 0)
@@ -261,7 +261,7 @@ static bool has_reference(const spread *s, uint32_t layout, const uint8_t *wante
     return false;
 }
 
-API int fl_types_revisit(spread *s, const uint32_t *references, uint64_t count) {
+API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count) {
     uint64_t layouts = s->bounds.count - 1;
     uint8_t *wanted = calloc((size_t)s->highest + 1, 1), *has = calloc(layouts, 1);
     int failed = wanted && has ? DONE : NO_MEMORY;
@@ -284,14 +284,14 @@ API int fl_types_revisit(spread *s, const uint32_t *references, uint64_t count) 
     return failed;
 }
 
-API int fl_types_disputes(spread *s, words *found) {
+API int fl_spread_disputes(spread *s, words *found) {
     int failed = words_append(found, s->disputes.items, s->disputes.count);
     s->disputes.count = 0;
     return failed;
 }
 
 /* Returns the number of claims removed. */
-API uint64_t fl_types_retract(spread *s) {
+API uint64_t fl_spread_retract(spread *s) {
     for (uint64_t fallen = 0, before;;) {
         before = fallen;
         for (uint32_t index = 0; index < s->b->count; index++) {

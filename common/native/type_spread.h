@@ -78,7 +78,7 @@ struct spread {
     uint64_t head; /* next in `queue` */
     LIST(pointer_list) lists;
     uint32_t highest; /* reference */
-    LIST(uint32_t) choices, choice_bounds; /* lists of layouts: see fl_types_choices */
+    LIST(uint32_t) choices, choice_bounds; /* lists of layouts: see fl_spread_choices */
     const range *mapped, *code;            /* the caller's; sorted, disjoint */
     uint32_t mapped_count, code_count;
     /* The owner that is being visited: its number, address and size, and the next element. */

@@ -11,6 +11,7 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges
 
 if TYPE_CHECKING:
+    from findleaks.debuginfo.program_types import ProgramTypes
     from findleaks.debuginfo.type_table import TypeTable
     from findleaks.engine.type_spread import TypeSpread
     from findleaks.session import Session
@@ -35,8 +36,8 @@ def type_table(session: Session) -> Optional[TypeTable]:
 def find_known_types(session: Session) -> Optional[KnownTypes]:
     """Return the types of blocks; None without debug information, or if memory would have to be
     copied and is too large."""
-    table = type_table(session)
-    if table is None or not len(session.directory.blocks):
+    program = session.type_index.program()
+    if program is None or not len(session.directory.blocks):
         return None
     pieces = _memory(session)
     if pieces is None:
@@ -44,9 +45,9 @@ def find_known_types(session: Session) -> Optional[KnownTypes]:
     from findleaks.types.known import KnownTypes
 
     with session.timed("types"):
-        search = _spread(session, table, pieces)
+        search = _spread(session, program, pieces)
         specs, roots = search.layouts.specs, search.roots
-        return KnownTypes(table, specs, search.spread.claims(), search.spread.origins(), roots, search.witnesses)
+        return KnownTypes(program.table, specs, search.spread.claims(), search.spread.origins(), roots, search.witnesses)
 
 
 def _memory(session: Session) -> Optional[Sequence[Piece]]:
@@ -61,12 +62,12 @@ def _memory(session: Session) -> Optional[Sequence[Piece]]:
     return list(session.pieces(merge_ranges([*heaps, *session.root_memory]), "finding types", whole=True))
 
 
-def _spread(session: Session, table: TypeTable, pieces: Sequence[Piece]) -> Spreading:
+def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) -> Spreading:
     from findleaks.types.heap import HeapView
     from findleaks.types.roots import variables
     from findleaks.types.spread import Spreading
 
-    target, blocks = session.target, session.directory.blocks
+    target, blocks, table = session.target, session.directory.blocks, program.table
     regions = target.regions()
     mapped = merge_ranges(Range(region.start, region.end) for region in regions if region.readable)
     code = merge_ranges(Range(region.start, region.end) for region in regions if region.executable)
@@ -74,12 +75,21 @@ def _spread(session: Session, table: TypeTable, pieces: Sequence[Piece]) -> Spre
     spread.use(pieces)
     spread.set_memory(mapped, code)
     view = HeapView(target.arch, blocks, pieces, mapped, code)
-    search = Spreading(spread, view, session.directory, table, session.budget, session.report_progress)
+    search = Spreading(spread, view, session.directory, table, _modules(program), session.budget, session.report_progress)
     search.add_classes(_classes(session, table))
     search.add_roots(variables(table))
     search.settle()
     search.compare(session.graph())
     return search
+
+
+def _modules(program: ProgramTypes) -> array[int]:
+    """Return, for each type of a program, a bit for each module that has it."""
+    masks = array("Q", bytes(8 * len(program.table)))
+    for at, numbers in enumerate(program.numbers.values()):
+        for number in numbers:
+            masks[number] |= 1 << min(at, 63)
+    return masks
 
 
 def _classes(session: Session, table: TypeTable) -> Iterator[tuple[int, str]]:

@@ -26,9 +26,11 @@ class Candidate(NamedTuple):
 class Rules:
     """Answers the questions of the engine."""
 
-    def __init__(self, spread: TypeSpread, embedding: Embedding, layouts: Layouts, sizes: SizeClasses) -> None:
+    def __init__(self, spread: TypeSpread, embedding: Embedding, layouts: Layouts, sizes: SizeClasses, modules: Sequence[int]) -> None:
+        """`modules`: for each type, a bit for each module that has it."""
         self._spread, self._table = spread, embedding.table
         self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
+        self._modules = modules
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
 
     def answers(self, questions: array[int]) -> array[int]:
@@ -74,12 +76,15 @@ class Rules:
                 every = [one for pointee in of.pointees for one in self._of_pointee(pointee, of, offset, size)]
                 self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every]
             else:
-                self._known[key] = self.of_size(size) if offset == 0 else ()
+                self._known[key] = self.of_size(size, of.owner) if offset == 0 else ()
         return self._known[key]
 
-    def of_size(self, size: int) -> Sequence[Candidate]:
-        """Return all structs of a block's size class that have pointers."""
+    def of_size(self, size: int, owner: int = 0) -> Sequence[Candidate]:
+        """Return all structs of a block's size class that have pointers. `owner`: only those of a
+        module that has this type."""
         found = self._embedding.of_sizes(self._sizes.least(size), size)
+        if owner:
+            found = [number for number in found if self._modules[number] & self._modules[owner]]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
 
     def _of_pointee(self, pointee: int, of: Reference, offset: int, size: int) -> Sequence[Candidate]:

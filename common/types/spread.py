@@ -39,15 +39,17 @@ class Spreading:
         heap: HeapView,
         directory: Directory,
         table: TypeTable,
+        modules: Sequence[int],
         budget: int,
         progress: Callable[[str, float], None],
     ) -> None:
+        """`modules`: for each type, a bit for each module that has it."""
         self.spread, self.heap, self.table = spread, heap, table
         self._budget, self._progress = budget, progress
         self.embedding = Embedding(table)
         self.layouts = Layouts(table, self.embedding, spread)
         self.sizes = SizeClasses(directory, table.word)
-        self.rules = Rules(spread, self.embedding, self.layouts, self.sizes)
+        self.rules = Rules(spread, self.embedding, self.layouts, self.sizes, modules)
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(heap, self.layouts, self.rules, self.content, spread.origins)
         self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content)
