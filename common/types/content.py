@@ -38,7 +38,7 @@ class Content:
         for _ in range(ROUNDS):
             found = self._spread.match(layout, indices, self._reference_flags())
             if found is not None:
-                return [Match(*found[at : at + 3]) for at in range(0, len(found), 3)]
+                return list(map(Match, found[0::3], found[1::3], found[2::3]))
             questions = self._spread.questions()
             self._spread.answer(questions, self._rules.answers(questions))
         return [Match(1, 0, 0)] * len(indices)

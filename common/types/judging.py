@@ -162,10 +162,13 @@ class Judge:
                 known[row.block] = self._layouts.specs[layout]
         groups = self._separating(rows, known)
         chosen: dict[int, Candidate] = {}
-        for one in candidates if groups is not None else ():
-            tops = [row for row in untyped if groups is not None and _winner(groups[1].get(groups[0](row), Counter())) == one.spec]
-            fitting = self._match(one, [row.block for row in tops])
-            chosen.update((row.block, one) for row, found in zip(tops, fitting) if found.fits)
+        by_top: dict[Optional[Spec], list[int]] = {}
+        for row in untyped if groups is not None else ():
+            top = _winner(groups[1].get(groups[0](row), Counter())) if groups is not None else None
+            by_top.setdefault(top, []).append(row.block)
+        for one in candidates:
+            blocks = by_top.get(one.spec, [])
+            chosen.update((block, one) for block, found in zip(blocks, self._match(one, blocks)) if found.fits)
         votes = {**self._votes(candidates, [row for row in untyped if row.block not in chosen and row.block not in votes]), **votes}
         for row in untyped:
             mine = chosen.get(row.block) or votes.get(row.block)
@@ -177,6 +180,8 @@ class Judge:
     ) -> Optional[tuple[Callable[[Row], Hashable], dict[Hashable, Counter[Spec]]]]:
         """Return the feature with the fewest values that separates the votes, and its groups."""
         voted = _sample([row for row in rows if known.get(row.block) is not None])
+        if len({known[row.block] for row in voted}) < 2:
+            return None
         best = None
         for feature, most in self._features():
             groups: dict[Hashable, Counter[Spec]] = {}

@@ -81,6 +81,7 @@ class Layouts:
         self._reference_numbers: dict[Reference, int] = {}
         self._shapes: dict[Spec, Sequence[Elements]] = {}
         self._numbers: dict[Spec, int] = {}
+        self._tails: dict[int, Optional[tuple[int, int]]] = {}
         self.specs: list[Spec] = [Spec(UNKNOWN)]
         """By the engine's numbers."""
 
@@ -115,6 +116,11 @@ class Layouts:
     def flexible(self, number: int) -> Optional[tuple[int, int]]:
         """Return offset and element type of the array at the end of a struct that may be longer than
         declared; None if there is none."""
+        if number not in self._tails:
+            self._tails[number] = self._tail(number)
+        return self._tails[number]
+
+    def _tail(self, number: int) -> Optional[tuple[int, int]]:
         table = self.table
         number = table.bare(number)
         if table.kinds[number] != Kind.STRUCT:
