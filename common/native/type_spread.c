@@ -74,7 +74,7 @@ API int fl_spread_root(spread *s, uint64_t address, uint64_t size, uint32_t layo
     uint64_t number = s->roots.count;
     if (layout + 1 >= s->bounds.count || number >= ROOT_BIT - 1)
         return DISORDER;
-    if (PUSH(s->roots, (root){address, size, layout}) || words_push(&s->queue, QUEUED_ROOT | number))
+    if (PUSH(s->roots, (root){address, size, layout}) || words_push(&s->queue, QUEUED_ROOT | number << 1))
         return NO_MEMORY;
     return (int)number;
 }
@@ -167,8 +167,8 @@ static bool begin(spread *s, uint64_t item) {
     s->waits = false;
     s->element = 0;
     if (item & QUEUED_ROOT) {
-        const root *r = &s->roots.items[item & ~QUEUED_ROOT];
-        s->owner = ROOT_BIT + (uint32_t)(item & ~QUEUED_ROOT);
+        const root *r = &s->roots.items[item >> 1];
+        s->owner = ROOT_BIT + (uint32_t)(item >> 1);
         s->address = r->address;
         s->size = r->size;
         s->certain = true;
@@ -246,7 +246,7 @@ API int fl_spread_run(spread *s, int64_t budget) {
         if (more)
             return more;
         s->visiting = false;
-        if (s->waits && words_push(&s->waiting, s->owner & ROOT_BIT ? QUEUED_ROOT | (s->owner - ROOT_BIT) : s->address))
+        if (s->waits && words_push(&s->waiting, s->owner & ROOT_BIT ? QUEUED_ROOT | (uint64_t)(s->owner - ROOT_BIT) << 1 : s->address))
             return NO_MEMORY;
     }
     s->queue.count = s->head = 0;
@@ -272,7 +272,7 @@ API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count)
         has[layout] = has_reference(s, layout, count ? wanted : NULL);
     for (uint64_t at = 0; at < s->roots.count && !failed; at++)
         if (has[s->roots.items[at].layout])
-            failed = words_push(&s->queue, QUEUED_ROOT | at);
+            failed = words_push(&s->queue, QUEUED_ROOT | at << 1);
     uint64_t start = s->b->lowest;
     for (uint32_t index = 0; index < s->b->count && !failed;) {
         if (has[s->claims[index] & LAYOUT_MASK] && !(s->claims[index] & DISPUTED))
