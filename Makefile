@@ -14,7 +14,7 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native bytecode demo test all-tests test-matrix test-arm64 platforms lint bench fuzz fuzz-guided clean test-tools machine-tools
+.PHONY: help venv native bytecode demo test all-tests test-matrix test-arm64 platforms lint bench fuzz fuzz-guided wheels clean test-tools machine-tools
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -83,6 +83,11 @@ native: ## build the C engine, for a checkout that is not installed
 # starts would compile all modules again.
 bytecode: venv
 	@$(BIN)/python -m compileall -q common gdb lldb tests/support
+
+wheels: venv ## build the archives of a release in dist/, and check them; needs no compiler
+	$(BIN)/pip install -q 'auditwheel>=6' 'build>=1' 'check-wheel-contents>=0.6' 'twine>=6' 'ziglang>=0.12'
+	rm -rf dist
+	$(BIN)/python tools/build_wheels.py dist
 
 clean: ## remove the virtual environment and all build products
 	rm -rf $(VENV) build dist *.egg-info $(NATIVE) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,13 +6,18 @@ as findleaks.gdb and findleaks.lldb, and no installation puts the checkout's roo
 
 from __future__ import annotations
 
+import gzip
+import os
 import re
 import runpy
+import tarfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 try:
     from setuptools.command.bdist_wheel import bdist_wheel
@@ -61,6 +66,30 @@ class Wheel(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
+class SourceArchive(sdist):
+    """A source archive that is identical if it is built again with the same SOURCE_DATE_EPOCH."""
+
+    def make_archive(self, base_name: str, *_: Any, base_dir: Optional[str] = None, **__: Any) -> str:
+        """Pack the folder `base_dir`: files by name, without owner, all of one time."""
+        folder, name = Path(base_dir or "."), f"{base_name}.tar.gz"
+        changed = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+
+        def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime, member.mode = changed, 0o755 if member.mode & 0o111 else 0o644
+            return member
+
+        with (
+            open(name, "wb") as file,
+            gzip.GzipFile("", "wb", 9, file, changed) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            for path in sorted(folder.rglob("*")):
+                archive.add(path, recursive=False, filter=plain)
+        return name
+
+
 def native_libraries() -> list[Extension]:
     """The libraries of the C engine, one for each word size and byte order of targets. They are
     `optional`: without a compiler, the installation continues with the Python engine."""
@@ -85,18 +114,20 @@ def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+def description() -> str:
+    """The README for a package index, where links to other files of the repository lead nowhere."""
+    return re.sub(r"!?\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text("README.md"))
+
+
 setup(
-    name="findleaks",
     version=re.findall(r'^__version__ = "([^"]+)"', text("common/__init__.py"), re.M)[0],
-    description="Find native memory leaks post-mortem, in GDB, LLDB and on the command line",
-    long_description=text("README.md") if (ROOT / "README.md").exists() else "",
+    long_description=description() if (ROOT / "README.md").exists() else "",
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
-    python_requires=">=3.9",
     packages=[*PACKAGE_DIR, *(f"findleaks.{name}" for name in find_packages("common"))],
     package_dir=PACKAGE_DIR,
+    include_package_data=False,  # MANIFEST.in lists more than a wheel needs.
     package_data={
-        "findleaks": ["py.typed"],
+        "findleaks": ["py.typed", "completions/*"],
         "findleaks.results": ["findleaks-1.schema.json"],
         "findleaks.report": ["words.js"],
         "findleaks.report.flamegraph": ["page.html", "page.css", "data.js", "graph.js", "table.js", "page.js"],
@@ -104,56 +135,13 @@ setup(
         "findleaks.report.fleet": ["page.html", "page.css", "page.js"],
         "findleaks.report.growth": ["page.html", "page.css", "data.js", "chart.js", "table.js", "page.js"],
     },
+    data_files=[
+        ("share/man/man1", sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("man/*.1"))),
+        ("share/bash-completion/completions", ["common/completions/findleaks"]),
+        ("share/zsh/site-functions", ["common/completions/_findleaks"]),
+        ("share/fish/vendor_completions.d", ["common/completions/findleaks.fish"]),
+    ],
     ext_modules=native_libraries(),
-    cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel},
-    install_requires=[
-        # Needed to decode code, also in debuggers. Versions before 5.0.2 need setuptools; 6 renames
-        # functions.
-        "capstone>=5.0.2,<6",
-        # Needed to read debug information, also in debuggers. 0.33 raises on DW_CFA_GNU_args_size,
-        # and
-        # needs Python 3.10.
-        "pyelftools>=0.30,<0.33",
-        # Needed for cores packed with zstd, on the command line. Python 3.14 includes a zstd
-        # module.
-        "zstandard>=0.19; python_version < '3.14'",
-    ],
-    # The formatting of ruff and the errors of mypy change with releases. Upper bounds keep old
-    # checkouts passing.
-    extras_require={
-        "png": ["pillow>=9"],  # findleaks map -o FILE.png
-        # findleaks find -o FILE.pb.gz, in debuggers too. 4.22 brought GetMessageClass.
-        "pprof": ["protobuf>=4.25,<8"],
-        "pandas": ["pandas>=1.3"],  # Blocks.to_pandas() of the Python API
-        # findleaks find, blocks or triage -o FILE.parquet; Blocks.to_arrow()
-        "parquet": ["pyarrow>=10"],
-        "fleet": ["distributed>=2022.5", "pyarrow>=10"],  # findleaks triage --scheduler ADDRESS
-        "test": [
-            "codespell>=2.3,<3",
-            "distributed>=2022.5",
-            "hypothesis>=6",
-            "jsonschema>=4",
-            "mypy>=1.19,<2.5",
-            "pandas>=1.3",
-            "pillow>=9",
-            "protobuf>=4.25,<8",
-            "pyarrow>=10",
-            "pytest>=8",
-            "pytest-xdist>=3.6,<4",
-            "ruff>=0.17,<0.18",
-            "setuptools>=64",
-            "wheel",
-        ],
-    },
-    entry_points={"console_scripts": ["findleaks = findleaks.cli:run"]},
-    classifiers=[
-        "Development Status :: 3 - Alpha",
-        "Environment :: Console",
-        "Intended Audience :: Developers",
-        "Operating System :: POSIX :: Linux",
-        "Programming Language :: C",
-        "Programming Language :: Python :: 3",
-        "Topic :: Software Development :: Debuggers",
-    ],
+    cmdclass={"build_ext": BuildKernel, "bdist_wheel": Wheel, "sdist": SourceArchive},
     zip_safe=False,
 )

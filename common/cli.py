@@ -22,25 +22,27 @@ from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
+from findleaks.setup_commands import SETUP, run_setup
 from findleaks.startup import repeat_interrupt, restore_process
 
 if TYPE_CHECKING:
+    from findleaks import commands
     from findleaks.commands import Command, Invocation, Result
     from findleaks.session import Progress, Session
     from findleaks.target.base import Target
 
 TROUBLE = 2
 INTERRUPTED = 130  # Exit statuses: TROUBLE after an error, INTERRUPTED after Ctrl-C.
-FRONT = ("init", "gdb", "lldb")  # Words of the command line that are not commands in a debugger.
+FRONT = ("gdb", "lldb")  # Words that start a debugger.
 DEFAULT = "verdict"  # The default command: `findleaks core` and `findleaks --pid 4711` run it.
 
 FRONT_HELP = """
 COMMAND takes a core file, or --pid and a process id or name: `findleaks find core`. Without COMMAND, findleaks runs `verdict`. Also:
 
-  init     print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit
-  gdb …    start GDB with findleaks loaded
-  lldb …   start LLDB with findleaks loaded
-  -V       print the version, and whether the C engine is in use"""
+  gdb …       start GDB with findleaks loaded
+  lldb …      start LLDB with findleaks loaded
+{setup}
+  -V          print the version, and whether the C engine is in use"""
 
 
 def run() -> NoReturn:
@@ -133,8 +135,8 @@ def _run(words: list[str], prog: str) -> int:
         return _help()
     if words[0] in ("-V", "--version"):
         return _version()
-    if words[0] == "init":
-        return _init(words[1:])
+    if words[0] in SETUP:
+        return run_setup(words[0], words[1:], sys.stdout, _width())
     if words[0] in FRONT:
         from findleaks.launcher import start_debugger
 
@@ -162,19 +164,6 @@ def _program() -> str:
     return "findleaks" if found and os.path.realpath(found) == os.path.realpath(typed) else shell_quoted(typed)
 
 
-def _init(words: list[str]) -> int:
-    from findleaks.launcher import print_init
-
-    if words and words[0] in ("-h", "--help"):
-        print(
-            "findleaks init: print the lines that load findleaks from ~/.gdbinit and ~/.lldbinit; it takes no arguments and changes no file"
-        )
-        return 0
-    if words:
-        raise UsageError(f"init takes no arguments, got {' '.join(words)!r}: it prints the lines for ~/.gdbinit and ~/.lldbinit")
-    return print_init(sys.stdout)
-
-
 def _command(words: list[str], prog: str) -> int:
     from findleaks import commands
 
@@ -183,9 +172,7 @@ def _command(words: list[str], prog: str) -> int:
             raise UsageError(_unknown(words[0]))
         words = [DEFAULT, *words]
     cmd = commands.load(words[0])
-    parser = commands.parser(cmd, "findleaks", sys.stdout, cmd.entry.target)
-    _add_target(parser.add_argument_group("the process"), cmd.entry)
-    args = commands.parse(parser, words[1:])
+    args = commands.parse(command_parser(cmd), words[1:])
     if args is None:
         return 0
     if cmd.entry.live and args.pid is None and args.core is None:
@@ -204,6 +191,15 @@ def _command(words: list[str], prog: str) -> int:
     if live and opens is Opens.REPEATED and not args.json and _has_screen():
         return _on_screen(cmd, args, invocation)
     return _on_session(cmd, args, core, invocation)
+
+
+def command_parser(cmd: Command) -> commands.Parser:
+    """The parser of a command, with the options that name the process or the core."""
+    from findleaks import commands
+
+    made = commands.parser(cmd, "findleaks", sys.stdout, cmd.entry.target)
+    _add_target(made.add_argument_group("the process"), cmd.entry)
+    return made
 
 
 def _on_session(cmd: Command, args: argparse.Namespace, core: str, invocation: Invocation) -> int:
@@ -289,7 +285,7 @@ def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -
 
 
 def _unknown(word: str) -> str:
-    words = [*CATALOGUE, *FRONT]
+    words = [*CATALOGUE, *FRONT, *SETUP]
     return f"no command and no file {word!r}" + (suggest_word(word, words) or f"; the commands are: {', '.join(words)}")
 
 
@@ -396,7 +392,7 @@ def _help() -> int:
     from findleaks import commands
 
     print(commands.overview("findleaks"), end="")
-    print(FRONT_HELP)
+    print(FRONT_HELP.format(setup="\n".join(f"  {word:10}  {summary}" for word, summary in SETUP.items())))
     return 0
 
 

@@ -49,6 +49,11 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def shortened(text: str, limit: int = 200) -> str:
+    """Return at most `limit` characters of a text. The last one is "…" if some are left out."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def printable(text: str, limit: int = 200) -> str:
     """Return text of the target, made `visible` and shortened to `limit` characters."""
     safe = visible(text[: limit + 1])

@@ -40,6 +40,9 @@ OPEN_FILES = 4096
 SECONDS_TO_END = 5.0
 """For processes that are about to end when the last test does, as a debugger whose parent was killed."""
 
+DAYS_KEPT = 7
+"""So long what a compiler made is kept after its last use."""
+
 LEFT = pytest.StashKey[dict[int, str]]()
 """Processes that tests of pytest-xdist's workers left running, by pid: their command lines."""
 
@@ -58,8 +61,24 @@ def pytest_configure(config: pytest.Config) -> None:
     # Each test starts Python many times, inside debuggers too: half of such a start is compiling, unless the compiled modules are kept.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    _keep_what_compilers_make(config)
     # Orphans of the processes that tests start become our children, so that we see them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _keep_what_compilers_make(config: pytest.Config) -> None:
+    """Put support/compilers in front of the compilers. What was not used for days is removed."""
+    from debian import cache
+
+    folder = cache() / "compiled"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["FINDLEAKS_TEST_COMPILED"] = str(folder)
+    os.environ["PATH"] = f"{SUPPORT / 'compilers'}:{os.environ['PATH']}"
+    if not hasattr(config, "workerinput"):
+        for file in folder.iterdir():
+            with contextlib.suppress(OSError):  # another run removes it as well
+                if file.stat().st_mtime < time.time() - DAYS_KEPT * 86_400:
+                    file.unlink()
 
 
 def _refuse_a_stale_library() -> None:

@@ -30,7 +30,7 @@ entered, BACK where the function that it calls returns to.
 
 TABLE, KEY, OTHER = 0, 8, 16
 '''
-STUBS = ("first", "second", "product", "stored", "throwing", "moving", "freeing")
+STUBS = ("first", "second", "product", "stored", "throwing", "moving", "remapping", "freeing")
 ROUTINES = ("begin", "record", "forget", "revive")
 
 

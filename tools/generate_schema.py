@@ -25,6 +25,7 @@ from findleaks.results import (
     block_types,
     caches,
     count,
+    environment,
     growth,
     heap_map,
     leaks,
@@ -64,6 +65,7 @@ DOCUMENTS: Mapping[str, Union[type[Record], tuple[type[Record], ...]]] = {
     "count": count.Calls,
     "track": track.Tracked,
     "triage": triage.Triage,
+    "doctor": environment.Environment,
 }
 """The class of the result of each command; several if it depends on the options."""
 

@@ -156,6 +156,7 @@ class Allocator:
     ordinal = 1  # 1 for the first instance with this name, 2 for the second …
     granule: int
     problems: list[Problem]
+    aligns: bool = True  # whether it has calls for aligned blocks, such as posix_memalign
     checked: Mapping[str, int] = {}
     """The number of checks that the last `verify` made, by sort: "chunk headers", "bitmaps" …"""
     nested = False

@@ -11,6 +11,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Allocator, Finder, Heap, Problem
 from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
+from findleaks.allocators.mapped import NO_MAPPINGS, MappedMemory
 from findleaks.allocators.nesting import HeapPart, nest_heaps, walk_heap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
@@ -44,10 +45,19 @@ class Directory:
     """All blocks of all allocators (`blocks`, a sealed index), and the owner of each range.
 
     `heaps` are disjoint parts of heaps, ascending. `problems` lists what is corrupt. Blocks of a
-    corrupt heap that can still be read are in `blocks`."""
+    corrupt heap that can still be read are in `blocks`. `mappings`: leaked mappings, which are in
+    `blocks` and `heaps`, too, but are no allocator."""
 
-    def __init__(self, allocators: Sequence[Allocator], blocks: Blocks, heaps: Sequence[HeapPart], problems: list[Problem]) -> None:
+    def __init__(
+        self,
+        allocators: Sequence[Allocator],
+        blocks: Blocks,
+        heaps: Sequence[HeapPart],
+        problems: list[Problem],
+        mappings: MappedMemory = NO_MAPPINGS,
+    ) -> None:
         self.allocators = allocators
+        self.mappings = mappings
         self.blocks = blocks
         self.heaps = heaps
         self.problems = problems
@@ -106,8 +116,9 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @_without_garbage_collection()
-def build_directory(target: Target, engine: Engine) -> Directory:
-    """Find the allocators, walk their heaps, and seal the index of blocks."""
+def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()) -> Directory:
+    """Find the allocators, walk their heaps, and seal the index of blocks. Each `mapped` range
+    becomes a block of its own; see mapped.py."""
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
     taken: list[Range] = []
@@ -120,14 +131,17 @@ def build_directory(target: Target, engine: Engine) -> Directory:
             heaps += found
             if not allocator.nested:
                 taken = merge_ranges([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
+    mappings = MappedMemory(mapped, target.arch.page)
+    heaps += [(heap, mappings) for heap in mappings.heaps()]
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
     problems: list[Problem] = []
     tree = nest_heaps(heaps, problems)
-    blocks = engine.blocks(target.arch, granule, sum(node.heap.end - node.heap.start for node in tree))
+    walked = sum(node.heap.end - node.heap.start for node in tree if node.allocator is not mappings)
+    blocks = engine.blocks(target.arch, granule, walked)
     for node in tree:
         walk_heap(node, blocks, engine, target, problems)
     blocks.seal()
     for allocator in allocators:
         allocator.mark_blocks(blocks)
         problems += allocator.problems
-    return Directory(allocators, blocks, [part for node in tree for part in node.parts()], problems)
+    return Directory(allocators, blocks, [part for node in tree for part in node.parts()], problems, mappings)

@@ -87,7 +87,8 @@ def map_heaps(session: Session, residency_file: str = "", allocator: Optional[st
     this name. `residency_file`: a file of `map --save-residency`: which pages were resident."""
     known = read_residency(session, residency_file)
     check_allocator_name(session, allocator)
-    found = read_areas(session, known, lambda one: allocator is None or one.name == allocator)
+    mappings = session.directory.mappings
+    found = read_areas(session, known, lambda one: one is not mappings and allocator in (None, one.name))
     found.sort(key=lambda area: (-(area.resident or 0), -area.size, area.parts[0].start))
     chosen = [one for one in session.directory.allocators if allocator in (None, one.name)]
     trims = {id(one): predict_released_bytes(session, one, known) for one in chosen}

@@ -68,6 +68,8 @@ def find_leaks(
         suppressed=_suppressed(suppressions),
         unused_suppressions=[str(rule) for rule in suppressions.unused()] if suppressions else (),
         recorders=_recorders(session) if by == SITE else None,
+        mappings=_mappings(session, graph, Kind.DEFINITE, Kind.INDIRECT),
+        possible_mappings=_mappings(session, graph, Kind.POSSIBLE),
         garbage=Amount.of(garbage),
         garbage_heads=garbage_heads,
         definite=sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE),
@@ -112,6 +114,13 @@ def _allocator(session: Session, allocator: Allocator) -> AllocatorInUse:
 def _totals(session: Session, graph: Graph) -> Totals:
     kinds = (Kind.REACHABLE, Kind.POSSIBLE, Kind.DEFINITE, Kind.INDIRECT)
     return Totals(Amount.of(session.directory.blocks.totals(State.IN_USE)), *(Amount.of(graph.totals(kind)) for kind in kinds))
+
+
+def _mappings(session: Session, graph: Graph, *kinds: Kind) -> Amount:
+    """The leaked mappings that are blocks of these kinds."""
+    blocks = session.directory.blocks
+    found = [end - start for start, end in session.directory.mappings.ranges if graph.kind(blocks.find(start)) in kinds]
+    return Amount(len(found), sum(found))
 
 
 def _suppressed(suppressions: Optional[Suppressions]) -> Sequence[Suppressed]:

@@ -14,7 +14,7 @@ from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
-from findleaks.formatting import counted, printable
+from findleaks.formatting import counted
 from findleaks.results import references
 from findleaks.results.references import Path, Skipped
 from findleaks.runtimes.base import Runtime
@@ -98,7 +98,7 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optio
     for at in range(len(chain) - 1, -1, -1):
         if chain[at] in known:
             runtime, one = known[chain[at]]
-            name = printable(f"{one.name} ({runtime.name} variable)")
+            name = f"{one.name} ({runtime.name} variable)"
             return chain[at:], Step(name, one.address, one.value, one.value - blocks.address(chain[at]), None)
     return chain, None
 
@@ -118,7 +118,7 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
         found = find_links_to(session, word.address)
         if found is not None:
             one, variable, links = found
-            steps = [Step(printable(f"{variable.name} ({one.runtime.name} variable)"), variable.address, variable.value, 0, None)]
+            steps = [Step(f"{variable.name} ({one.runtime.name} variable)", variable.address, variable.value, 0, None)]
             for place, value in links[:NEAREST] + links[max(len(links) - NEAREST, NEAREST) :]:
                 steps.append(_object_step(describer, one.runtime, place, value, 0))
             if len(links) > 2 * NEAREST:
@@ -133,7 +133,7 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
 def _object_step(describer: Describer, runtime: Runtime, place: int, value: int, offset: int) -> Step:
     """A reference from an object or from its storage."""
     answer = describer.answer(place)
-    return Step(printable(runtime.describe(place)) or answer.phrase, place, value, offset, answer)
+    return Step(runtime.describe(place) or answer.phrase, place, value, offset, answer)
 
 
 def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-from findleaks.formatting import printable
 from findleaks.results.scopes import GlobalHandles, HandleScope, HandleValue, InnerFunction, Isolate, Scopes
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8 import isolates as isolates_
@@ -29,7 +28,7 @@ class FoundScopes(NamedTuple):
 
 def describe_scopes(session: Session) -> FoundScopes:
     """The handle scopes of all isolates."""
-    warnings = [printable(warning, 600) for warning in session.target.warnings]
+    warnings = list(session.target.warnings)
     found: list[Isolate] = []
     why = ""
     try:

@@ -22,7 +22,6 @@ from findleaks.audit.residency import identify_process, read_residency
 from findleaks.audit.typed_blocks import list_typed_blocks
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.errors import TargetError
-from findleaks.formatting import printable
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
 from findleaks.history.sample import taken
 from findleaks.history.snapshot import Clock, Identity, Snapshot
@@ -69,7 +68,7 @@ def _json(session: Session, word: str) -> dict[str, Any]:
     """The output of a command with --json and all rows. With a limit, a figure could be cut off in
     one snapshot and be listed in another."""
     found, warnings = _ANSWERS[word](session)
-    return {"schema": SCHEMA, "command": word, **found.to_json(), "warnings": [printable(warning, 600) for warning in warnings]}
+    return {"schema": SCHEMA, "command": word, **found.to_json(), "warnings": list(warnings)}
 
 
 def _verdict(session: Session) -> _Answer:

@@ -7,19 +7,32 @@ from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import native_frame
 from findleaks.answers.warnings import source_warnings
-from findleaks.formatting import printable, some
-from findleaks.results.stacks import Stacks, ThreadGroup
+from findleaks.formatting import some
+from findleaks.results.stacks import Stacks, ThreadGroup, UserThreadGroup
+from findleaks.runtimes import user_threads
+from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.directory import find_schedulers
 from findleaks.session import Session
 from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
 
+class ScheduledThreads(NamedTuple):
+    """Threads that a runtime schedules itself: all that are not its own, and those that passed the
+    filters, with its own, by stack."""
+
+    runtime: Runtime
+    total: int
+    found: Sequence[user_threads.UserThreadGroup]
+
+
 class FoundStacks(NamedTuple):
-    """The result, all stacks, the stacks that passed the filters, and sentences on their limits. No
-    heap is read."""
+    """The result, all stacks, the stacks that passed the filters, threads that runtimes schedule
+    themselves, and sentences on their limits. No heap is read."""
 
     result: Stacks
     every: Sequence[Stack]
     found: Sequence[Stack]
+    scheduled: Sequence[ScheduledThreads]
     warnings: list[str]
 
 
@@ -49,7 +62,36 @@ def group_stacks(
         )
         for stack in (found[:limit] if limit else found)
     ]
-    return FoundStacks(Stacks(count_threads(every), groups), every, found, _warnings(session, every))
+    scheduled = [_schedule(one, function, module, not_under) for one in find_schedulers(session.target, session.engine)]
+    scheduled = [one for one in scheduled if one.total]
+    of_runtimes = [result for one in scheduled for result in _user_groups(one, limit)]
+    result = Stacks(count_threads(every), groups, sum(one.total for one in scheduled), of_runtimes)
+    return FoundStacks(result, every, found, scheduled, _warnings(session, every))
+
+
+def _schedule(runtime: Runtime, function: str, module: str, not_under: Sequence[str]) -> ScheduledThreads:
+    threads = runtime.user_threads()
+    groups = user_threads.group_user_threads(threads)
+    return ScheduledThreads(runtime, sum(not one.is_internal for one in threads), filter_stacks(groups, function, module, not_under))
+
+
+def _user_groups(one: ScheduledThreads, limit: Optional[int]) -> list[UserThreadGroup]:
+    return [
+        UserThreadGroup(
+            one.runtime.name,
+            one.runtime.user_thread,
+            len(group.threads),
+            [thread.number for thread in group.threads],
+            group.first.state,
+            group.first.reason or None,
+            round(group.waiting / 1e9, 1) if group.waiting is not None else None,
+            group.stack_bytes,
+            group.first.is_internal,
+            native_frame(group.first.creator) if group.first.creator is not None else None,
+            [native_frame(frame) for frame in group.frames],
+        )
+        for group in (one.found[:limit] if limit else one.found)
+    ]
 
 
 def count_threads(stacks: Sequence[Stack]) -> int:
@@ -58,7 +100,7 @@ def count_threads(stacks: Sequence[Stack]) -> int:
 
 
 def _warnings(session: Session, every: Sequence[Stack]) -> list[str]:
-    found = [printable(warning, 600) for warning in (*session.target.warnings, *source_warnings(session))]
+    found = [*session.target.warnings, *source_warnings(session)]
     ends = list(dict.fromkeys(stack.end for stack in every if stack.end))
     if ends:
         cut = count_threads([stack for stack in every if stack.end])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from findleaks.audit.diagnostics import result_warnings, target_warnings
 from findleaks.engine.load import missing_native, stale_native
-from findleaks.formatting import printable
 from findleaks.session import Session
 
 SLOW = 3.0  # Seconds of work after which findleaks warns of a missing C engine.
@@ -18,7 +17,7 @@ def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
     computed = [session.unread.warning if "unread" in used else "", session.debug_files.warning if "debug_files" in used else ""]
     found += [*filter(None, computed), *(session.sites.warnings if "sites" in used else ())]
     found += [*source_warnings(session), *_slow(session)]
-    return [printable(warning, 600) for warning in found]
+    return list(found)
 
 
 def source_warnings(session: Session) -> list[str]:

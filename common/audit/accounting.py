@@ -21,7 +21,6 @@ from findleaks.allocators.retention import ArenaUse
 from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
 from findleaks.audit.unread_memory import SHARED
 from findleaks.engine.terms import State
-from findleaks.formatting import printable
 from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned_reserved
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
@@ -48,7 +47,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        return printable(self.allocator.title)
+        return self.allocator.title
 
     @property
     def in_use(self) -> int:
@@ -184,6 +183,8 @@ def account_memory(session: Session, residency: Presence) -> Accounting:
     shares: list[Share] = []
     for store in stores:
         shares += _split_store(session, store)
+    mappings = session.directory.mappings.ranges
+    shares += [Share(ShareSort.LEAKED_MAPPINGS, "", counter.bytes(mappings), len(mappings))] if mappings else []
     shares += _count_managed_heaps(session, counter, claimed)
     stacks, left, size = _count_stacks(session, counter, claimed, regions)
     shares += stacks
@@ -286,7 +287,7 @@ def _count_managed_heaps(session: Session, counter: _Counter, claimed: _Unclaime
         for part in runtime.parts():
             if not part.inside:
                 held = counter.bytes(claimed.take(part.ranges))
-                yield Share(ShareSort.RUNTIME, printable(f"{runtime.name} {part.name}"), held, detail=printable(part.detail))
+                yield Share(ShareSort.RUNTIME, f"{runtime.name} {part.name}", held, detail=part.detail)
 
 
 def _count_stacks(
@@ -321,9 +322,9 @@ def _function_name(session: Session, routine: int) -> str:
     """Return the function's name; else "module+offset"; else ""."""
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
-        return printable(symbol.name, 100)
+        return symbol.name
     module = region_at(session.target.modules(), routine)
-    return printable(f"{os.path.basename(module.path)}+{routine - module.bias:#x}") if module is not None else ""
+    return f"{os.path.basename(module.path)}+{routine - module.bias:#x}" if module is not None else ""
 
 
 def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemory, regions: Sequence[Region]) -> Iterator[Share]:

@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional, cast
 
+from findleaks.allocators.mapped import TYPE
 from findleaks.audit.block_type import describe_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
 from findleaks.audit.leak_groups import find_hint
+from findleaks.audit.mapping_contents import describe_beginning, find_stack_function
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.typed_places import field_at
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.libc.stacks import thread_stacks
-from findleaks.libc.thread_local import control_block
+from findleaks.libc.thread_local import control_block, static_tls
 from findleaks.results import amounts
 from findleaks.results.addresses import AddressInfo, Block, MappedRegion, Member, SourceFunction, SourceLine
 from findleaks.results.sites import Site
 from findleaks.session import Session
-from findleaks.target.base import Range, Region, SourcePlace, Target, Thread
-from findleaks.target.elf import PT_TLS
-from findleaks.target.modules import module_headers
+from findleaks.target.base import Range, Region, SourcePlace, Thread
 from findleaks.target.ranges import range_at, region_at
 from findleaks.unwind.stacks import own_function
 
@@ -76,6 +76,8 @@ class BlockInfo:
     def phrase(self) -> str:
         """ "definite 48-byte block, osgeo::Ellipsoid", "… 64-byte block, Python object: dict" """
         what = self.kind or self.state
+        if self.type.startswith(TYPE):
+            return f"{what} {self.size:,}-byte {self.type}" + (f" that begins with {self.hint}" if self.hint else "")
         words = f"{what} {self.size:,}-byte block"
         detail = f"{self.managed}: {self.type}" if self.managed else self.type or self.hint
         return f"{words}, {detail}" if detail else words
@@ -133,29 +135,12 @@ def _format_source(source: Sequence[SourcePlace]) -> str:
     *inlined, own = ((one.function, one.short()) for one in source)
     parts = [f" at {own[1]}"] if own[1] else []
     parts += [f"in {name or '?'} (inlined)" + (f" at {place}" if place else "") for name, place in reversed(inlined)]
-    return printable(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
+    return shortened(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
 
 
 def permissions(region: Region) -> str:
     """Return the access rights of a region: "rw-"."""
     return ("r" if region.readable else "-") + ("w" if region.writable else "-") + ("x" if region.executable else "-")
-
-
-def static_tls(target: Target) -> Optional[int]:
-    """Return the upper limit, in bytes, of static thread-local variables below a thread pointer.
-    None if the headers of a module are missing.
-
-    Each module's PT_TLS segment is placed below the one before it, aligned (glibc elf/dl-tls.c,
-    _dl_determine_tlsoffset). Modules loaded later are included, although most of them keep their
-    variables elsewhere: the limit is an upper bound."""
-    found = []
-    for module in target.modules():
-        head = module_headers(target, module)
-        if head is None:
-            return None
-        found += [(segment.memsz, max(segment.align, 1)) for segment in head[1] if segment.type == PT_TLS]
-    widest = max((align for _, align in found), default=1)
-    return sum(-(-size // widest) * widest for size, _ in found) if target.modules() else None
 
 
 class Describer:
@@ -182,7 +167,7 @@ class Describer:
         kind = self.session.graph().kind(index) if used else Kind.UNKNOWN
         found = describe_block_type(self.session, index)
         type_name = found.name if found is not None else ""
-        hint = "" if type_name or not used else find_hint(self.session, address, size)
+        hint = "" if (type_name and not type_name.startswith(TYPE)) or not used else find_hint(self.session, address, size)
         if used and address in self._signal_stacks:
             hint = f"looks like an {SIGNAL_STACK}"
         return BlockInfo(
@@ -223,7 +208,7 @@ class Describer:
             return AddressDescription(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
             if range_at(reserved.ranges, address) is not None:
-                phrase = f"reserved by {printable(reserved.owner)} to grow into: nothing is there yet"
+                phrase = f"reserved by {shortened(reserved.owner)} to grow into: nothing is there yet"
                 return AddressDescription(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 
@@ -255,27 +240,32 @@ class Describer:
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
             symbol = self.symbol(address, source)
-            name = printable(module.path.rsplit("/", 1)[-1])
+            name = shortened(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             where = _format_source(source)
             member = "" if region.executable else field_at(self.session, address)
-            phrase = (
-                f"{member or printable(symbol)}{where} ({name}, {section})"
-                if symbol or member
-                else f"{name}+{address - module.bias:#x}{where}, {section}"
-            )
+            shown = member or shortened(symbol)
+            phrase = f"{shown}{where} ({name}, {section})" if shown else f"{name}+{address - module.bias:#x}{where}, {section}"
             return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source, member=member)
-        name = printable(region.name) or "anonymous"
+        name = shortened(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
         )
+        content = self._content(region) if region.anonymous and region.readable and not region.name else ""
+        phrase += f"; {content}" if content else ""
         return AddressDescription(address, "mapping", phrase, region=region, root=root)
+
+    def _content(self, region: Region) -> str:
+        """Describe the content of a mapping: 'begins with "GET /"'; "" if nothing is recognised."""
+        beginning = describe_beginning(self.session, region.start, region.end)
+        function = find_stack_function(self.session, region.start, region.end)
+        return f"contains a stack of {function}" if function else f"begins with {beginning}" if beginning else ""
 
     def _managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else
         ""."""
         texts = (runtime.describe(address) for runtime in self.session.runtimes)
-        return next((f"; {printable(text)}" for text in texts if text), "")
+        return next((f"; {shortened(text)}" for text in texts if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
         """Describe an address on a thread's stack.

@@ -103,7 +103,9 @@ def parse_states(word: str) -> set[State]:
 
 def check_allocator_name(session: Session, name: str | None) -> str | None:
     """Return `name` unchanged. Raises UsageError if the process has no allocator of that name."""
-    found = sorted({allocator.name for allocator in session.directory.allocators})
+    directory = session.directory
+    mappings = [directory.mappings] if directory.mappings.ranges else []
+    found = sorted({allocator.name for allocator in [*directory.allocators, *mappings]})
     if name is not None and name not in found:
         raise UsageError(f"no allocator {name!r} in this process; found: {', '.join(found) or 'none'}")
     return name
@@ -294,8 +296,8 @@ class BlockRows:
         rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, TypeOfBlock("std::string", "pattern", False))
         if typed:
-            names = label_names(self.session).values()
-            rules.label_texts = array("I", [self._type_text(rules, TypeOfBlock(name, "runtime", True)) for name in names])
+            labels = (TypeOfBlock(name, "runtime", True) for name in label_names(self.session).values())
+            rules.label_texts = array("I", [self._type_text(rules, one) for one in labels])
             rules.marks, rules.mark_texts = mark_texts(self.session, partial(self._type_text, rules))
         return self.graph.rows(rules)
 
@@ -311,9 +313,8 @@ class BlockRows:
             return
         for skip, one in enumerate(words[:3]):
             if range_at(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
-                name, sure = types.name(one), types.is_class(one)
-                text = self._type_text(rules, TypeOfBlock(name, "rtti" if sure else "pattern", sure)) if name else NO_TEXT
-                rules.learn(one, text | (0 if sure else NO_ARRAY))
+                found = TypeOfBlock.of_word(types.name(one), types.is_class(one))
+                rules.learn(one, (self._type_text(rules, found) if found.name else NO_TEXT) | (0 if found.is_sure else NO_ARRAY))
 
     def _type_text(self, rules: RowRules, one: TypeOfBlock) -> int:
         number = rules.texts.add(_json_fields(type=one.name, hint=None, type_from=one.source, type_sure=one.is_sure) + "}\n")

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Optional
 
+from findleaks.audit.mapping_contents import name_mapping
 from findleaks.engine.terms import NO_BLOCK, NO_LABEL, State
-from findleaks.formatting import printable
 from findleaks.results.amounts import TypeSource
 from findleaks.session import Session
 from findleaks.session.known_types import known_types
@@ -23,6 +23,11 @@ class TypeOfBlock(NamedTuple):
     name: str
     source: TypeSource
     is_sure: bool
+
+    @classmethod
+    def of_word(cls, name: str, is_class: bool) -> TypeOfBlock:
+        """Return the type that a block's first word identifies."""
+        return cls(name, "rtti" if is_class else "pattern", is_class)
 
 
 def find_block_type(session: Session, index: int) -> str:
@@ -50,8 +55,8 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
     found = known.of(index, size) if known is not None and not is_class else None
     if found is not None:
         return TypeOfBlock(found.name, source_of(found), found.is_sure)
-    name = printable(session.types.of_block(start, size))
-    return TypeOfBlock(name, "rtti" if is_class else "pattern", is_class) if name else None
+    name = session.types.of_block(start, size) or name_mapping(session, start)
+    return TypeOfBlock.of_word(name, is_class) if name else None
 
 
 def mark_texts(session: Session, text: Callable[[TypeOfBlock], int]) -> tuple[array[int], array[int]]:
@@ -79,10 +84,10 @@ def find_object_type(session: Session, index: int) -> Optional[str]:
     """Return the class of the managed object in this block, safe to print; None if it has none."""
     known = session.object_types
     label = known.types[index] if known is not None else NO_LABEL
-    return printable(known.names[label]) if known is not None and label != NO_LABEL else None
+    return known.names[label] if known is not None and label != NO_LABEL else None
 
 
 def label_names(session: Session) -> Mapping[int, str]:
-    """Map the graph's labels (Graph.set_labels) to names that are safe to print."""
+    """Map the graph's labels (Graph.set_labels) to names of types."""
     known = session.object_types
-    return {} if known is None else session.once(label_names, lambda: dict(enumerate(map(printable, known.names))))
+    return {} if known is None else session.once(label_names, lambda: dict(enumerate(known.names)))

@@ -8,7 +8,6 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, ThreadCache
 from findleaks.engine.terms import State, Totals
-from findleaks.formatting import printable
 from findleaks.session import Session
 
 COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
@@ -52,7 +51,7 @@ class AllocatorCaches:
     @property
     def name(self) -> str:
         """ "glibc 2.36" """
-        return printable(self.allocator.title)
+        return self.allocator.title
 
     @property
     def arena_count(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Optional, Union
 from findleaks.allocators.base import Problem
 from findleaks.audit.address_info import BlockInfo, Describer
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import number, printable
+from findleaks.formatting import number, shortened
 from findleaks.results import verify as results
 from findleaks.results.addresses import AddressInfo
 from findleaks.results.verify import Content, DamagedBytes, Neighbours, WrittenBytes
@@ -242,12 +242,12 @@ class Explainer:
             answer = self.describer.answer(value)
             count = (end - start) // size
             many = f", one of {count} adjacent pointers" if count > 1 else ""
-            phrase = f"a pointer, {value:#x}{many}: {printable(answer.phrase)}"
+            phrase = f"a pointer, {value:#x}{many}: {shortened(answer.phrase)}"
             return OverwrittenBytes(start, end, "pointer", phrase, answer.result())
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
-            phrase = f"a link as glibc mangles it, to {clear:#x}: {printable(answer.phrase)}"
+            phrase = f"a link as glibc mangles it, to {clear:#x}: {shortened(answer.phrase)}"
             return OverwrittenBytes(place.start, place.start + size, "link", phrase, answer.result())
         number = signed(value, 8 * size)
         if abs(number) < 1 << 32:

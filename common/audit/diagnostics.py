@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.directory import list_names
 from findleaks.audit.missing_memory import find_missing_memory
 from findleaks.engine.terms import State
-from findleaks.formatting import printable, size, some
+from findleaks.formatting import size, some
 from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.directory import heap_owners
 from findleaks.target.base import Range, Target, excluded_warning
@@ -168,7 +168,7 @@ def _managed(session: Session) -> list[Part]:
 
 def list_runtime_notes(session: Session) -> list[str]:
     """Return a sentence for each fact about managed memory that is known, or missing."""
-    return list(dict.fromkeys(printable(text) for text in (runtime.note() for runtime in session.runtimes) if text))
+    return list(dict.fromkeys(text for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
 def _count_unattributed(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from findleaks.audit.kernel_waits import EPOLL_WAITS, URING_ENTER, count_waiting
 from findleaks.engine.terms import NO_BLOCK, Kind
-from findleaks.formatting import counted
-from findleaks.libc.thread_state import waits_in_kernel
+from findleaks.formatting import counted, shortened, size
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import KernelReferences
-from findleaks.target.arch import X86_64
-from findleaks.target.kernel_objects import AIO_CONTEXT, AIO_RING, URING, URING_NAME
+from findleaks.target.kernel_objects import AIO_CONTEXT, AIO_RING, TIMERS_UNREAD, URING, URING_NAME
 
 if TYPE_CHECKING:
-    from findleaks.results.note_parts import Unreadable
+    from findleaks.results.note_parts import KernelUse, Unreadable
     from findleaks.session import Session
 
 _ENTRIES_AT = 0x10000000
 """IORING_OFF_SQES (linux/io_uring.h): offset at which the entries of an io_uring are mapped."""
-_EPOLL_WAITS = (232, 281, 441)
-"""Numbers of epoll_wait, epoll_pwait and epoll_pwait2 on x86-64
-(arch/x86/entry/syscalls/syscall_64.tbl)."""
 
 
 def count_unreadable(session: Session) -> dict[str, int]:
@@ -31,10 +27,13 @@ def count_unreadable(session: Session) -> dict[str, int]:
     target = session.target
     state = target.kernel_state()
     found = dict(state.hidden) if state is not None else {}
+    found.pop(TIMERS_UNREAD, None)  # reported only if there is evidence of timers
     if URING_NAME not in found:
         rings = [region for region in target.regions() if region.name == URING]
         entries = sum(region.file_offset == _ENTRIES_AT for region in rings)
         found.update({URING_NAME: entries or 1} if rings else {})
+    if state is None and URING_NAME not in found and count_waiting(target, URING_ENTER):
+        found[URING_NAME] = 1  # a ring without mappings of its own (IORING_SETUP_NO_MMAP)
     contexts = sum(region.name.startswith(AIO_RING) for region in target.regions())
     found.update({AIO_CONTEXT: contexts} if contexts else {})
     return found
@@ -42,12 +41,23 @@ def count_unreadable(session: Session) -> dict[str, int]:
 
 def count_epoll_waiters(session: Session) -> int:
     """Count the threads that wait in epoll_wait in a process whose epoll registrations are unknown.
-    0 if they are known. Only on x86-64, where a core has the number of the system call."""
+    0 if they are known."""
     target = session.target
-    if target.kernel_state() is not None or target.arch.name != X86_64.name:
-        return 0
-    inside = (thread for thread in target.threads() if thread.registers.get("orig_rax") in _EPOLL_WAITS)
-    return sum(waits_in_kernel(target, thread.pc) for thread in inside)
+    return 0 if target.kernel_state() is not None else count_waiting(target, EPOLL_WAITS)
+
+
+def list_kernel_uses(session: Session) -> Sequence[KernelUse]:
+    """List the ways in which the process can have given pointers to the kernel, if blocks are
+    leaked and the kernel's objects are unknown; epoll only if no thread waits in epoll_wait."""
+    state = session.target.kernel_state()
+    if not _has_leaks(session) or (state is not None and TIMERS_UNREAD not in state.hidden):
+        return ()
+    from findleaks.audit.kernel_use import EPOLL, TIMERS, find_kernel_uses
+
+    found = session.once("kernel uses", lambda: list(find_kernel_uses(session)))
+    if state is not None:
+        return [one for one in found if one.what == TIMERS]
+    return [one for one in found if one.what != EPOLL or not count_epoll_waiters(session)]
 
 
 def summarise_kernel_pointers(session: Session) -> KernelReferences:
@@ -55,10 +65,13 @@ def summarise_kernel_pointers(session: Session) -> KernelReferences:
     blocks, words = session.directory.blocks, array("Q", (word for word, _ in session.kernel_references))
     indices, _ = blocks.find_all(words) if words and len(blocks) else (array("I"), array("Q"))
     known = session.target.kernel_state() is not None
+    unreadable, waiters, uses = count_unreadable(session), count_epoll_waiters(session), list_kernel_uses(session)
     return KernelReferences(
         references=sum(index != NO_BLOCK for index in indices) if known else None,
-        unreadable=[_to_unreadable(name, count) for name, count in count_unreadable(session).items()],
-        epoll_waiters=count_epoll_waiters(session),
+        unreadable=[_to_unreadable(name, count) for name, count in unreadable.items()],
+        epoll_waiters=waiters,
+        uses=uses,
+        doubtful=_leaked(session) if unreadable or waiters or uses else Amount(0, 0),
         signal_stacks=Amount(len(session.signal_stacks), sum(map(blocks.size, map(blocks.find, session.signal_stacks)))),
     )
 
@@ -71,19 +84,25 @@ def _to_unreadable(name: str, count: int) -> Unreadable:
 
 def describe_unreadable_pointers(session: Session) -> Iterator[str]:
     """A sentence on what cannot be read, if blocks are reported as leaked that it may refer to."""
-    if not len(session.directory.blocks) or not session.graph().has_kind(Kind.DEFINITE, 1):
+    if not _has_leaks(session):
         return
-    hidden = count_unreadable(session)
-    if hidden:
-        what = " and ".join(counted(count, name) for name, count in hidden.items())
-        yield (
-            f"the process has {what}: the pointers that the kernel stores for them cannot be read; "
-            "blocks referenced only from there are reported as leaked"
-        )
+    held = [counted(count, name) for name, count in count_unreadable(session).items()]
     waiting = count_epoll_waiters(session)
     if waiting:
-        whose = f"{waiting:,} threads wait" if waiting > 1 else "1 thread waits"
-        yield (
-            f"{whose} in epoll_wait, and the data registered with epoll is unknown (a core does not contain it; use --pid): "
-            "blocks referenced only from there are reported as leaked"
-        )
+        held.append(f"epoll registrations ({counted(waiting, 'thread')} in epoll_wait)")
+    held += [f"{one.what} ({shortened(one.module, 40)} uses {one.function})" for one in list_kernel_uses(session)]
+    if held:
+        leaked, target = _leaked(session), session.target
+        where = "cannot be read" if target.kernel_state() is not None or target.live else "are not in this core (use --pid)"
+        count = "1 leaked block" if leaked.blocks == 1 else f"any of the {leaked.blocks:,} leaked blocks"
+        yield f"{count} ({size(leaked.bytes)}) may be referenced by the kernel, by objects whose pointers {where}: {', '.join(held)}"
+
+
+def _has_leaks(session: Session) -> bool:
+    return bool(len(session.directory.blocks)) and session.graph().has_kind(Kind.DEFINITE, 1)
+
+
+def _leaked(session: Session) -> Amount:
+    """All leaked blocks."""
+    found = [session.graph().totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)] if len(session.directory.blocks) else []
+    return Amount(sum(one.blocks for one in found), sum(one.bytes for one in found))

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Optional, cast
 
+from findleaks.allocators.mapped import TYPE
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_type import find_block_type, label_names, source_of
+from findleaks.audit.mapping_contents import name_mapping
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import MARK, NO_LABEL, Group, Kind, Totals
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import number, printable
+from findleaks.formatting import number
 from findleaks.results import amounts
 from findleaks.results.amounts import Amount, TypeSource
 from findleaks.results.leaks import LeakGroup
@@ -75,6 +77,11 @@ class Leak(NamedTuple):
         """Sort key: the largest first; equal ones by the address of the first example."""
         own = self.estimated.bytes if self.estimated is not None else self.bytes
         return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether the leak heads are anonymous mappings."""
+        return self.type.startswith(TYPE)
 
     @property
     def size_words(self) -> str:
@@ -168,7 +175,7 @@ def _leak_of_typed_group(session: Session, group: Group) -> tuple[Leak, str]:
         return _leak_of_known_type(session, group), ""
     sure = session.types.is_class(group.type_word)
     module = region_at(session.target.modules(), group.type_word)
-    name = printable(session.types.name(group.type_word))
+    name = session.types.name(group.type_word)
     return _leak(group, name, "", "", "rtti" if sure else "pattern", sure), module.path if module is not None else ""
 
 
@@ -211,7 +218,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if (marks is not None and marks[shown] & MARK) or (first is not None and range_at(ranges, first)):
             continue
-        name = printable(types.of_block(start, size))
+        name = types.of_block(start, size) or name_mapping(session, start)
         hint = find_hint(session, start, size) if hints and not name else ""
         hanging = graph.indirect_totals(index)
         key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
@@ -222,7 +229,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         yield Leak(
             kind=Kind(kind),
             type=name,
-            hint=hint if hints or name else find_hint(session, starts[0], size),
+            hint=hint if (hints or name) and not name.startswith(TYPE) else find_hint(session, starts[0], size),
             smallest=size,
             largest=size,
             cycle=cycle,
@@ -326,10 +333,21 @@ def select_usable_commands(session: Session, commands: Iterable[str]) -> list[st
 def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:
     """Return the `track` command that shows the allocations of such blocks; () if `track` cannot.
     Whether it can be run here is decided by `select_usable_commands`."""
-    target = session.target
-    if not target.live or target.pid is None or target.arch.name != X86_64.name or not leak.examples:
+    if leak.is_mapping:
+        return suggest_mapping_track(session)
+    if not _is_trackable(session) or not leak.examples:
         return ()
     owner = session.directory.owner(leak.examples[0])
     if owner is None or owner.allocator.nested:  # its blocks are not results of malloc
         return ()
     return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)
+
+
+def suggest_mapping_track(session: Session) -> tuple[str, ...]:
+    """Return the `track` command that shows who maps memory; () if `track` cannot."""
+    return (f"track --mmap --for {TRACK_SECONDS}",) if _is_trackable(session) else ()
+
+
+def _is_trackable(session: Session) -> bool:
+    target = session.target
+    return target.live and target.pid is not None and target.arch.name == X86_64.name

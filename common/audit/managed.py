@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, number, printable, size
+from findleaks.formatting import blocks, number, shortened, size
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.session import Session
 
@@ -98,9 +98,9 @@ class RuntimeHoldings(NamedTuple):
         if self.object_bytes > self.held.bytes:
             most = max(self.by_native, key=lambda row: row.bytes)
             count = _objects(most.type.objects)
-            return f"the largest type is {printable(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
+            return f"the largest type is {shortened(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
         top = self.by_native[0]
-        words = f"{_objects(top.type.objects)} of {printable(top.type.name)} retain {size(top.held.bytes)}"
+        words = f"{_objects(top.type.objects)} of {shortened(top.type.name)} retain {size(top.held.bytes)}"
         if self.unreported:
             return f"{words}; {size(self.unreported)} of this memory was not reported to {self.name}, so its collector is not triggered"
         return words

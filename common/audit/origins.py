@@ -10,7 +10,6 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import BlockPlace
 from findleaks.audit.typed_places import bare_name
 from findleaks.debuginfo.members import Type
-from findleaks.formatting import printable
 
 
 class Origin(NamedTuple):
@@ -31,7 +30,7 @@ class Origin(NamedTuple):
         path, below = self.type.at(offset % each if each else offset)
         many = f"[{offset // each}]" if each and offset >= each else ""
         whole = not path and offset == 0 and not self.type.is_structure
-        return (f"{bare_name(self.name)}{many}{printable(path)}" if path or whole else f"{self.name}+{offset:#x}"), below
+        return (f"{bare_name(self.name)}{many}{path}" if path or whole else f"{self.name}+{offset:#x}"), below
 
 
 NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNORECASE)
@@ -73,7 +72,7 @@ def _counted_elements(found: Container, vector: Type) -> Container:
     """Return a std::vector with its elements counted, if they are structures."""
     element = vector.element()
     if found.unit != "vectors" and element is not None and element.is_structure and element.size and found.bytes % element.size == 0:
-        name = "std::string" if element.name.startswith("basic_string<char,") else printable(element.name)
+        name = "std::string" if element.name.startswith("basic_string<char,") else element.name
         found.what, found.unit = f"std::vector of {name}", "elements"
         found.length = found.bytes // element.size
     return found
@@ -85,7 +84,7 @@ def _array_of(found: Container, element: Type, place: BlockPlace) -> Optional[Co
     count, rest = divmod(place.size, element.size)
     if count < 2 or rest > max(PADDING, place.size // 8) or not element.name:
         return None
-    return Container(f"array of {printable(element.name)}", found.start, found.end, count, "elements", tables=found.tables)
+    return Container(f"array of {element.name}", found.start, found.end, count, "elements", tables=found.tables)
 
 
 def _is_link(node: Type, offset: int) -> bool:

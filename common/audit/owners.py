@@ -19,7 +19,7 @@ from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_t
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
-from findleaks.formatting import printable, size
+from findleaks.formatting import size
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import cached_thread_pointers, dtv_words
 from findleaks.runtimes.base import Runtime, Variable
@@ -84,8 +84,8 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
 def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
     """Return the owner for a managed variable. `objects`: objects that it alone retains, where
     objects are not blocks."""
-    made = Owner(OwnerSort.MANAGED, printable(one.name), f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
-    made.what, made.length, made.unit = printable(one.what), one.length, one.unit
+    made = Owner(OwnerSort.MANAGED, one.name, f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
+    made.what, made.length, made.unit = one.what, one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
     return made
 
@@ -123,7 +123,7 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
     kept: dict[str, list[tuple[str, int]]] = {}
     for word, one in session.kernel_references:
         kept.setdefault(one.holder, []).append((one.part or "value", word))
-    yield from (Owner(OwnerSort.KERNEL, printable(holder), "kept by the kernel", 0, [], words) for holder, words in kept.items())
+    yield from (Owner(OwnerSort.KERNEL, holder, "kept by the kernel", 0, [], words) for holder, words in kept.items())
     stacks = [("stack", start) for start in session.signal_stacks]
     yield Owner(OwnerSort.KERNEL, f"{SIGNAL_STACK}s", "kept by the kernel", 0, [], stacks)
     yield Owner(OwnerSort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
@@ -139,7 +139,7 @@ def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequ
             ranges = intersection(left, part.ranges) if not part.inside else merge_ranges(pages)
             if ranges:
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
-                yield Owner(OwnerSort.MAPPING, printable(name), printable(part.detail), 0, ranges, managed=True)
+                yield Owner(OwnerSort.MAPPING, name, part.detail, 0, ranges, managed=True)
                 left = subtract(left, ranges)
 
 
@@ -149,7 +149,7 @@ def _mapping_owners(regions: Sequence[Region], roots: Sequence[Range], taken: It
     for region in regions:
         ranges = list(left.within(region.start, region.end))
         if ranges:
-            name = printable(region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name)
+            name = region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name
             what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
             yield Owner(OwnerSort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
 

@@ -18,7 +18,6 @@ from findleaks.allocators.nesting import HeapPart
 from findleaks.allocators.retention import ArenaUse, FreeMemory
 from findleaks.engine.pages import COLUMNS, PageLists, PageState
 from findleaks.engine.terms import State
-from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges
@@ -74,7 +73,7 @@ class Area:
     def name(self) -> str:
         """Name of the area: "glibc 2.36, arena 3"."""
         allocator = self.allocator.title
-        return printable(f"{allocator}, {self.arena}" if self.arena else allocator)
+        return f"{allocator}, {self.arena}" if self.arena else allocator
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
-from findleaks.formatting import blocks, number, printable, size, some
+from findleaks.formatting import blocks, number, shortened, size, some
 from findleaks.results.amounts import Amount
 from findleaks.runtimes.count_verdict import CountVerdict
 
@@ -52,7 +52,7 @@ def describe_missing_decrement(counts: base.ReferenceCounts) -> str:
         return ""
     several = objects > 1
     more = "one reference more than exists" if excess == objects else f"{number(excess)} references more than exist"
-    names = some([f"{number(one.objects)} of {printable(one.name)}" for one in wrong[:NAMED]])
+    names = some([f"{number(one.objects)} of {shortened(one.name)}" for one in wrong[:NAMED]])
     subject = f"{number(objects)} objects {'each count' if excess == objects else 'count'}" if several else "1 object counts"
     return f"{subject} {more}: a Py_DECREF is missing ({names})"
 
@@ -64,7 +64,7 @@ def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts)
     runtime = find_counting_runtime(session)
     if not found.blocks or runtime is None:
         return ""
-    of = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in list_largest_uncollected(counts)])
+    of = some([f"{number(one.uncollected)} objects of {shortened(one.name)}" for one in list_largest_uncollected(counts)])
     held = f"{size(found.bytes)} in {blocks(found.blocks)}"
     why = explain_uncollected_garbage(runtime.automatic_collection)
     return f"{held} is garbage that {runtime.name}'s collector has not freed, not a leak: {why} ({of})"
@@ -84,7 +84,7 @@ def is_garbage(session: Session, leak: Leak) -> bool:
     indices = session.directory.blocks.find_all(leak.examples)[0]
     if any(index == NO_BLOCK or counts.verdicts[index] != CountVerdict.UNCOLLECTED for index in indices):
         return False
-    miscounted = session.once((is_garbage, session.graph()), lambda: frozenset(printable(one.name) for one in counts.types if one.objects))
+    miscounted = session.once((is_garbage, session.graph()), lambda: frozenset(one.name for one in counts.types if one.objects))
     return leak.type not in miscounted
 
 

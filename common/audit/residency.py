@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from findleaks.errors import FindleaksError
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.notes import AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_RANDOM, AT_SYSINFO_EHDR
@@ -129,7 +129,7 @@ def read_residency_file(file: str, target: Target) -> Presence:
     head = _parse_head(file, line)
     if head[_FORMAT] != _VERSION:
         raise FindleaksError(
-            f"{file}: has residency format {printable(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}"
+            f"{file}: has residency format {shortened(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}"
         )
     _check_process(file, head, target)
     page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
@@ -140,7 +140,7 @@ def read_residency_file(file: str, target: Target) -> Presence:
         Range(*part) for part in _as_list(head.get("undecided")) if len(_as_list(part)) == 2 and all(isinstance(at, int) for at in part)
     ]
     rss = head.get("rss")
-    saved = printable(str(head.get("saved") or ""), 40)
+    saved = shortened(str(head.get("saved") or ""), 40)
     return Presence("side file", known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure), saved=saved)
 
 
@@ -163,11 +163,11 @@ def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
     address."""
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
-        raise FindleaksError(f"{file}: belongs to process {printable(str(pid), 20)}, but the target is process {target.pid}")
+        raise FindleaksError(f"{file}: belongs to process {shortened(str(pid), 20)}, but the target is process {target.pid}")
     own, said = identify_process(target), head.get("identity")
     started = target.live and head.get("start_time") not in (None, start_time(target.pid))
     if started or (own and said and own != said):
-        raise FindleaksError(f"{file}: belongs to another process that had pid {printable(str(pid), 20)}")
+        raise FindleaksError(f"{file}: belongs to another process that had pid {shortened(str(pid), 20)}")
 
 
 def _unpack_lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:

@@ -48,6 +48,7 @@ def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Se
         if len(made.fields) <= SEARCHED:
             ends = [child.block, *nodes[-1:]]
             made.fields[-1].holders = list(dict.fromkeys(label for end in ends for label in name_roots_that_reach(builder, named, end)))
+    _add_alike_rows(builder, named, made, spread)
     listed = Totals.sum_of(row.totals for row in made.fields)
     made.more = Totals(max(made.totals.blocks - listed.blocks, 0), max(made.totals.bytes - listed.bytes, 0))
     made.left = int(made.more.blocks > 0)
@@ -55,6 +56,28 @@ def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Se
     made.what = some([f"{blocks(one.children)} of {size(one.size)} retain {size(one.bytes)}" for one in alike])
     made.address = builder.reader.blocks.address(alike[0].example) if alike else 0
     return made
+
+
+def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spread: Sequence[Spread]) -> None:
+    """Replace the rows of many blocks of one size by one row, if the blocks together retain PART of
+    the shared memory. A block that retains PART of it alone keeps its row."""
+    blocks_, least = builder.reader.blocks, PART * made.totals.bytes
+    for group in spread:
+        if group.children < MANY or group.bytes < least:
+            continue
+        alike = [row for row in made.fields if blocks_.size(blocks_.find(row.address)) == group.size]
+        large = [row for row in alike if row.totals.bytes >= least]
+        totals = Totals(group.blocks - sum(row.totals.blocks for row in large), group.bytes - sum(row.totals.bytes for row in large))
+        if totals.bytes < least:
+            continue
+        count = group.children - len(large)
+        row = RetainedNode(f"{count:,} of {builder.declared_origin(group.example).name}", totals, "block")
+        row.address = blocks_.address(group.example)
+        row.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
+        row.holders = list(dict.fromkeys(label for one in [*alike, row] for label in one.holders or ()))
+        row.holders = row.holders or name_roots_that_reach(builder, named, group.example)
+        made.fields = [one for one in made.fields if one in large or one not in alike] + [row]
+    made.fields.sort(key=lambda row: -row.totals.bytes)
 
 
 def match_owners(every: Sequence[Owner], word: str) -> list[int]:

@@ -13,6 +13,7 @@ from findleaks.audit.block_type import find_block_type
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import recognise_first_node
+from findleaks.audit.declared_types import declared_types
 from findleaks.audit.fields import NOTHING, Field, Fields, group_fields, read_fields, size_key, sum_retained
 from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.origins import Origin, check_declared_type
@@ -21,7 +22,7 @@ from findleaks.audit.typed_places import block_field
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
-from findleaks.formatting import counted, printable, size
+from findleaks.formatting import counted, size
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -30,6 +31,7 @@ CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # most different sizes of blocks that are counted separately
 SHARED_PART = 0.1  # least part of a row that memory reached through several fields is shown from
 MOST_SHARED = 5  # rows of such memory
+UNTYPED = "block of "  # beginning of the name of a block whose type is unknown
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
@@ -154,8 +156,14 @@ class TreeBuilder:
         block = self.reader.block(index)
         type_name = find_block_type(self.session, index)
         if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
-            type_name = printable(type_.name)
-        return type_name or f"block of {size(block.size)}"
+            type_name = type_.name
+        return type_name or f"{UNTYPED}{size(block.size)}"
+
+    def declared_origin(self, index: int) -> Origin:
+        """Return a block as the owner of fields. If its content does not show its type, debug
+        information is asked what pointers to it are declared to point to."""
+        name = self.name(index)
+        return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
     def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:
         member = partial(block_field, self.session, index)
@@ -227,13 +235,14 @@ class TreeBuilder:
             if totals.bytes < least or len(rows) >= MOST_SHARED:
                 continue
             count = group.children - len(own)
-            made = RetainedNode(f"{count:,} of {self.name(group.example)}", totals, "block", address=self.reader.block(group.example).start)
-            made.what = f"and {totals.blocks - count:,} blocks below them" if totals.blocks > count else ""
+            name = self.declared_origin(group.example).name
+            made = RetainedNode(f"{count:,} of {name}", totals, "block", address=self.reader.block(group.example).start)
+            made.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
             rows.append(made)
         return sorted(rows, key=lambda row: (-row.totals.bytes, row.address))
 
     def _shared_row(self, child: Child, depth: int) -> RetainedNode:
-        origin = self._origin(child.block)
+        origin = self.declared_origin(child.block)
         made = RetainedNode(f"{origin.name} at {origin.start:#x}", Totals(child.blocks, child.bytes), "block", address=origin.start)
         if child.blocks > 1:
             # At depth 1 the block's own fields still get rows, as they show where the bytes are.
@@ -311,7 +320,7 @@ class TreeBuilder:
     def _hint(self, index: int, name: str) -> str:
         """Return a readable string at the beginning of a block without a type, or ""."""
         block = self.reader.block(index)
-        return find_hint(self.session, block.start, block.size) if name.startswith("block of ") else ""
+        return find_hint(self.session, block.start, block.size) if name.startswith(UNTYPED) else ""
 
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
-from findleaks.formatting import printable
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, control_block, thread_local_blocks
 from findleaks.session import Session
@@ -37,14 +36,14 @@ def find_thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
 
 def _locals_of_block(block: Block, symbols: Iterable[Symbol], whose: ThreadName) -> Iterator[Owner]:
     start, end = block.range
-    name = printable(block.module.path.rsplit("/", 1)[-1])
+    name = block.module.path.rsplit("/", 1)[-1]
     at = start
     for symbol in symbols:
         low, high = start + symbol.address, min(start + symbol.address + symbol.size, end)
         if at <= low < high:
             if low > at:
                 yield _thread_local(UNNAMED, name, block.thread, whose, Range(at, low))
-            yield _thread_local(printable(symbol.name), name, block.thread, whose, Range(low, high))
+            yield _thread_local(symbol.name, name, block.thread, whose, Range(low, high))
             at = high
     if at < end:
         yield _thread_local(UNNAMED, name, block.thread, whose, Range(at, end))
@@ -94,4 +93,4 @@ def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer)
 
 def _function(namer: Namer, frame: Frame) -> str:
     named = namer.name(frame)
-    return printable(without_parameters(named.function) if named.function else named.module)
+    return without_parameters(named.function) if named.function else named.module

@@ -8,8 +8,9 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.owner import Owner
 from findleaks.audit.owner_tree import build_owner_tree
+from findleaks.audit.retained_roots import PART, build_shared_row
 from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
-from findleaks.engine.dominators import Dominators, root_node
+from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session
 
@@ -74,12 +75,23 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     return found._replace(field=_deepest(row))
 
 
+def find_shared_part(session: Session) -> Optional[tuple[Totals, RetainedNode]]:
+    """Return the memory that several roots retain together, and the row of its largest part; None
+    if it is little, or no part stands out."""
+    reader, named, tree = build_owner_tree(session)
+    totals = tree.retained(SHARED)
+    if totals.bytes < PART * tree.total().bytes:
+        return None
+    row = build_shared_row(TreeBuilder(session, reader, tree, 1, NAMED), named, NAMED, tree.spread(SHARED, NAMED))
+    return (totals, row.fields[0]) if row.fields and row.fields[0].totals.bytes >= PART * totals.bytes else None
+
+
 def _deepest(row: RetainedNode) -> Optional[RetainedNode]:
-    """Return the deepest field that retains most of its owner: a container, or a field of a
-    block."""
+    """Return the deepest field that retains most of its owner: a container, a field of a block, or
+    a block that several fields refer to."""
     found = row if row.contents is not None else None
     for _ in range(DEPTH + 1):
-        largest_first = sorted(row.fields, key=lambda child: -child.totals.bytes)
+        largest_first = sorted([*row.fields, *row.shared_rows], key=lambda child: -child.totals.bytes)
         below = next((child for child in largest_first if child.totals.bytes >= MOST * row.totals.bytes), None)
         if below is None:
             break

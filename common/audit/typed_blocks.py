@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from findleaks.formatting import printable
 from findleaks.session import Session
 
 
@@ -21,7 +20,7 @@ def list_typed_blocks(session: Session) -> list[TypedBlocks]:
     """Return blocks by type and kind, the most bytes first."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
-        name = printable(session.types.name(group.type_word))
+        name = session.types.name(group.type_word)
         if not name:  # the word points into a range of types, but to no type
             continue
         key = name, group.kind.name.lower()

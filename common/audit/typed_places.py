@@ -10,7 +10,6 @@ from findleaks.audit.block_type import find_block_type
 from findleaks.audit.leak_groups import find_hint, kind_word
 from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import printable
 from findleaks.results.addresses import Member
 from findleaks.session import Session
 from findleaks.session.known_types import known_types, type_table
@@ -56,7 +55,7 @@ def field_at(session: Session, address: int) -> str:
         return ""
     place = known.place_in(found.type, address - found.address)
     rest = f"+{place.rest}" if place.rest else ""
-    return f"{printable(found.name)}{place.path}{rest}"
+    return f"{found.name}{place.path}{rest}"
 
 
 def block_field(session: Session, index: int, offset: int) -> str:
@@ -80,7 +79,7 @@ def list_members(session: Session, index: int) -> list[Member]:
     found = []
     for one in leaves[:MOST_MEMBERS]:
         value, target = _value(session, known, one, start)
-        found.append(Member(one.offset, one.name.lstrip("."), printable(known.table.expression(one.type)), value, target))
+        found.append(Member(one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
     return found
 
 
@@ -97,7 +96,7 @@ def _collect(known: KnownTypes, number: int, offset: int, name: str, size: int, 
         for one in fields:
             if one.kind > FieldKind.BASE:
                 continue
-            at, below = offset + one.offset, f"{name}.{printable(one.name)}" if one.name else name
+            at, below = offset + one.offset, f"{name}.{one.name}" if one.name else name
             if one.bits:
                 leaves.append(_Leaf(at, below, one.type, one.bits, one.first_bit))
             else:
@@ -159,7 +158,7 @@ def _pointer(session: Session, value: int) -> tuple[str, Optional[int]]:
     if found is None or found[3] != State.IN_USE:
         symbol = session.target.symbolize(value)
         field = field_at(session, value)
-        name = field or (printable(symbol.name) if symbol is not None and symbol.address == value else "")
+        name = field or (symbol.name if symbol is not None and symbol.address == value else "")
         return f"{value:#x}" + (f" → {name}" if name else ""), None
     index, start, size, _ = found
     name = find_block_type(session, index)

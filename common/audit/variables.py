@@ -12,7 +12,6 @@ from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import find_containers
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.audit.pointer_words import read_memory_words
-from findleaks.formatting import printable
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import merge_ranges, range_at
@@ -43,7 +42,7 @@ def find_variables(session: Session, reader: ContainerReader) -> Iterator[Owner]
 def _find_in_module(
     session: Session, reader: ContainerReader, module: Module, data: Sequence[Range], heaps: Sequence[Range]
 ) -> Iterator[Owner]:
-    name = printable(module.path.rsplit("/", 1)[-1]) or "module"
+    name = module.path.rsplit("/", 1)[-1] or "module"
     where = f"{name}, data"
     unnamed: dict[int, int] = {}
     arrays: list[Range] = []
@@ -65,7 +64,7 @@ def _find_in_module(
         symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None
         if symbol is not None:
             start, covered = max(symbol.address, covered), symbol.address + max(symbol.size, reader.size)
-            yield Owner(OwnerSort.VARIABLE, printable(symbol.name), where, ranges=[Range(start, covered)])
+            yield Owner(OwnerSort.VARIABLE, symbol.name, where, ranges=[Range(start, covered)])
             at = bisect_left(addresses, covered, at + 1)
             continue
         around = bisect_right(starts, address) - 1

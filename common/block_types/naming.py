@@ -10,7 +10,6 @@ from findleaks.block_types.rtti import Rtti
 from findleaks.block_types.shapes import is_array, is_file, is_string
 from findleaks.block_types.text import text_hint
 from findleaks.block_types.type_ranges import TypeRanges, find_type_ranges
-from findleaks.formatting import printable
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, range_at, region_at
 
@@ -64,7 +63,7 @@ class Types:
         if found is None:
             if not (range_at(self._ranges.tables, word) or range_at(self._ranges.code, word)):
                 return ""  # not cached: there may be as many such words as blocks
-            found = self._names[word] = printable(_short(self._name(word)))
+            found = self._names[word] = _short(self._name(word))
         return found
 
     def of_block(self, address: int, size: int) -> str:

@@ -20,12 +20,14 @@ from findleaks.catalogue import CATALOGUE, Entry, suggest_word
 from findleaks.commands.options import add_json
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
+from findleaks.formatting import shortened
 from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.session import Progress, Session
 
+_LONGEST = 4000  # Most characters of a line.
 _NEXT = 100  # Most columns of a line that suggests several commands.
 
 
@@ -309,8 +311,9 @@ def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation,
 
 
 def safe_lines(result: Result, invocation: Invocation, width: int) -> Iterator[str]:
-    """The lines of a result's text. Text that comes from the target is escaped with `visible`."""
-    return (line if isinstance(line, Markup) else visible(line) for line in result.text(width, invocation))
+    """The lines of a result's text. Text that comes from the target is escaped with `visible`, and
+    names of any length cannot fill the terminal."""
+    return (line if isinstance(line, Markup) else visible(shortened(line, _LONGEST)) for line in result.text(width, invocation))
 
 
 def overview(prog: str) -> str:

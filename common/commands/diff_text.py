@@ -36,6 +36,7 @@ _SHARES: dict[str, str] = {
     ShareSort.FILES: "files mapped",
     ShareSort.SHARED: "shared memory",
     ShareSort.KERNEL: "kernel mappings (vdso)",
+    ShareSort.LEAKED_MAPPINGS: "leaked anonymous mappings",
     ShareSort.UNKNOWN: "unattributed",
 }
 """Names of the shares of `verdict`."""

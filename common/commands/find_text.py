@@ -15,6 +15,7 @@ from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 from findleaks.quoting import shell_quoted
+from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
 
@@ -117,12 +118,21 @@ def _qualifier(session: Session, trusted: bool) -> str:
 
 
 def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
-    leaked, possible = found.leaked, found.totals.possible
-    if leaked.blocks:
-        heads = found.totals.definite.blocks - found.garbage_heads
+    leaked, possible, mapped = found.leaked, found.totals.possible, found.mappings
+    heads = found.totals.definite.blocks - found.garbage_heads
+    if mapped.blocks:
+        rest = leaked.blocks - mapped.blocks
+        others = f" and {size(leaked.bytes - mapped.bytes)} in {blocks(rest)}" if rest else ""
+        yield f"  leaked: {size(mapped.bytes)} in {counted(mapped.blocks, 'anonymous mapping')}{others} ({counted(heads, 'leak')})"
+    elif leaked.blocks:
         yield f"  leaked: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
     else:
         yield f"  nothing is leaked{qualifier}"
+    doubtful = found.possible_mappings
+    if doubtful.blocks:
+        mappings = counted(doubtful.blocks, "anonymous mapping")
+        yield f"  possibly lost: {size(doubtful.bytes)} in {mappings} without a plain reference in memory"
+        possible = Amount(possible.blocks - doubtful.blocks, possible.bytes - doubtful.bytes)
     if possible.blocks:
         yield f"  possibly lost (reachable only through interior pointers): {size(possible.bytes)} in {blocks(possible.blocks)}"
     for entry in found.suppressed:

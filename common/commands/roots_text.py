@@ -9,7 +9,7 @@ from findleaks.audit.retained_tree import RetainedNode
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
-from findleaks.formatting import blocks, counted, number, size, some
+from findleaks.formatting import blocks, counted, number, shortened, size, some
 from findleaks.quoting import shell_quoted
 
 _Line = tuple[str, str, str]  # The cells of a row: retained bytes, number of blocks, owner.
@@ -48,7 +48,8 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
 
 def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     indent = "" if level == 0 else "  " * level + "└ "
-    phrase = f"{row.name}: {row.what}" if row.what else row.name
+    name, what = shortened(row.name), shortened(row.what)
+    phrase = f"{name}: {what}" if what else name
     if row.holders:
         phrase += f" ← {some(row.holders)}"
     yield _line(row.totals, indent + phrase)

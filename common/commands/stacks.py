@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Optional
 
-from findleaks.answers.stacks import count_threads, group_stacks
+from findleaks.answers.stacks import ScheduledThreads, count_threads, group_stacks
 from findleaks.commands import Invocation, command
 from findleaks.commands.frames import add_stack_options, frame_label
 from findleaks.commands.limits import first
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.formatting import counted, number, printable, some
+from findleaks.runtimes.user_threads import UserThreadGroup, describe_state
 from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, Stack
 
@@ -36,25 +38,81 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     information."""
     form = output_format(args, STACKS)
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
-    every, found, body = answer.every, answer.found, answer.result
+    every, found, body, scheduled = answer.every, answer.found, answer.result, answer.scheduled
     names = session.target.thread_names()
     warnings = answer.warnings
     if args.folded:
         # The program that draws folded stacks would read a warning as a stack.
-        result = Plain(session, "stacks", body, lambda *_: folded(first(found, args.limit)), warnings=warnings if args.json else [])
+        text = partial(_folded_text, found, scheduled, args.limit)
+        result = Plain(session, "stacks", body, text, warnings=warnings if args.json else [])
     else:
-        result = Plain(session, "stacks", body, partial(_text, every, found, names, args), warnings=warnings)
+        result = Plain(session, "stacks", body, partial(_text, every, found, scheduled, names, args), warnings=warnings)
     if form:
         from findleaks.commands.export import of_target, write_profile
         from findleaks.commands.profiles import of_stacks
 
-        profile = of_stacks(f"Threads: {session.target.description}", "threads", [(one.frames, len(one.threads)) for one in found])
+        profile = of_stacks(f"Threads: {session.target.description}", "threads", _counts(found, scheduled))
         result.written = write_profile(session, of_target(profile, session.target), args.output, form)
     return result
 
 
 def _text(
-    every: Sequence[Stack], found: Sequence[Stack], names: Mapping[int, str], args: argparse.Namespace, width: int, invocation: Invocation
+    every: Sequence[Stack],
+    found: Sequence[Stack],
+    scheduled: Sequence[ScheduledThreads],
+    names: Mapping[int, str],
+    args: argparse.Namespace,
+    width: int,
+    invocation: Invocation,
+) -> Iterator[str]:
+    yield from _threads_text(every, found, names, args, width)
+    for one in scheduled:
+        yield ""
+        yield from _scheduled_text(one, args, width)
+
+
+def _counts(found: Sequence[Stack], scheduled: Sequence[ScheduledThreads]) -> list[tuple[Sequence[NamedFrame], int]]:
+    """The stacks for a profile: those of goroutines if there are any, else those of threads."""
+    of_runtimes = [(group.frames, len(group.threads)) for one in scheduled for group in one.found]
+    return of_runtimes or [(one.frames, len(one.threads)) for one in found]
+
+
+def _folded_text(
+    found: Sequence[Stack], scheduled: Sequence[ScheduledThreads], limit: Optional[int], width: int, invocation: Invocation
+) -> Iterator[str]:
+    yield from folded(first(_counts(found, scheduled), limit))
+
+
+def _scheduled_text(one: ScheduledThreads, args: argparse.Namespace, width: int) -> Iterator[str]:
+    word, groups = one.runtime.user_thread, one.found
+    shown = sum(len(group.threads) for group in groups)
+    own = sum(len(group.threads) for group in groups if group.first.is_internal)
+    whole = f"{counted(one.total, word)} of {one.runtime.name}" + (f", and {number(own)} of the runtime itself" if own else "")
+    yield f"{whole}, in {counted(len(groups), 'stack')}" if shown - own == one.total else f"{number(shown)} of {whole}"
+    listed = first(groups, args.limit)
+    for group in listed:
+        yield ""
+        numbers = some([str(thread.number) for thread in group.threads], 8)
+        yield f"  {counted(len(group.threads), word)}, {printable(describe_state(group.first))}{_wait(group)}: {numbers}"
+        frames = first(group.frames, args.frames)
+        yield from (f"    {line(frame, width - 4)}" for frame in frames)
+        if len(frames) < len(group.frames):
+            yield f"    … {len(group.frames) - len(frames)} more (--frames 0)"
+        if group.first.creator is not None:
+            yield f"    created by {frame_label(group.first.creator, width - 15)}"
+    if len(listed) < len(groups):
+        yield ""
+        yield f"  … {counted(len(groups) - len(listed), 'more stack')} (--limit 0)"
+
+
+def _wait(group: UserThreadGroup) -> str:
+    """How long the threads wait: "" if unknown or less than a minute."""
+    minutes = (group.waiting or 0) // 60_000_000_000
+    return f" for up to {number(minutes)} min" if minutes else ""
+
+
+def _threads_text(
+    every: Sequence[Stack], found: Sequence[Stack], names: Mapping[int, str], args: argparse.Namespace, width: int
 ) -> Iterator[str]:
     threads, all_stacks = counted(count_threads(every), "thread"), counted(len(every), "stack")
     if len(found) == len(every):
@@ -83,11 +141,11 @@ def _who(tid: int, names: Mapping[int, str]) -> str:
     return f"{tid} ({printable(name, 20)})" if name else str(tid)
 
 
-def folded(stacks: Sequence[Stack]) -> Iterator[str]:
+def folded(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:
     """Folded stacks (Brendan Gregg): functions, outermost first, then the number of threads."""
-    for stack in stacks:
-        labels = [frame.function or frame.label() for frame in reversed(stack.frames)]
-        yield f"{';'.join(printable(label).replace(';', ':') for label in labels)} {len(stack.threads)}"
+    for frames, count in stacks:
+        labels = [frame.function or frame.label() for frame in reversed(frames)]
+        yield f"{';'.join(printable(label).replace(';', ':') for label in labels)} {count}"
 
 
 def line(frame: NamedFrame, width: int) -> str:

@@ -27,6 +27,8 @@ from findleaks.session.host import LiveHost
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost
 from findleaks.target.live import LiveTarget
+from findleaks.tracking.hooks import BLOCKS, MAPPINGS
+from findleaks.tracking.mappings import find_mapping_sites
 from findleaks.tracking.merging import merge_stacks
 from findleaks.tracking.record_table import MOST_BYTES, Sampling
 from findleaks.tracking.sites import Recorded, find_sites, name_holders, read_records
@@ -45,6 +47,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sample", metavar="BYTES", default="", help="record at random one in this number of bytes; figures are estimates (≈)"
     )
+    parser.add_argument("--mmap", action="store_true", help="record mappings (mmap, mremap, sbrk, munmap) instead of blocks")
     add_seconds(parser)
     parser.add_argument("--until-full", action="store_true", help="end when no more blocks can be recorded")
     add_stack_options(parser, STACKS)
@@ -59,17 +62,20 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     afterwards.
 
     findleaks injects code in front of malloc, free, operator new and similar functions of the
-    process's allocators, and removes it at the end. The process is stopped for a moment at the
-    beginning and at the end. `track` needs a live process on x86-64. In LLDB, `detach`, and use the
-    command line."""
+    process's allocators, and removes it at the end. With --mmap, these are mmap, mremap, sbrk and
+    munmap of libc, and the stacks are those that mapped what is still mapped. The process is
+    stopped for a moment at the beginning and at the end. `track` needs a live process on x86-64. In
+    LLDB, `detach`, and use the command line."""
     sizes = parse_size_range(args.size) if args.size else None
     sampling = _sampling(sizes, args.sample)
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
+    if args.mmap and args.sample:
+        raise UsageError("--mmap or --sample, not both: every mapping is recorded")
     form = output_format(args, FILES)
     host = _host(session.target)
     notes = remove_leftover_stubs(session.target, host)
-    with closing(Tracker(host, sampling, not args.no_lines)) as tracker:
+    with closing(Tracker(host, sampling, not args.no_lines, MAPPINGS if args.mmap else BLOCKS)) as tracker:
         tracker.start(args.until_full, args.seconds)
         span = tracker.wait(args.seconds)
         if span.outcome.why == "ended":
@@ -80,12 +86,13 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
                 tracker.remove()
             with tracker.running.rules.lock:
                 assert tracker.names is not None
-                found = find_sites(moment, recorded, sampling, sizes, tracker.names)
+                find = find_mapping_sites if args.mmap else find_sites
+                found = find(moment, recorded, sampling, sizes, tracker.names)
             holding = [site for site in found if site.blocks]
             if holding:
                 name_holders(moment, holding, build_owner_tree(moment))
             modules = {hook.module for hook in tracker.hooks}
-            why = [] if found else find_reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules)
+            why = [] if found else find_reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules, args.mmap)
             moment.done()
             tracker.remove()
             all_notes = [*notes, *tracker.notes, *tracker.names.warnings]
@@ -146,8 +153,9 @@ def _moment(session: Session, host: InjectionHost) -> Session:
 def _result(
     moment: Session, args: argparse.Namespace, found: FoundSites, recorded: Recorded, span: Recording, notes: list[str], pid: int
 ) -> Plain:
-    body = tracked_blocks(found, recorded, span, pid, args.limit)
+    body = tracked_blocks(found, recorded, span, pid, args.limit, args.mmap)
     if recorded.missed:
-        notes.append(f"{number(recorded.missed)} further blocks were not recorded, as the table was full: --size or --sample records fewer")
+        noun = "mappings" if args.mmap else "blocks"
+        notes.append(f"{number(recorded.missed)} further {noun} were not recorded, as the table was full: --size or --sample records fewer")
     write = partial(folded, found.sites) if args.folded else partial(text, found.entries, body, args)
     return Plain(moment, "track", body, write, further=notes)

@@ -23,10 +23,10 @@ FATES = ("lost", "held", "freed")
 
 def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
     """Entries, most lost bytes first; then the summary."""
-    about = "≈ " if body.estimated and found else ""
+    about, noun = "≈ " if body.estimated and found else "", body.what.removesuffix("s")
     shown = first(found, in_text(args.limit, STACKS))
     for entry in shown:
-        yield from _entry(entry, about, args.frames, width)
+        yield from _entry(entry, about, args.frames, width, noun)
         yield ""
     if len(shown) < len(found):
         yield f"  {counted(sum(len(entry.sites) for entry in found[len(shown) :]), 'more stack')} (--limit 0)"
@@ -35,7 +35,7 @@ def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, 
         yield from _summary(found, body, about)
     else:
         yield from _nothing(body, args, width)
-    yield f"  {counted(body.recorded, 'block')} recorded; {_afterwards(body, invocation)}."
+    yield f"  {counted(body.recorded, noun)} recorded; {_afterwards(body, invocation)}."
     example = next((address for entry in found for address in entry.total.examples), None)
     if example is not None:
         yield from invocation.next(width, f"whatis {example:#x}", f"path {example:#x}")
@@ -43,16 +43,19 @@ def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, 
 
 def _summary(found: Sequence[MergedStack], body: Tracked, about: str) -> Iterator[str]:
     totals = body.totals
-    parts = ", ".join(f"{_amount(getattr(totals, name), about)} {name}" for name in FATES)
+    noun = body.what.removesuffix("s")
+    parts = ", ".join(f"{_amount(getattr(totals, name), about, noun)} {_word(name, noun)}" for name in FATES)
     stacks = counted(sum(len(entry.sites) for entry in found), "stack")
-    yield f"{_amount(totals.allocated, about)} allocated in {body.seconds:.1f} s by {stacks}: {parts}"
+    verb = "allocated" if noun == "block" else "mapped"
+    yield f"{_amount(totals.allocated, about, noun)} {verb} in {body.seconds:.1f} s by {stacks}: {parts}"
     if not totals.lost.blocks and not totals.held.blocks:
-        yield "  All of them were freed."
+        yield f"  All of them were {_word('freed', noun)}."
 
 
 def _nothing(body: Tracked, args: argparse.Namespace, width: int) -> Iterator[str]:
     of = f" of {args.size} bytes (requested or usable)" if args.size else ""
-    yield from wrapped(f"No block{printable(of)} was allocated in {body.seconds:.1f} s.", width)
+    what = "No block{} was allocated" if body.what == "blocks" else "No mapping{} was made"
+    yield from wrapped(f"{what.format(printable(of))} in {body.seconds:.1f} s.", width)
     for reason in body.reasons:
         yield from hanging("  - ", f"{reason.text}.", width)
 
@@ -63,9 +66,9 @@ def _afterwards(body: Tracked, invocation: Invocation) -> str:
     return f"{body.pid} is stopped, as before" if any(one.what == "stopped" for one in body.reasons) else f"{body.pid} runs on"
 
 
-def _entry(entry: MergedStack, about: str, most: int, width: int) -> Iterator[str]:
+def _entry(entry: MergedStack, about: str, most: int, width: int, noun: str) -> Iterator[str]:
     site = entry.total
-    fates = ", ".join(_fates(site, about))
+    fates = ", ".join(_fates(site, about, noun))
     if len(entry.sites) > 1 and entry.key is not None:
         label = without_parameters(entry.key.function) or entry.key.label()
         fates = f"{printable(label, 200)}: {fates}, by {counted(len(entry.sites), 'stack')}"
@@ -78,29 +81,34 @@ def _entry(entry: MergedStack, about: str, most: int, width: int) -> Iterator[st
         yield f"      … {number(len(entry.frames) - len(frames))} more (--frames 0)"
     if site.end:
         yield f"      (incomplete: {site.end})"
-    yield from _variants(entry.variants, about, width)
+    yield from _variants(entry.variants, about, width, noun)
 
 
-def _variants(variants: Sequence[Variant], about: str, width: int) -> Iterator[str]:
+def _variants(variants: Sequence[Variant], about: str, width: int, noun: str) -> Iterator[str]:
     for variant in variants[:VARIANTS]:
         labels = [printable(without_parameters(frame._replace(offset=0).label()), 100) for frame in variant.frames]
         callers = " ← ".join(labels) or "(the stack ends there)"
         stacks = f" ({counted(variant.stacks, 'stack')})" if variant.stacks > 1 else ""
-        yield f"      ← {', '.join(_fates(variant.total, about))}: {callers}{stacks}"[:width]
+        yield f"      ← {', '.join(_fates(variant.total, about, noun))}: {callers}{stacks}"[:width]
     rest = variants[VARIANTS:]
     if rest:
         total = TrackedSite()
         for variant in rest:
             add_tallies(total, variant.total)
-        yield f"      ← {', '.join(_fates(total, about))}: {counted(len(rest), 'more variant')} (--json)"
+        yield f"      ← {', '.join(_fates(total, about, noun))}: {counted(len(rest), 'more variant')} (--json)"
 
 
-def _fates(site: TrackedSite, about: str) -> list[str]:
-    return [f"{_amount(getattr(site, word), about)} {word}" for word in FATES if getattr(site, word).blocks]
+def _fates(site: TrackedSite, about: str, noun: str) -> list[str]:
+    return [f"{_amount(getattr(site, word), about, noun)} {_word(word, noun)}" for word in FATES if getattr(site, word).blocks]
 
 
-def _amount(tally: Union[Tally, Amount], about: str) -> str:
-    return f"{about}{counted(round(tally.blocks), 'block')} ({size(round(tally.bytes))})"
+def _word(fate: str, noun: str) -> str:
+    """Return the word for what became of blocks or mappings."""
+    return fate if noun == "block" else {"held": "still mapped", "freed": "unmapped"}.get(fate, fate)
+
+
+def _amount(tally: Union[Tally, Amount], about: str, noun: str) -> str:
+    return f"{about}{counted(round(tally.blocks), noun)} ({size(round(tally.bytes))})"
 
 
 def folded(found: Sequence[TrackedSite], width: int, invocation: Invocation) -> Iterator[str]:

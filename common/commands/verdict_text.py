@@ -115,6 +115,7 @@ def label(share: Share) -> str:
         "cached-stacks": "stacks of ended threads, cached for new ones",
         "shared": f"shared memory ({counted(share.count, 'mapping')}{_names(share)})",
         "kernel": "kernel mappings (vdso)",
+        "leaked-mappings": f"{counted(share.count, 'anonymous mapping')} that nothing refers to",
         "unknown": f"unattributed ({counted(share.count, 'mapping')})",
     }
     return words[share.sort]

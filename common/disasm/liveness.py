@@ -9,6 +9,7 @@ the end unchanged."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -150,14 +151,15 @@ class Liveness:
             self._clobbers[extent.start] = found & ~kept & ~self._machine.callee_saved
         return self._clobbers[extent.start]
 
-    def instructions(self, extent: Range) -> list[Effect] | None:
-        """Return all instructions of a function by address; None if some are unknown."""
+    def instructions(self, extent: Range, most: int = MAX_FUNCTION_BYTES) -> list[Effect] | None:
+        """Return all instructions of a function by address; None if some are unknown, or if there are
+        more than `most`."""
         try:
-            effects = list(self._sweep(extent))
+            effects = list(islice(self._sweep(extent), most + 1))
         except _Exhausted:
             return None
         whole = bool(effects) and effects[-1].address + effects[-1].size >= extent.end
-        return effects if whole else None
+        return effects if whole and len(effects) <= most else None
 
     def destination(self, one: Effect) -> int:
         """Return the destination of a jump or call, resolved through a PLT stub; 0 if unknown."""

@@ -22,7 +22,6 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.layout import VDSO
-from findleaks.target.ranges import range_at
 from findleaks.target.signal_words import saved_words
 from findleaks.value_classes import NamedTuple
 
@@ -175,10 +174,8 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
         who = f"thread {numbers[thread.tid]} (tid {thread.tid})"
         _judge(found, reader, target, blocks, thread, who, signals)
         slots = doubtful.slots.get(thread.tid)
-        dead = reader.dead_slots(thread) if slots else []
-        found.places += [
-            Place(at, at + target.arch.word, f"in a frame of {who}, not read again") for at in slots or () if range_at(dead, at)
-        ]
+        dead = reader.dead_slots(thread, slots) if slots else []
+        found.places += [Place(at, at + target.arch.word, f"in a frame of {who}, not read again") for at in dead]
     found.places.sort()
     if reader.exhausted:
         found.warning = (

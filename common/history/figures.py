@@ -23,6 +23,11 @@ SEVERAL = "several roots"
 ARROW = " → "
 """The separator between the steps from a root to a field below it."""
 
+REACHED = "reached through several fields"
+"""A phrase in names of blocks to which several fields of a root refer."""
+_MANY = re.compile(r"[\d,]+ of (.*)")
+_SHARED = re.compile(r"^[\d,]+ of | at …$")
+
 _ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
 _COUNT = re.compile(r"\b\d[\d,]*\b")
 _PLACE = re.compile(r"block of .*(\+0x[0-9a-f]+)$")
@@ -33,6 +38,7 @@ _UNITS: dict[str, str] = {
     ShareSort.STACKS: "threads",
     ShareSort.UNJOINED: "threads",
     ShareSort.FILES: "files",
+    ShareSort.LEAKED_MAPPINGS: "mappings",
     ShareSort.UNKNOWN: "mappings",
 }
 """The unit of the counts of `verdict`'s shares."""
@@ -148,7 +154,8 @@ def _roots(answer: Answer) -> Iterator[Figure]:
     yield Figure("root", SEVERAL, shared["retained_blocks"], shared["retained_bytes"])
     for child in shared["children"]:
         if child.get("holders"):
-            name = _holders(child["holders"])
+            many = _MANY.match(child["name"])
+            name = _holders(child["holders"]) + (f": {_stable(many[1])}" if many else "")
             yield Figure("field", name, child["retained_blocks"], child["retained_bytes"], SEVERAL)
             yield from _parts(child, SEVERAL, name)
 
@@ -169,6 +176,10 @@ def _parts(node: Answer, root: str, path: str) -> Iterator[Figure]:
             name = (path + ARROW if path else "") + (place[1] if place else _stable(child["name"]))
             yield Figure("field", name, child["retained_blocks"], child["retained_bytes"], root)
             yield from _parts(child, root, name)
+    for child in node.get("shared_children", ()):
+        name = (path + ARROW if path else "") + f"{_SHARED.sub('', _stable(child['name']))} ({REACHED})"
+        yield Figure("field", name, child["retained_blocks"], child["retained_bytes"], root)
+        yield from _parts(child, root, name)
 
 
 def _holders(names: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from findleaks.history.figures import ARROW
 from findleaks.history.snapshot import Snapshot, seconds, several_processes
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
+from findleaks.results.share_sort import ShareSort
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
 """A figure has changed if it differs by more than MIN_BYTES, and by more than MIN_PART of its first
@@ -253,10 +254,10 @@ class Growth:
                 yield self.judged(one, _most_grown(types, one.delta))
 
     def _shares(self) -> Iterator[Grown]:
-        """The shares of resident memory other than blocks in use, which `_lost` and `_held`
-        cover."""
+        """The shares of resident memory other than blocks in use and leaked mappings, which `_lost`
+        and `_held` cover."""
         for key, one in self.series.items():
-            if key[0] == "share" and not key[2].endswith(": in-use"):
+            if key[0] == "share" and not key[2].endswith(": in-use") and key[2] != ShareSort.LEAKED_MAPPINGS:
                 objects = self._objects_in(one)
                 rest = _less(one, objects) if objects else one
                 explained = rest.delta < (1 - EXPLAINS) * one.delta

@@ -19,6 +19,7 @@ from findleaks.target.maps import regions_of
 from findleaks.target.process import folder_of
 from findleaks.target.ptrace import state, tasks
 from findleaks.target.stopped import CopyPlan, StopData
+from findleaks.target.unread_data import UnreadReader
 
 
 class ForkedProcess(CopiedProcess):
@@ -56,7 +57,8 @@ class ForkedProcess(CopiedProcess):
         stop.stat, stop.taken_at = taken.stat, taken.taken_at
         # Read from the process: the clone has no descriptors. The data may be a few milliseconds
         # newer.
-        stop.kernel = read_kernel_state(folder_of(self._pid), tasks(self._pid), peek_signals)
+        reader = UnreadReader(self._pid, is_running=True)
+        stop.kernel = read_kernel_state(folder_of(self._pid), tasks(self._pid), peek_signals, reader)
         plan, stop.placed = self._plan(taken.maps, stop.regions, taken.at)
         layout = CopyPlacement(plan.windows, plan.buffer.address)
         self._copy_kept(clone, layout)

@@ -12,7 +12,7 @@ it (variant I). Without an offset, they are in separate memory that the thread's
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.stacks import musl_pthread
@@ -63,6 +63,23 @@ def control_block(target: Target, thread_pointer: int) -> Range:
         return Range(thread_pointer, min(thread_pointer + PTHREAD_ABOVE, arch.mask))
     start = musl_pthread(target, thread_pointer) or max(thread_pointer - PTHREAD_BELOW[arch.word], 0)
     return Range(start, min(thread_pointer + arch.variables_distance, arch.mask))
+
+
+def static_tls(target: Target) -> Optional[int]:
+    """Return the upper limit, in bytes, of static thread-local variables below a thread pointer.
+    None if the headers of a module are missing.
+
+    Each module's PT_TLS segment is placed below the one before it, aligned (glibc elf/dl-tls.c,
+    _dl_determine_tlsoffset). Modules loaded later are included, although most of them keep their
+    variables elsewhere: the limit is an upper bound."""
+    found = []
+    for module in target.modules():
+        head = module_headers(target, module)
+        if head is None:
+            return None
+        found += [(segment.memsz, max(segment.align, 1)) for segment in head[1] if segment.type == PT_TLS]
+    widest = max((align for _, align in found), default=1)
+    return sum(-(-size // widest) * widest for size, _ in found) if target.modules() else None
 
 
 def static_storage(arch: Arch, thread_pointer: int, size: int) -> Range:

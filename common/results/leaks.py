@@ -139,6 +139,10 @@ class Leaks(Record):
     """Lines of the suppressions that matched nothing."""
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
     """The recorders of allocation stacks, if the groups are by site."""
+    mappings: Amount = field(default=Amount(0, 0), metadata=OPTIONAL)
+    """Anonymous mappings among the definitely and indirectly lost blocks."""
+    possible_mappings: Amount = field(default=Amount(0, 0), metadata=OPTIONAL)
+    """Anonymous mappings that only the kernel or a device may use; among the possible blocks."""
     garbage: Amount = field(default=Amount(0, 0), metadata=INTERNAL)
     """Leaked blocks that a garbage collector will free."""
     garbage_heads: int = field(default=0, metadata=INTERNAL)

@@ -113,6 +113,19 @@ class Unreadable(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class KernelUse(Record):
+    """A way in which a process can have given pointers to the kernel, if its descriptors are
+    unknown."""
+
+    what: str
+    """The kernel objects: "POSIX timers"."""
+    function: str
+    """The function that makes or fills them: "timer_create"."""
+    module: str
+    """The program or library that imports the function."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class MiscountedType(Record):
     """Leaked objects of one type that have wrong reference counts or were not collected."""
 

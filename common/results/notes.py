@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         DisguisedConvention,
         DisguisedPart,
         HalfChanged,
+        KernelUse,
         StoppedThread,
         Structure,
         Unreadable,
@@ -109,5 +110,10 @@ class KernelReferences(Record):
     """Kernel objects with pointers that cannot be read."""
     epoll_waiters: int
     """Threads that wait in epoll_wait, if the registered data is not known."""
+    uses: Sequence[KernelUse]
+    """Other kernel objects that may have pointers, if the objects of the process are not known and
+    blocks are leaked."""
+    doubtful: Amount
+    """Leaked blocks, if one of the above may refer to them."""
     signal_stacks: Amount
     """Blocks that look like alternate signal stacks, whose addresses only the kernel stores."""

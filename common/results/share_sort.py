@@ -28,6 +28,8 @@ class ShareSort(str, Enum):
     """Shared memory."""
     KERNEL = "kernel"
     """Mappings of the kernel, such as the vdso."""
+    LEAKED_MAPPINGS = "leaked-mappings"
+    """Anonymous mappings that leaked."""
     UNKNOWN = "unknown"
     """Unattributed memory."""
     FILES = "files"

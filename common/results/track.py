@@ -114,3 +114,5 @@ class Tracked(Record):
     """Every call stack, most leaked bytes first."""
     reasons: Sequence[UnseenReason]
     """Why no block was recorded."""
+    what: Literal["blocks", "mappings"] = field(default="blocks", metadata=OPTIONAL)
+    """What was recorded. Bytes of held and lost mappings are those that are still mapped."""

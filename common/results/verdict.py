@@ -10,12 +10,24 @@ from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
 from findleaks.value_classes import dataclass, field
 
 ShareWord = Literal[
-    "in-use", "cached", "kept", "metadata", "runtime", "stacks", "unjoined", "cached-stacks", "shared", "kernel", "unknown", "files"
+    "in-use",
+    "cached",
+    "kept",
+    "metadata",
+    "runtime",
+    "stacks",
+    "unjoined",
+    "cached-stacks",
+    "shared",
+    "kernel",
+    "leaked-mappings",
+    "unknown",
+    "files",
 ]
 """Kinds of memory: blocks in use; blocks in thread caches; free memory that an allocator has not
 returned; allocator metadata; a managed runtime's memory; stacks of threads, of ended threads that
-were not joined, and stacks cached for new threads; shared memory; kernel mappings; unattributed
-memory; mapped files."""
+were not joined, and stacks cached for new threads; leaked anonymous mappings; shared memory;
+kernel mappings; unattributed memory; mapped files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

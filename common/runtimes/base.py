@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
     from findleaks.results import verdict
+    from findleaks.unwind.stacks import NamedFrame
 
 NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
 
@@ -175,6 +176,26 @@ class Variable(NamedTuple):
     unit: str = ""
 
 
+class UserThread(NamedTuple):
+    """A thread that the runtime schedules itself, such as a goroutine.
+
+    `number` is the runtime's, `state` and `reason` ("" if unknown) are the runtime's words.
+    [`sp`, stack.end) is live. `waiting`: nanoseconds, None if unknown. `creator`: where it was
+    created. `thread`: the kernel's number of the thread that runs it, 0 if none does."""
+
+    number: int
+    state: str
+    reason: str
+    sp: int
+    pc: int
+    stack: Range
+    frames: Sequence[NamedFrame]  # innermost first
+    creator: Optional[NamedFrame] = None
+    waiting: Optional[int] = None
+    thread: int = 0
+    is_internal: bool = False  # of the runtime itself
+
+
 class Site(NamedTuple):
     """An allocation site, as recorded by the runtime (tracemalloc, NMT). Frames are innermost
     first, "file:line" or a function."""
@@ -237,6 +258,10 @@ class Runtime:
         """Return memory that the runtime owns, for `whatis`, `map`, `verdict`."""
         return []
 
+    def findings(self) -> Sequence[Finding]:
+        """Return problems of this runtime's own memory that are worth a finding of `verdict`."""
+        return []
+
     def stack_memory(self) -> Sequence[Range]:
         """Return sorted, disjoint parts of the heap that mix stacks with other data (Go). Memory
         below a stack pointer is not necessarily dead there."""
@@ -251,6 +276,13 @@ class Runtime:
         """Return addresses that are reserved for its heap but not mapped yet; see
         Allocator.reserved."""
         return []
+
+    user_thread = ""
+    """What the runtime calls a thread that it schedules itself ("goroutine"); "": it has none."""
+
+    def user_threads(self) -> Sequence[UserThread]:
+        """Return these threads. This needs no heap. 100,000 take less than 10 s."""
+        return ()
 
     def types(self) -> Sequence[Type]:
         """Return live objects by type, in no order. Five million objects take less than 3 s."""

@@ -23,7 +23,7 @@ FINDERS: tuple[str, ...] = (
 """Modules with `find(target, engine, directory)`; add new runtimes here.
 
 A module may also have `HEAP`, a ManagedHeap, and `findings(target)`, which reports problems that
-are visible without reading the heap."""
+are visible without reading the heap, and `find_scheduler(target, engine)`, see find_schedulers."""
 
 
 def known() -> list[str]:
@@ -53,3 +53,11 @@ def find(target: Target, engine: Engine, directory: Directory, names: Sequence[s
             finder: Finder = importlib.import_module(module).find
             found += finder(target, engine, directory)
     return found
+
+
+def find_schedulers(target: Target, engine: Engine) -> list[Runtime]:
+    """Return the runtimes that schedule threads themselves. No heap of an allocator is read.
+
+    Their modules have `find_scheduler(target, engine)`."""
+    modules = map(importlib.import_module, FINDERS)
+    return [one for module in modules if hasattr(module, "find_scheduler") for one in module.find_scheduler(target, engine)]

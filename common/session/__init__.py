@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property
-from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Optional, TypeVar, cast
 
-from findleaks.allocators.directory import Directory, build_directory
-from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight, find_threads_inside
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight
 from findleaks.block_types import Types
 from findleaks.engine import load as engines
 from findleaks.engine.contract import Engine, Graph
@@ -22,8 +22,10 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.session.block_directory import compute_directory
 from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
+from findleaks.session.progress_callback import Progress as Progress
 from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.session.uses import Uses
 from findleaks.target.base import BEGINNING, Piece, Range, Target
@@ -54,17 +56,6 @@ _SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "typ
 """Data that does not depend on which interior pointers count as references."""
 
 
-class Progress(Protocol):
-    """A progress callback. `phase`: what is done ("reading the heaps"); `part`: the part done, 0 to
-    1 (0: unknown)."""
-
-    def __call__(self, phase: str, part: float) -> None: ...
-
-    def clear(self) -> None:
-        """Remove the progress line, as the work is done and output follows."""
-        ...
-
-
 class Session:
     """The data of one target that all commands work on. It is computed on first use, and kept.
     Raises Interrupted if the target reports that the user wants to stop."""
@@ -84,20 +75,14 @@ class Session:
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
+        self.doubtful_mappings: Sequence[Range] = ()  # Possibly leaked ones; `directory` sets it.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
 
     @cached_property
     def directory(self) -> Directory:
-        """Every allocator and every block."""
-        with self.timed("walk"):
-            while True:
-                self.report_progress("finding the heaps", 0.0)
-                made = build_directory(self.target, self.engine)
-                self.inside = find_threads_inside(self.target, made.allocators, made.blocks)
-                made.remove_half_changed(self.inside)
-                if not made.problems or not self.read_again():
-                    return made
+        """Every allocator and every block, and leaked mappings as blocks."""
+        return compute_directory(self)
 
     def begin_command(self) -> None:
         """Start a command: from now on, warnings and times are those of its own work."""
@@ -144,17 +129,18 @@ class Session:
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
-        self._drop_computed()
+        self.drop_computed()
         return True
 
-    def _drop_computed(self) -> None:
+    def drop_computed(self) -> None:
+        """Drop everything that was computed from the target."""
         for name, attribute in vars(Session).items():
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
         self._results.clear()
         self.graphs = ReferenceGraphs(self, self.heuristics)
         if self._origin is not None:
-            self._origin._drop_computed()
+            self._origin.drop_computed()
 
     @cached_property
     def in_flight(self) -> dict[int, ThreadInside]:
@@ -297,7 +283,9 @@ class Session:
 
         with self.timed("stale slots"):
             blocks, roots, heaps = self.directory.blocks, self.root_memory, merge_ranges(self.heap_ranges())
-            return find_stale_slots(self.target, self.engine, blocks, roots, heaps, lambda: self.report_progress("finding containers", 0.0))
+            unaligned = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if not one.allocator.aligns)
+            poll = partial(self.report_progress, "finding containers", 0.0)
+            return find_stale_slots(self.target, self.engine, blocks, roots, heaps, poll, unaligned)
 
     @cached_property
     def types(self) -> Types:
@@ -333,6 +321,7 @@ class Session:
 
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""
+        _ = self.directory  # Computed first, as it may replace `graphs`.
         return self.once("graph", self.graphs.graph)
 
     @property
@@ -344,6 +333,7 @@ class Session:
     @property
     def references(self) -> Graph:
         """`graph()`, possibly not yet marked and classified."""
+        _ = self.directory
         self.once("references", self.graphs.scan)
         return self.graphs.references  # Marking may have replaced the graph.
 
@@ -352,6 +342,7 @@ class Session:
         """The graph of what retains what, possibly not marked; see ReferenceGraphs.ownership. If
         ownership needs no graph of its own, this is `graph()`, which includes disguised
         pointers."""
+        _ = self.directory
         return self.once("ownership", lambda: self.graphs.ownership) or self.graph()
 
     @property
@@ -375,6 +366,7 @@ class Session:
     def path(self, index: int) -> list[int]:
         """A shortest chain of block indices that starts at a block referenced by a root; [] if no
         root reaches the block. See Graph.path."""
+        _ = self.directory
         own = self.once("ownership", lambda: self.graphs.ownership)
         chain = self.graphs.path(own, index) if own is not None else []
         return chain or self.graphs.path(self.graph(), index)
@@ -417,7 +409,7 @@ class Session:
         keeps the first session until the last."""
         self.is_closed = True
         self.target.close()
-        self._drop_computed()
+        self.drop_computed()
 
     def report_progress(self, phase: str, part: float) -> None:
         """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
@@ -14,11 +15,19 @@ from findleaks.graph.roots import register_words
 from findleaks.graph.signal_stacks import signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.session.interior_structures import Structures, recognise_structures
+from findleaks.target.base import Range
 from findleaks.target.ranges import cut_out, intersection, range_at, subtract
 
 if TYPE_CHECKING:
     from findleaks.runtimes.base import Exclusions
     from findleaks.session import Session
+    from findleaks.session.leaked_mappings import MappingSearch
+
+
+def _last_bytes(ranges: Sequence[Range]) -> list[int]:
+    """Return an address inside each range, for blocks that are possibly referred to. Each has
+    another offset, so that these words look like no convention of the program."""
+    return [end - 1 - at % (end - start) for at, (start, end) in enumerate(ranges)]
 
 
 class ReferenceGraphs:
@@ -36,6 +45,8 @@ class ReferenceGraphs:
         self.structures = Structures()
         self.disguised: Disguised = NOT_DISGUISED
         self.signal_stacks: list[int] = []  # Starts of alternate signal stacks.
+        # Set while leaked mappings are searched for: mappings that are no roots yet.
+        self.mappings: Optional[MappingSearch] = None
 
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified. The attributes then contain
@@ -103,8 +114,10 @@ class ReferenceGraphs:
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
                 for part in cut_out(piece, stale):
                     graph.scan_blocks(part)
-            for piece in session.pieces(subtract(session.root_memory, unread.ranges()), "reading the roots"):
+            held_back = self.mappings.held_back() if self.mappings is not None else []
+            for piece in session.pieces(subtract(session.root_memory, [*unread.ranges(), *held_back]), "reading the roots"):
                 graph.scan_roots(piece)
+            graph.root_words(_last_bytes(session.doubtful_mappings))
             graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])
             graph.root_words([word for word, _ in session.kernel_references])
             graph.root_words([block for runtime in session.runtimes for block in runtime.permanent_blocks()])
@@ -204,15 +217,26 @@ class ReferenceGraphs:
         session = self._session
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
+        self._admit_mappings(graph)
         if not graph.holds(session.doubtful.words):
             self._add_doubtful(graph)
         # The next call follows the words that `_add_doubtful` adds.
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
+        self._admit_mappings(graph)
         self.signal_stacks = signal_stacks(session.target, session.engine, session.directory.blocks, graph, session.dead_stack)
         graph.root_words(self.signal_stacks)
         while not graph.mark(session.budget):
             session.report_progress("following pointers", 0.0)
+
+    def _admit_mappings(self, graph: Graph) -> None:
+        """Mark what mappings refer to, if a marked block refers to the mapping."""
+        session, blocks = self._session, self._session.directory.blocks
+        while self.mappings is not None and (live := self.mappings.admit(lambda index: graph.holds([blocks.address(index)]))):
+            for piece in session.pieces(live, "reading mappings"):
+                graph.scan_roots(piece)
+            while not graph.mark_starts(session.budget):
+                session.report_progress("following pointers", 0.0)
 
     def _add_doubtful(self, graph: Graph) -> Graph:
         """`graph` with all roots, including the doubtful words that threads will read again."""

@@ -36,17 +36,23 @@ MAX_SEQUENCES = 10_000  # most vectors and deques that are checked
 
 
 def find_stale_slots(
-    target: Target, engine: Engine, blocks: Blocks, roots: Sequence[Range], heaps: Sequence[Range], poll: Callable[[], None]
+    target: Target,
+    engine: Engine,
+    blocks: Blocks,
+    roots: Sequence[Range],
+    heaps: Sequence[Range],
+    poll: Callable[[], None],
+    unaligned: Sequence[Range] = (),
 ) -> list[Range]:
     """Return the stale slots, sorted and disjoint.
 
     Channels are looked for everywhere; heads of vectors, deques and Rust's BTreeMaps only in
     `roots` (root memory) and in blocks near it. `heaps`: ranges that contain blocks. `poll` raises
-    Interrupted if the user asked to stop. Debug information is read only if words look like a
-    vector with stale slots."""
+    Interrupted if the user asked to stop. `unaligned`: see HeapMemory. Debug information is read
+    only if words look like a vector with stale slots."""
     if not len(blocks):
         return []
-    memory = HeapMemory(target, engine, blocks, poll)
+    memory = HeapMemory(target, engine, blocks, poll, unaligned)
     found = [*rust_channels.find_stale_messages(memory), *_HeadSearch(memory, roots, heaps).run()]
     size = memory.size
     return merge_ranges(Range(start + -start % size, end) for start, end in found)
@@ -60,7 +66,8 @@ class _HeadSearch:
         self._near = NearBlocks(memory)
         self._pointers = sequences.SeenPointers()
         self._types = DeclaredTypes(memory, self._near.referrers)
-        self._rust_types = DeclaredTypes(memory, self._near.referrers, RustFiles(memory.target).contain)
+        self._rust_files = RustFiles(memory.target)
+        self._rust_types = DeclaredTypes(memory, self._near.referrers, self._rust_files.contain)
         self._languages = find_languages(memory.target)
         self._questions = 0
         self._left_out = False  # whether part of the memory was not searched
@@ -79,11 +86,21 @@ class _HeadSearch:
             if cpp:
                 double += deques.find_deques(self._memory, words)
             if rust:
-                others += rust_vectors.find_vectors(self._memory, words, partial(self._ask, self._rust_types))
+                others += self._rust_vectors(words, in_block)
             if len(others) + len(double) > MAX_SEQUENCES:
                 self._left_out = True
                 break
         yield from self._unused(certain, others, double)
+
+    def _rust_vectors(self, words: HeapPointers, in_block: bool) -> Iterator[SequenceStorage]:
+        """Return Rust's vectors among these words. Words whose types are unknown are omitted first: a
+        managed heap has many that look like a vector."""
+        block = self._memory.block_at(words.piece.address) if in_block else None
+        if block is not None and not self._rust_types.knows_block(*block):
+            return iter(())
+        if not in_block:
+            words = self._rust_files.select_words(words)
+        return rust_vectors.find_vectors(self._memory, words, partial(self._ask, self._rust_types))
 
     def _ask(self, types: DeclaredTypes, address: int) -> Iterable[tuple[int, Type]]:
         """Call DeclaredTypes.around, for a limited number of words."""
@@ -96,7 +113,7 @@ class _HeadSearch:
         for words in self._root_words():
             if walks:
                 self._pointers.add(words)
-                self._near.add(words)
+                self._near.add([words])
             yield words, False
         for words in self._near.visit() if walks else ():
             self._pointers.add(words)

@@ -78,6 +78,11 @@ class DeclaredTypes:
         the type is unknown."""
         yield from self._around(address, 0)
 
+    def knows_block(self, start: int, size: int) -> bool:
+        """Whether the content of the block at `start` is declared: if not, `around` yields nothing for
+        its words."""
+        return self._of_block(start, size, 0) is not None
+
     def _around(self, address: int, depth: int) -> Iterator[tuple[int, Type]]:
         found = self._memory.blocks.lookup(address)
         if found is None:
@@ -130,6 +135,8 @@ class DeclaredTypes:
         """Return the content of the block that the word at `word` refers to."""
         holder = self._memory.blocks.lookup(word)
         above = self._of_block(holder[1], holder[2], depth + 1) if holder is not None else None
+        if holder is not None and above is None:
+            return None
         if holder is not None and above is not None and (above.buckets or (above.links and word - holder[1] < above.begin)):
             return above._replace(buckets=False)
         parts = list(self._around(word, depth + 1))

@@ -15,6 +15,7 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.value_classes import NamedTuple
 
 MAX_BLOCK = 1 << 26  # most bytes of a block that is read as a whole
+MAX_KNOWN = 1 << 16  # most addresses without a block that are kept: many words have the same values
 
 
 class HeapBlock(NamedTuple):
@@ -42,12 +43,15 @@ class SequenceStorage(NamedTuple):
 
 class HeapMemory(Memory):
     """Memory and blocks of a process at one moment.
-    `poll` raises Interrupted if the user asked to stop."""
+    `poll` raises Interrupted if the user asked to stop. `unaligned`: heaps of allocators without
+    calls for aligned blocks, sorted."""
 
-    def __init__(self, target: Target, engine: Engine, blocks: Blocks, poll: Callable[[], None]) -> None:
+    def __init__(self, target: Target, engine: Engine, blocks: Blocks, poll: Callable[[], None], unaligned: Sequence[Range] = ()) -> None:
         super().__init__(target)
-        self.engine, self.blocks, self.poll = engine, blocks, poll
+        self.engine, self.blocks, self.poll, self.unaligned = engine, blocks, poll, unaligned
         self.nodes = 0  # number of tree nodes read so far
+        self.starts: dict[int, HeapBlock] = {}  # blocks in use by their start, as far as they are known
+        self._others: set[int] = set()  # addresses at which no block starts
         # No block begins below `low` or ends above `high`.
         last = len(blocks) - 1
         self.low, self.high = (blocks.address(0), blocks.address(last) + blocks.size(last)) if len(blocks) else (0, 0)
@@ -66,8 +70,22 @@ class HeapMemory(Memory):
 
     def block_at(self, address: int) -> Optional[HeapBlock]:
         """Return the block in use that starts at `address`; None if there is none."""
-        found = self.blocks.lookup(address) if address and address % self.size == 0 else None
-        return HeapBlock(found[1], found[2]) if found is not None and found[1] == address and found[3] == State.IN_USE else None
+        if address not in self.starts and address not in self._others:
+            self.find_starts({address})
+        return self.starts.get(address)
+
+    def find_starts(self, addresses: set[int]) -> set[int]:
+        """Return those addresses at which blocks in use start, and keep the answers for `block_at`: in
+        two calls of the engine instead of one for each address."""
+        if len(self._others) > MAX_KNOWN:
+            self._others.clear()
+        unknown = array("Q", addresses.difference(self.starts, self._others))
+        found = self.blocks.columns_of(self.blocks.find_all(unknown)[0])
+        for address, start, length, state in zip(unknown, *found):
+            if start == address and address and address % self.size == 0 and state == State.IN_USE:
+                self.starts[address] = HeapBlock(start, length)
+        self._others |= addresses.difference(self.starts)
+        return addresses.intersection(self.starts)
 
     def has_pointers(self, where: Range) -> bool:
         """Whether words in `where` may point to blocks."""

@@ -3,8 +3,11 @@ languages."""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+from findleaks.stale_slots.heap_memory import HeapPointers
 from findleaks.target.base import Region, Target
 from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
@@ -41,7 +44,21 @@ class RustFiles:
         Variables of other files hold no containers of Rust. CPython has a thousand variables that
         look like vectors, whose debug information takes seconds to read."""
         region = region_at(self._target.regions(), address)
-        name = (region.name if region is not None else "") or self._module_name(address)
+        return self._is_rust((region.name if region is not None else "") or self._module_name(address))
+
+    def select_words(self, words: HeapPointers) -> HeapPointers:
+        """Return the words in such files, and in memory of no file."""
+        addresses, values, first = array("Q"), array("Q"), 0
+        while first < len(words.addresses):
+            region = region_at(self._target.regions(), words.addresses[first])
+            last = bisect_left(words.addresses, region.end) if region is not None else first + 1
+            if self.contain(words.addresses[first]):
+                addresses += words.addresses[first:last]
+                values += array("Q", words.values[first:last])
+            first = last
+        return HeapPointers(words.piece, addresses, values)
+
+    def _is_rust(self, name: str) -> bool:
         if not name.startswith("/"):
             return True
         if name not in self._known:

@@ -6,8 +6,7 @@ Blocks are therefore visited by distance, up to a limit that costs about 30 ms."
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers
@@ -25,35 +24,41 @@ class NearBlocks:
 
     def __init__(self, memory: HeapMemory) -> None:
         self._memory = memory
-        self._waiting: deque[tuple[int, int]] = deque()  # starts and sizes of blocks to visit
+        self._waiting: list[tuple[int, int]] = []  # starts and sizes of blocks to visit
         self.referrers: dict[int, int] = {}
 
-    def add(self, words: HeapPointers) -> None:
+    def add(self, many: Sequence[HeapPointers]) -> None:
         """Add the blocks that these words refer to, up to the limit."""
-        lookup, referrers = self._memory.block_at, self.referrers
-        for address, value in zip(words.addresses, words.values):
-            if len(referrers) >= MAX_BLOCKS:
-                return
-            if value not in referrers:
-                block = lookup(value)
-                if block is not None:
+        referrers = self.referrers
+        if len(referrers) >= MAX_BLOCKS:
+            return
+        new = self._memory.find_starts({value for words in many for value in words.values}.difference(referrers))
+        for words in many:
+            for address, value in zip(words.addresses, words.values):
+                if value in new:
+                    new.discard(value)
                     referrers[value] = address
-                    self._waiting.append(block)
+                    self._waiting.append(self._memory.starts[value])
+                    if len(referrers) >= MAX_BLOCKS:
+                        return
 
     def visit(self) -> Iterator[HeapPointers]:
         """Yield the words of all added blocks, and of the blocks that these refer to, up to the
         limit."""
-        memory, visited = self._memory, 0
+        memory = self._memory
         while self._waiting:
-            start, size = self._waiting.popleft()
-            data = memory.read(start, min(size, MAX_BLOCK) // memory.size * memory.size)
-            if visited % POLL == 0:
-                memory.poll()
-            visited += 1
-            words = self._pointing(Piece(start, memoryview(data))) if data else None
-            if words is not None and len(words.addresses):
-                self.add(words)
-                yield words
+            # One distance at a time, so that the engine looks up all blocks of it at once.
+            level, self._waiting = self._waiting, []
+            found: list[HeapPointers] = []
+            for number, (start, size) in enumerate(level):
+                data = memory.read(start, min(size, MAX_BLOCK) // memory.size * memory.size)
+                if number % POLL == 0:
+                    memory.poll()
+                words = self._pointing(Piece(start, memoryview(data))) if data else None
+                if words is not None and len(words.addresses):
+                    found.append(words)
+            self.add(found)
+            yield from found
 
     def _pointing(self, piece: Piece) -> HeapPointers:
         """Return the words of a block that point into the heaps."""

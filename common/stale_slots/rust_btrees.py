@@ -56,12 +56,14 @@ def find_stale_entries(memory: HeapMemory, words: HeapPointers) -> Iterator[Rang
     piece, addresses, values = words
     size = memory.size
     base = -piece.address % size
-    everything = memory.arch.unpack(bytes(piece.data[base : base + (len(piece.data) - base) // size * size]))
-    begin, last = piece.address + base, len(everything) - 3
-    for address, root in zip(addresses, values):
-        at = (address - begin) // size
-        if at <= last and 0 < everything[at + 1] <= HIGHEST and CAPACITY < everything[at + 2] <= MAX_NODES * CAPACITY:
-            yield from _find_in_map(memory, root, everything[at + 1], everything[at + 2])
+    everything = memory.arch.words(piece.data[base : base + (len(piece.data) - base) // size * size])
+    begin, end = piece.address + base, piece.address + base + len(everything) * size
+    # Height and length are no pointers, so the next pointer is at least three words away.
+    for address, root, after in zip(addresses, values, [*addresses[1:], end]):
+        if after - address > 2 * size:
+            at = (address - begin) // size
+            if 0 < everything[at + 1] <= HIGHEST and CAPACITY < everything[at + 2] <= MAX_NODES * CAPACITY:
+                yield from _find_in_map(memory, root, everything[at + 1], everything[at + 2])
 
 
 def _find_in_map(memory: HeapMemory, root: int, height: int, length: int) -> Iterator[Range]:

@@ -11,13 +11,14 @@ tail imply. A channel that a thread is changing is therefore not recognised."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, list_element_sizes
 from findleaks.target.base import Range
-from findleaks.target.ranges import intersection, merge_ranges
+from findleaks.target.ranges import intersection, merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
 LINE = 128  # bytes of a cache line, to which head and tail are padded
@@ -67,15 +68,17 @@ def find_stale_messages(memory: HeapMemory) -> Iterator[Range]:
     indices = memory.blocks.of_sizes(LEAST, GREATEST, MAX_CHANNELS + 1)
     if len(indices) > MAX_CHANNELS:
         return
-    for number, index in enumerate(indices):
+    columns = memory.blocks.columns_of(array("I", indices))
+    aligned = [HeapBlock(start, size) for start, size in zip(columns.address, columns.size) if not start % LINE]
+    for number, block in enumerate(aligned):
         if number % 1024 == 0:
             memory.poll()
-        start = memory.blocks.address(index)
-        if start % LINE == 0:
-            words = memory.contents(HeapBlock(start, memory.blocks.size(index)))
-            if words:
-                yield from _find_in_list(memory, words)
-                yield from _find_in_array(memory, words)
+        if range_at(memory.unaligned, block.start) is not None:
+            continue
+        words = memory.contents(block)
+        if words:
+            yield from _find_in_list(memory, words)
+            yield from _find_in_array(memory, words)
 
 
 def _find_in_list(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
@@ -83,15 +86,12 @@ def _find_in_list(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
     block."""
     line = LINE // memory.size
     for index, block in ((0, 1), (1, 0)):
-        first, last = memory.block_at(words[block]), memory.block_at(words[line + block])
         # Bit 0 marks a disconnected channel, or a head that is not in the last block.
         span = _MessagePositions(words[index] >> 1, words[line + index] >> 1)
-        if (
-            first is None
-            or last is None
-            or not 0 <= span.tail - span.head < MAX_BLOCKS * LAP
-            or CAPACITY in (span.head % LAP, span.tail % LAP)
-        ):
+        if not 0 <= span.tail - span.head < MAX_BLOCKS * LAP or CAPACITY in (span.head % LAP, span.tail % LAP):
+            continue
+        first, last = memory.block_at(words[block]), memory.block_at(words[line + block])
+        if first is None or last is None:
             continue
         ends = {first: span.head // LAP, last: span.tail // LAP}
         known = [set(_list_layouts(memory, block, span, number)) for block, number in ends.items()]

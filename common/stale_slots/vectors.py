@@ -33,8 +33,7 @@ def find_vectors(memory: HeapMemory, words: HeapPointers, around: Around) -> Ite
 def _find_suspects(memory: HeapMemory, words: HeapPointers) -> Iterator[SequenceStorage]:
     """Yield words that look like a vector with pointers after its last element."""
     _, addresses, values = words
-    for at in range(len(addresses) - 2):
-        begin, end, last = values[at], values[at + 1], values[at + 2]
+    for at, (begin, end, last) in enumerate(zip(values, values[1:], values[2:])):
         if begin <= end < last and addresses[at + 2] - addresses[at] == 2 * memory.size:
             block, head = memory.block_at(begin), addresses[at]
             if block is not None and last <= begin + block.size and last - end <= MAX_BLOCK and memory.has_pointers(Range(end, last)):

@@ -28,6 +28,7 @@ from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
 from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
 from findleaks.target.stopped import CopyPlan, StopData, extents_of, join_pages
+from findleaks.target.unread_data import UnreadReader
 
 PIECE = 4 << 20  # most bytes of a mapped file read at once
 _LONGEST = 8 << 20  # most bytes of a piece of `stored`
@@ -155,7 +156,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             stop.taken_at = time.time()
             stop.maps = read_file(f"{stop.proc}/maps")
             stop.stat = stat_of(f"/proc/{self._pid}")
-            stop.kernel = read_kernel_state(stop.proc, tasks(self._pid), peek_signals)
+            stop.kernel = read_kernel_state(stop.proc, tasks(self._pid), peek_signals, UnreadReader(self._pid))
             self.exe_path = _link(f"{stop.proc}/exe")
             stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
             stop.at = read_moment(stop.proc, self._page, stop.regions, lambda part: look())

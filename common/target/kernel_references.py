@@ -4,6 +4,8 @@
 fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
 - /proc/PID/fdinfo/FD of an io_uring: registered buffers, and the queue entries that the kernel
   prints (io_uring/fdinfo.c, 6.x). User data of requests in flight is not printed.
+- /proc/PID/fdinfo/FD of an eventfd: its counter, which may be a pointer (Linux 3.8, fs/eventfd.c).
+- Unread data of pipes, Unix sockets and message queues: see unread_data.py.
 - /proc/PID/timers: `sigev_value` of POSIX timers (Linux 3.10, fs/proc/base.c, show_timer; only with
   CONFIG_CHECKPOINT_RESTORE).
 - PTRACE_PEEKSIGINFO: `si_value` of queued signals (Linux 3.10; ptrace(2)).
@@ -18,11 +20,14 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.target.arch import Arch
 from findleaks.target.files import read_file
-from findleaks.target.kernel_objects import URING, URING_NAME
+from findleaks.target.kernel_objects import TIMERS_UNREAD, URING, URING_NAME
+
+if TYPE_CHECKING:
+    from findleaks.target.unread_data import UnreadData, UnreadReader
 
 PEEKSIGINFO = 0x4209  # PTRACE_PEEKSIGINFO
 _SHARED = 1  # PTRACE_PEEKSIGINFO_SHARED: the queue of the process, not of the thread
@@ -32,9 +37,11 @@ _MOST = 1 << 20  # most references recorded of a process
 _VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO: codes with an si_value
 _LONGEST_LINE = 80  # most characters of a line of the text form
 
-_EPOLL, _BPF = "anon_inode:[eventpoll]", "anon_inode:bpf-map"
+_EPOLL, _BPF, _EVENTFD = "anon_inode:[eventpoll]", "anon_inode:bpf-map", "anon_inode:[eventfd]"
+_LOWEST = 1 << 16  # smaller words of unread data are no pointers
 
 _EPOLL_LINE = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*[0-9a-f]+\s+data:\s*([0-9a-f]+)", re.MULTILINE)
+_COUNTER = re.compile(rb"^eventfd-count:\s*([0-9a-f]+)$", re.MULTILINE)
 _TIMER = re.compile(rb"^ID: (\d+)\nsignal: \d+/([0-9a-f]+)$", re.MULTILINE)
 _BUFFER = re.compile(rb"^\s*\d+: 0x([0-9a-f]+)/\d+$", re.MULTILINE)
 _SUBMITTED = re.compile(rb"^\s*\d+: opcode:.*?addr:0x([0-9a-f]+).*?user_data:(\d+)", re.MULTILINE)
@@ -80,15 +87,17 @@ class RawState(NamedTuple):
     timers: bytes
     queued: Sequence[tuple[int, bytes]]  # (thread id or 0 for the process, siginfo_t)
     hidden: Mapping[str, int]
+    unread: Sequence[UnreadData] = ()
 
 
-def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue) -> RawState:
+def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue, reader: UnreadReader) -> RawState:
     """Read what the kernel keeps for a stopped process. `proc` is the /proc folder of a living
-    thread; `tids` are all its threads."""
+    thread; `tids` are all its threads. `reader` reads the data in its pipes and sockets."""
     infos: list[tuple[str, int, bytes]] = []
     hidden: dict[str, int] = {}
-    for descriptor, link in _descriptors(f"{proc}/fd"):
-        if link in (_EPOLL, URING):
+    descriptors = list(_descriptors(f"{proc}/fd"))
+    for descriptor, link in descriptors:
+        if link in (_EPOLL, URING, _EVENTFD):
             try:
                 infos.append((link, descriptor, read_file(f"{proc}/fdinfo/{descriptor}")))
             except OSError:
@@ -100,10 +109,15 @@ def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue) -> Raw
         timers = read_file(f"{proc}/timers")
     except OSError:
         timers = b""
+        _count(hidden, TIMERS_UNREAD)
     queued, unread = _queued_signals(proc, tids, read_queue)
     if unread:
         hidden["unread signal queue"] = unread
-    return RawState(infos, timers, queued, hidden)
+    if reader.is_running:
+        registered = {int(match[1]) for kind, _, text in infos if kind == _EPOLL for match in _EPOLL_LINE.finditer(text)}
+        descriptors = [one for one in descriptors if one[0] not in registered]
+    data = list(reader.read(proc, descriptors, lambda name: _count(hidden, name)))
+    return RawState(infos, timers, queued, hidden, data)
 
 
 def decode_raw_state(raw: RawState, arch: Arch) -> KernelState:
@@ -143,8 +157,13 @@ def _references(raw: RawState, arch: Arch) -> Iterator[KernelReference]:
         if kind == _EPOLL:
             for match in _EPOLL_LINE.finditer(text):
                 yield from _words(arch, int(match[2], 16), f"epoll data of descriptor {descriptor}", f"target {int(match[1])}")
+        elif kind == _EVENTFD:
+            counters = (int(match[1], 16) for match in _COUNTER.finditer(text))
+            yield from (KernelReference(one, f"eventfd, descriptor {descriptor}", "counter") for one in counters if one >= _LOWEST)
         else:
             yield from _uring(descriptor, text)
+    for holder, data in raw.unread:
+        yield from _words_of_data(arch, holder, data)
     for match in _TIMER.finditer(raw.timers):
         yield KernelReference(int(match[2], 16), TIMERS, f"timer {int(match[1])}")
     order, form = arch.byteorder, arch.word
@@ -165,6 +184,17 @@ def _uring(descriptor: int, text: bytes) -> Iterator[KernelReference]:
         yield KernelReference(int(match[2]) & (1 << 64) - 1, holder, "user data of a submitted entry")
     for match in _COMPLETED.finditer(text):
         yield KernelReference(int(match[1]) & (1 << 64) - 1, holder, "user data of a completed entry")
+
+
+def _words_of_data(arch: Arch, holder: str, data: bytes) -> Iterator[KernelReference]:
+    """Yield the words of unread data that may be pointers, at any offset: a message may begin with
+    a byte for its type. On 32-bit targets only at multiples of 4, as most words look like pointers
+    there."""
+    step = 1 if arch.word == 8 else 4
+    for at in range(0, len(data) - arch.word + 1, step):
+        value = int.from_bytes(data[at : at + arch.word], arch.byteorder)
+        if _LOWEST <= value < 1 << 48:
+            yield KernelReference(value, holder, f"byte {at}")
 
 
 def _words(arch: Arch, data: int, holder: str, part: str) -> Iterator[KernelReference]:

@@ -26,6 +26,7 @@ from findleaks.target.residency import presence
 from findleaks.target.residency.pagemap import PageMap
 from findleaks.target.residency.presence import Presence
 from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
+from findleaks.target.unread_data import UnreadReader
 
 PIECE = 4 << 20
 """Bytes of a piece. /proc/PID/mem is fastest at 1 to 4 MiB a call: the buffer stays in the
@@ -82,7 +83,7 @@ class LiveTarget(PagedReader, LocalProcess):
         """Read the kernel's pointers. Runs in the tracing thread: only that may read queued
         signals."""
         proc = folder_of(self._pid)
-        self._kernel_state = decode_raw_state(read_kernel_state(proc, tasks(self._pid), peek_signals), self.arch)
+        self._kernel_state = decode_raw_state(read_kernel_state(proc, tasks(self._pid), peek_signals, UnreadReader(self._pid)), self.arch)
 
     def kernel_state(self) -> Optional[KernelState]:
         if self._kernel_state is None:

@@ -35,8 +35,26 @@ FUNCTIONS: Mapping[str, Sequence[str]] = {
 }
 """Hooked functions by stub of track.S: C functions, C++ operators new and delete by their mangled
 names (Itanium C++ ABI, 5.1.4), and further functions of jemalloc."""
-_STUBS = {name: stub for stub, names in FUNCTIONS.items() for name in names}
-_REQUIRED = ("malloc", "free")  # a module with both is an allocator
+MAPPING_FUNCTIONS: Mapping[str, Sequence[str]] = {
+    "first": ("sbrk", "__sbrk"),
+    "second": ("mmap", "mmap64", "__mmap"),
+    "remapping": ("mremap", "__mremap"),
+    "freeing": ("munmap", "__munmap"),
+}
+"""The same for mappings. They return -1 where they fail, which read_records leaves out."""
+
+
+class HookSet(NamedTuple):
+    """Functions to hook. A module that defines all `required` functions is hooked. `what`: what
+    they allocate, for messages."""
+
+    stubs: Mapping[str, str]
+    required: tuple[str, ...]
+    what: str
+
+
+BLOCKS = HookSet({name: stub for stub, names in FUNCTIONS.items() for name in names}, ("malloc", "free"), "blocks")
+MAPPINGS = HookSet({name: stub for stub, names in MAPPING_FUNCTIONS.items() for name in names}, ("mmap", "munmap"), "mappings")
 _FUNCTION = 2  # STT_FUNC
 _SHN_ABS = 0xFFF1
 _ALIGNMENT = 16
@@ -98,37 +116,37 @@ def _align(size: int) -> int:
     return size + _ALIGNMENT - 1 & -_ALIGNMENT
 
 
-def find_hooks(target: Target, patch: Callable[[int, str], Patch]) -> tuple[list[tuple[Hook, Patch]], list[str]]:
-    """Return the allocators' functions, each with its patch, and a line for each that cannot be
+def find_hooks(target: Target, patch: Callable[[int, str], Patch], wanted: HookSet = BLOCKS) -> tuple[list[tuple[Hook, Patch]], list[str]]:
+    """Return the functions to hook, each with its patch, and a line for each that cannot be
     patched.
-    Raises TargetError if no block, or no free, would be seen."""
-    found = _reachable(target, list(_allocators(target)))
+    Raises TargetError if no allocation, or no release, would be seen."""
+    found = _reachable(target, list(_hooked_modules(target, wanted)), wanted)
     made: list[tuple[Hook, Patch]] = []
     notes = []
     for hook in found:
         try:
             made.append((hook, patch(hook.address, hook.name)))
         except Refused as error:
-            if hook.name in _REQUIRED:
+            if hook.name in wanted.required:
                 raise TargetError(f"{hook.module}: {error}") from None
-            notes.append(f"{hook.module}: blocks that {hook.name} allocates or frees are not seen: {error}")
+            notes.append(f"{hook.module}: {wanted.what} that {hook.name} allocates or frees are not seen: {error}")
     return made, notes
 
 
-def _allocators(target: Target) -> Iterator[list[Hook]]:
-    """Yield the functions of each module that is an allocator."""
+def _hooked_modules(target: Target, wanted: HookSet) -> Iterator[list[Hook]]:
+    """Yield the functions of each module that defines the required ones."""
     for module in target.modules():
         name = module.path.rsplit("/", 1)[-1]
-        if name.startswith("ld-"):  # its malloc serves only itself, before libc is loaded
+        if name.startswith("ld-"):  # its functions serve only itself, before libc is loaded
             continue
-        at = _find_defined(target, module)
-        if all(required in at for required in _REQUIRED):
-            yield list(_hooks(at, name))
+        at = _find_defined(target, module, wanted)
+        if all(required in at for required in wanted.required):
+            yield list(_hooks(at, name, wanted))
 
 
-def _hooks(at: Mapping[str, int], module: str) -> Iterator[Hook]:
+def _hooks(at: Mapping[str, int], module: str, wanted: HookSet) -> Iterator[Hook]:
     seen: set[int] = set()
-    for name, stub in _STUBS.items():
+    for name, stub in wanted.stubs.items():
         address = at.get(name, 0)
         if not address or address in seen:
             continue
@@ -139,29 +157,29 @@ def _hooks(at: Mapping[str, int], module: str) -> Iterator[Hook]:
         yield Hook(address, name, stub, module, other)
 
 
-def _reachable(target: Target, allocators: list[list[Hook]]) -> list[Hook]:
+def _reachable(target: Target, allocators: list[list[Hook]], wanted: HookSet) -> list[Hook]:
     """Return the hooks within reach of one stub. Prefers the program's own allocator, which the
     libraries also use, to one that is too far from it."""
     if not allocators:
-        raise TargetError("no module of the process has malloc and free in its symbol tables: nothing to track")
+        raise TargetError(f"no module of the process has {' and '.join(wanted.required)} in its symbol tables: nothing to track")
     program = target.exe_path.rsplit("/", 1)[-1]
     allocators.sort(key=lambda one: one[0].module != program)
     first = allocators[0][0].address
     return [hook for one in allocators for hook in one if abs(hook.address - first) < MAX_DISTANCE]
 
 
-def _find_defined(target: Target, module: Module) -> dict[str, int]:
-    """Return the addresses of the functions in _STUBS that a module defines."""
+def _find_defined(target: Target, module: Module, wanted: HookSet) -> dict[str, int]:
+    """Return the addresses of the wanted functions that a module defines."""
     found: dict[str, int] = {}
     for table in target.symbol_tables(module):
-        for name, value in _find_wanted(table):
+        for name, value in _find_wanted(table, wanted):
             found.setdefault(name, value + module.bias)
     return found
 
 
-def _find_wanted(table: Table) -> Iterator[tuple[str, int]]:
+def _find_wanted(table: Table, wanted: HookSet) -> Iterator[tuple[str, int]]:
     names: dict[int, str] = {}
-    for name in _STUBS:
+    for name in wanted.stubs:
         at = table.strings.find(name.encode() + b"\0")
         while at >= 0:
             names[at] = name  # string tables share tails of names

@@ -22,6 +22,7 @@ MAX_HOLDERS = 3  # most holders named for each stack
 MAX_ASKED = 500  # most held blocks of a stack whose holder is searched
 FAR = 1 << 20  # most references from a root to a block
 _NO_BLOCK = 0xFFFFFFFF
+_FAILED = (1 << 64) - 4096  # results from here on are errors of mmap
 
 
 @dataclass
@@ -77,7 +78,8 @@ def read_records(session: Session, table: RecordTable) -> Recorded:
     read = session.target.read
     taken = int.from_bytes(read(table.address + TAKEN, 8), "little")
     count = min(taken, table.records)
-    found = [one for one in read_table(read(table.address + table.records_at, RECORD.size * count)) if one.state] if count else []
+    every = read_table(read(table.address + table.records_at, RECORD.size * count)) if count else ()
+    found = [one for one in every if one.state and one.address < _FAILED]
     nodes = table.read(read(table.address + table.nodes_at, 32 * table.nodes))
     return Recorded(found, taken - count, nodes)
 
@@ -120,6 +122,12 @@ def find_sites(
             site.blocks.append(index)
             if kind == Kind.POSSIBLE:
                 site.possible.add(weight, one.size)
+    return order_sites(found, recorded, names)
+
+
+def order_sites(found: Mapping[int, TrackedSite], recorded: Recorded, names: StackNames) -> list[TrackedSite]:
+    """Name the frames of these sites, given by stack, and merge equal ones: those with the most
+    lost bytes first, then by held bytes."""
     return sorted(_name_sites(found, recorded.nodes, names), key=lambda site: site.order)
 
 

@@ -266,6 +266,34 @@
         mov     r10, rsi
         decide  moving
 
+        allocating remapping            # mremap(address, old size, size, …), that returns -1 where it fails
+        call    [r8 + FORGET]
+        mov     [rbp + FIRST], rax              # its record, or 0
+        mov     rax, rdx
+        choose  remapping
+        jmp     2f
+7:      cmp     qword ptr [rbp + FIRST], 0
+        je      7f
+        mov     qword ptr [rbp + STACK_ID], -1  # not recorded
+2:      mov     r8, [rbp - 8]
+        call    remapping_end
+        returned remapping
+        cmp     rax, -1
+        je      1f
+        cmp     qword ptr [rbp + STACK_ID], -1
+        je      3f
+        call    [r8 + RECORD]
+        jmp     3f
+1:      cmp     qword ptr [rbp + FIRST], 0
+        je      3f
+        call    [r8 + REVIVE]
+3:      leave_stub
+        pass    remapping
+        enter   remapping
+        look_near remapping
+        mov     r10, rdx
+        decide  remapping
+
         stub    freeing                         # f(block, …)
 freeing_slow:
         mov     rax, [r11 + GOLDEN]

@@ -24,7 +24,9 @@ class FoundSites(NamedTuple):
     reasons: Sequence[UnseenReason]
 
 
-def tracked_blocks(found: FoundSites, recorded: Recorded, span: Recording, pid: int, limit: Optional[int] = None) -> Tracked:
+def tracked_blocks(
+    found: FoundSites, recorded: Recorded, span: Recording, pid: int, limit: Optional[int] = None, mappings: bool = False
+) -> Tracked:
     """The result, with `limit` entries and stacks (0, None: all)."""
     numbers = {id(site): number for number, entry in enumerate(found.entries, 1) for site in entry.sites}
     most = limit or None
@@ -39,6 +41,7 @@ def tracked_blocks(found: FoundSites, recorded: Recorded, span: Recording, pid: 
         entries=[_entry(entry) for entry in found.entries[:most]],
         stacks=[_stack(site, numbers[id(site)]) for site in found.sites[:most]],
         reasons=found.reasons,
+        what="mappings" if mappings else "blocks",
     )
 
 

@@ -19,7 +19,7 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.target.ptrace import state
-from findleaks.tracking.hooks import Hook, TrackingCode, find_hooks
+from findleaks.tracking.hooks import BLOCKS, Hook, HookSet, TrackingCode, find_hooks
 from findleaks.tracking.probe import Probe
 from findleaks.tracking.record_table import LEAST, MEAN, MOST_BYTES, TAKEN, RecordTable, Sampling, build_draws
 from findleaks.tracking.thinning import Thinning
@@ -37,10 +37,10 @@ class Recording(NamedTuple):
 class Tracker:
     """Tracks one process: call `start`, `wait`, read the process, then `remove`. `close` must be
     called; it removes the stubs if `remove` was not called. `lines`: whether source lines of frames
-    are read."""
+    are read. `wanted`: the functions to hook."""
 
-    def __init__(self, host: InjectionHost, sampling: Sampling, lines: bool = False) -> None:
-        self.host, self.sampling, self._lines = host, sampling, lines
+    def __init__(self, host: InjectionHost, sampling: Sampling, lines: bool = False, wanted: HookSet = BLOCKS) -> None:
+        self.host, self.sampling, self._lines, self._wanted = host, sampling, lines, wanted
         self.hooks: list[Hook] = []
         self.notes: list[str] = []
         self.names: Optional[StackNames] = None
@@ -67,7 +67,7 @@ class Tracker:
         target = running.target
         if target.arch.name != X86_64.name:
             raise TargetError(f"track supports x86-64 only, not {target.arch.name}")
-        found, notes = find_hooks(target, self._patch)
+        found, notes = find_hooks(target, self._patch, self._wanted)
         self.notes += notes
         self.hooks = [hook for hook, _ in found]
         code = TrackingCode(found)

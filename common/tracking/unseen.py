@@ -30,15 +30,19 @@ def find_reasons(
     probe: Optional[Probe],
     span: Recording,
     modules: Collection[str],
+    mappings: bool = False,
 ) -> list[UnseenReason]:
-    """Why no block of these `sizes` (None: of any size) is in the `records`. `modules`: those whose
-    functions have stubs."""
+    """Why no block, or no mapping, of these `sizes` (None: of any size) is in the `records`.
+    `modules`: those whose functions have stubs."""
     if span.outcome.why == "stop" and span.outcome.text:
         return [UnseenReason("stopped", f"the process was stopped after {span.seconds:.1f} s: {span.outcome.text}")]
     part = probe.stopped_part if probe is not None else 0.0
     if part > STOPPED:
         what = "the process is stopped by a signal (SIGSTOP, Ctrl-Z)"
         return [UnseenReason("stopped", f"{what}: it allocates nothing before `kill -CONT {session.target.pid}`")]
+    if mappings:
+        calls = "system calls that the program makes itself, as Go does, are not seen"
+        return [UnseenReason("idle", f"the process mapped no such memory by functions of {some(sorted(modules))}; {calls}")]
     seen, unreached = list(_allocated(records, sampling, probe)), list(_unreached(session, modules))
     if not seen and not unreached:
         seen = [UnseenReason("idle", f"the process is idle: it allocated no block of any size by {some(sorted(modules))}")]

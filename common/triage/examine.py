@@ -15,7 +15,7 @@ from findleaks.audit.crash import crashed_frames, own_frame, signal_name
 from findleaks.audit.diagnostics import is_trusted, result_warnings, target_warnings
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
-from findleaks.formatting import printable
+from findleaks.formatting import shortened
 from findleaks.session import Progress, Session
 from findleaks.target.base import Target
 from findleaks.target.core import open_core
@@ -54,7 +54,7 @@ def examine(source: Source, sysroot: str = "", progress: Optional[Progress] = No
 def failed(source: Source, why: str) -> Row:
     """The row of a core that cannot be read."""
     when = source.time if source.time is not None else source.changed / 1e9 or None
-    return Row(source.core, FAILED, program=source.program, time=when, error=printable(why, 600), size=source.size)
+    return Row(source.core, FAILED, program=source.program, time=when, error=shortened(why, 600), size=source.size)
 
 
 def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Opened) -> Row:
@@ -94,7 +94,7 @@ def _of_session(source: Source, session: Session) -> Row:
     return Row(
         source.core,
         OK if is_trusted(session) and not target.lacks else PARTIAL,
-        program=printable(name),
+        program=name,
         build_id=build_id,
         signal=signal_name(target.signal),
         frame=_frame(target),
@@ -103,8 +103,8 @@ def _of_session(source: Source, session: Session) -> Row:
         lost_bytes=sum(one.bytes for one in lost) if known else None,
         findings=tuple(FindingLine(one.kind, one.bytes, one.title) for one in found[:FINDINGS]),
         signatures=tuple(leak_sums(session, name)),
-        warnings=tuple(dict.fromkeys(printable(one, 600) for one in warnings[:WARNINGS])),
-        error=printable(_why(source, target.lacks), 600),
+        warnings=tuple(dict.fromkeys(one for one in warnings[:WARNINGS])),
+        error=shortened(_why(source, target.lacks), 600),
         size=source.size,
     )
 
@@ -112,7 +112,7 @@ def _of_session(source: Source, session: Session) -> Row:
 def _frame(target: Target) -> str:
     """The function in which the process ended: the innermost one outside the C library."""
     frame = own_frame(crashed_frames(target))
-    return printable(frame.short_name(), 200) if frame is not None else ""
+    return shortened(frame.short_name(), 200) if frame is not None else ""
 
 
 def kind_of_file(mode: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from findleaks.errors import FindleaksError
+from findleaks.escaping import visible
 from findleaks.triage.row import Row, utf8
 
 
@@ -52,9 +53,9 @@ def table(rows: Sequence[Row]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """The value, with text converted to UTF-8."""
+    """The value, with text escaped, except for the path of the core: it must name the file."""
     if isinstance(value, str):
-        return utf8(value)
+        return visible(value)
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: utf8(one) if name == "core" else _plain(one) for name, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list) else value

@@ -11,6 +11,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.audit.block_type import find_object_type
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
+from findleaks.escaping import visible
 from findleaks.formatting import number
 from findleaks.session import Session
 from findleaks.target.ranges import range_at, region_at
@@ -47,8 +48,9 @@ class Shape(NamedTuple):
     """The shape of a block.
 
     `label`: the type's name, "text", 'text "GET"', "array of text", "array of blocks", "zeros", or
-    "". `strong`: the type alone identifies the leak at any size, so there are no `words`. `words`:
-    the classes of the first words. `ring`: the block is the head of a cycle."""
+    "". It is escaped, because files keep it. `strong`: the type alone identifies the leak at any
+    size, so there are no `words`. `words`: the classes of the first words. `ring`: the block is the
+    head of a cycle."""
 
     label: str
     strong: bool
@@ -80,8 +82,8 @@ class Shapes:
         from it."""
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
-            return Shape(managed, True, ring, ())
-        name = stable_name(self._types.of_block(start, size))
+            return Shape(visible(managed), True, ring, ())
+        name = visible(stable_name(self._types.of_block(start, size)))
         if name and not name.startswith(_WEAK):
             return Shape(name, True, ring, ())
         text = self._text(start, size) if not name else None
@@ -151,9 +153,9 @@ class Shapes:
         size."""
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
-            return managed
+            return visible(managed)
         words = self._memory.words(start, 1) if size >= self._memory.size else None
-        name = stable_name(self._types.name(words[0])) if words and range_at(self._tables, words[0]) else ""
+        name = visible(stable_name(self._types.name(words[0]))) if words and range_at(self._tables, words[0]) else ""
         if name:
             return name
         text = self._text(start, size)

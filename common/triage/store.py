@@ -42,7 +42,8 @@ from pathlib import Path
 from typing import Optional
 
 from findleaks.errors import FindleaksError, TargetError
-from findleaks.formatting import printable
+from findleaks.escaping import visible
+from findleaks.formatting import shortened
 from findleaks.triage.examine import Source
 from findleaks.triage.groups import LeakGroup
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row, utf8
@@ -98,15 +99,15 @@ class Store:
                     base.execute(f"DELETE FROM {table} WHERE core = ?", (core,))
                 base.execute(_CORE, _columns(core, source, row))
                 base.executemany(_LEAK, [_leak_columns(core, leak) for leak in row.signatures])
-                found = [(core, rank, one.kind, _whole(one.bytes), utf8(one.title)) for rank, one in enumerate(row.findings)]
+                found = [(core, rank, one.kind, _whole(one.bytes), visible(one.title)) for rank, one in enumerate(row.findings)]
                 base.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?)", found)
-                base.executemany("INSERT INTO warnings VALUES (?, ?)", [(core, utf8(text)) for text in row.warnings])
+                base.executemany("INSERT INTO warnings VALUES (?, ?)", [(core, visible(text)) for text in row.warnings])
         except sqlite3.Error as error:
             raise _unwritable(self.path, error) from None
 
     def name(self, groups: Iterable[LeakGroup]) -> None:
         """Give the leaks of all cores the signature and the description of their group."""
-        named = [(group.signature, utf8(group.what), own) for group in groups for own in group.signatures]
+        named = [(group.signature, visible(group.what), own) for group in groups for own in group.signatures]
         try:
             with self._base as base:
                 base.executemany("UPDATE leaks SET signature = ?, what = ? WHERE own = ?", named)
@@ -193,18 +194,18 @@ def _check(base: sqlite3.Connection, path: str) -> None:
     # change.
     (found,) = base.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
-        raise TargetError(f"{path}: the triage database is damaged: {printable(str(found), 200)}")
+        raise TargetError(f"{path}: the triage database is damaged: {shortened(str(found), 200)}")
 
 
 def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:
-    texts = [utf8(text) or None for text in (row.program, row.build_id, row.signal, row.frame)]
+    texts = [visible(text) or None for text in (row.program, row.build_id, row.signal, row.frame)]
     lost = [None if count is None else _whole(count) for count in (row.lost_blocks, row.lost_bytes)]
-    return core, source.size, source.changed, row.status, *texts, row.time, *lost, row.seconds, utf8(row.error) or None
+    return core, source.size, source.changed, row.status, *texts, row.time, *lost, row.seconds, visible(row.error) or None
 
 
 def _leak_columns(core: str, leak: LeakSum) -> tuple[object, ...]:
-    texts = utf8(leak.signature), utf8(leak.signature), utf8(leak.what), utf8(leak.hint)
-    compared = utf8(leak.label), _whole(leak.size), int(leak.ring), utf8(json.dumps(list(leak.words), ensure_ascii=False))
+    texts = visible(leak.signature), visible(leak.signature), visible(leak.what), visible(leak.hint)
+    compared = visible(leak.label), _whole(leak.size), int(leak.ring), visible(json.dumps(list(leak.words), ensure_ascii=False))
     return core, *texts, *map(_whole, leak[3:6]), hex(leak.example), *compared
 
 

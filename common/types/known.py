@@ -8,7 +8,6 @@ from typing import Optional
 
 from findleaks.debuginfo.type_table import FieldKind, Kind, TypeTable
 from findleaks.engine.type_spread import DISPUTED, INFERRED, LAYOUT_MASK, LEVEL_MASK, LEVEL_SHIFT, NO_ORIGIN, ROOT, Level
-from findleaks.formatting import printable
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.layouts import Spec
 from findleaks.types.roots import TypedRoot
@@ -77,7 +76,7 @@ class KnownTypes:
         """Return the name of a layout for a block of `size` bytes."""
         spec = self._specs[layout]
         if layout not in self._names:
-            self._names[layout] = printable(self.table.expression(self.table.bare(spec.type)))
+            self._names[layout] = self.table.expression(self.table.bare(spec.type))
         own = self.size_of(spec.type)
         return f"{self._names[layout]}[{size // own}]" if spec.many and own else self._names[layout]
 
@@ -96,7 +95,7 @@ class KnownTypes:
         if origin == NO_ORIGIN:
             return None, ""
         if origin >= ROOT:
-            return None, printable(self._roots[origin - ROOT].name)
+            return None, self._roots[origin - ROOT].name
         return origin, ""
 
     def size_of(self, number: int) -> int:
@@ -134,7 +133,7 @@ class KnownTypes:
                 break
             # Of the members of a union, the first one with a pointer there, else the first one.
             one = next((f for f in inside if table.kinds[self._at(f.type, offset - f.offset)] == Kind.POINTER), inside[0])
-            path += f".{printable(one.name)}" if one.name else ""
+            path += f".{one.name}" if one.name else ""
             number, offset = one.type, offset - one.offset
         return TypedPlace(path, table.bare(number), offset)
 

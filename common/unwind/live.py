@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
@@ -193,9 +193,10 @@ class LivenessReader:
                 found.append(Interrupted(context, trace.frames[index].sp, self._everything if part is None else part))
         return LiveWords(self._everything if live is None else live, tuple(found))
 
-    def dead_slots(self, thread: Thread) -> list[Range]:
-        """Return words in the thread's innermost frames that it will not read again, ascending."""
-        return self._slots.dead(self._unwinder.trace_with_registers(thread, [], MOST_FRAMES + 1).frames)
+    def dead_slots(self, thread: Thread, wanted: Collection[int]) -> list[int]:
+        """Return the addresses among `wanted` of words in the thread's innermost frames that it will
+        not read again, ascending."""
+        return self._slots.dead(self._unwinder.trace_with_registers(thread, [], MOST_FRAMES + 1).frames, wanted)
 
     def _registers(self, kept: FrameRegisters) -> dict[str, int]:
         names = self._target.arch.dwarf_registers

@@ -20,7 +20,7 @@ the stack, and if the function saved a register of its caller there."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from findleaks.disasm.liveness import Liveness
@@ -69,42 +69,37 @@ class FrameSlots:
         self._shared_libc = any(_LIBC.fullmatch(module.path.rsplit("/", 1)[-1]) for module in target.modules())
         self._functions: dict[int, _Function | None] = {}
         self._arguments: dict[int, bool] = {}
-        self._dead: dict[tuple[int, bool], int] = {}
+        self._live: dict[int, int] = {}  # results of `_live_at`
 
-    def dead(self, frames: Sequence[Frame]) -> list[Range]:
-        """Return the dead parts of the innermost frames, ascending. `frames` are those of
-        Unwinder.trace."""
-        found: list[Range] = []
-        inner = True  # the callee of this frame takes no arguments on the stack
+    def dead(self, frames: Sequence[Frame], wanted: Collection[int]) -> list[int]:
+        """Return the addresses among `wanted` of dead words in the innermost frames, ascending.
+        `frames` are those of Unwinder.trace. Only code of frames with such words is read."""
+        found: list[int] = []
+        before: int | None = None  # where the callee of this frame was called
         for index, (frame, caller) in enumerate(zip(frames, frames[1:])):
             row = self._unwinder.row(frame.call)
             if not self._applies or index == MOST_FRAMES or caller.how != "cfi" or row is None or row.signal:
                 break
             cfa = caller.sp
-            dead = self._dead_at(frame.pc, frame.call, inner)
-            start = max(frame.sp, cfa - _LARGEST)
-            for at in range(start + -start % 8, cfa - _RETURN, 8):
-                part = _mask(at - cfa, 8)
-                if dead & part == part:
-                    if found and found[-1].end == at:
-                        found[-1] = Range(found[-1].start, at + 8)
-                    else:
-                        found.append(Range(at, at + 8))
-            inner = self._takes_none(frame.call, _TAIL_CALLS)
-        return found
+            masks = {at: _mask(at - cfa, 8) for at in wanted if max(frame.sp, cfa - _LARGEST) <= at <= cfa - _RETURN - 8 and not at % 8}
+            if masks:
+                dead = self._dead_at(frame.pc, frame.call, before, sum(masks.values()))
+                found += (at for at, mask in masks.items() if dead & mask == mask)
+            before = frame.call
+        return sorted(found)
 
-    def _dead_at(self, pc: int, call: int, inner: bool) -> int:
-        """Return the dead bytes of the frame of the function at `call` that continues at `pc`."""
-        key = pc, inner
-        if key not in self._dead:
-            function = self._function(call)
-            if function is None or pc not in function.instructions:
-                self._dead[key] = 0  # also if its last instruction was a call that does not return
-            else:
-                unused = ~function.used
-                live = self._live_at(function, pc) if inner else -1
-                self._dead[key] = (unused | ~live) & ~function.saved & (1 << _LARGEST) - 1
-        return self._dead[key]
+    def _dead_at(self, pc: int, call: int, before: int | None, wanted: int) -> int:
+        """Return the dead bytes among `wanted` of the frame of the function at `call` that continues
+        at `pc`. `before` is an address in its callee, None for the innermost frame."""
+        function = self._function(call)
+        if function is None or pc not in function.instructions:
+            return 0  # also if its last instruction was a call that does not return
+        dead = ~function.used
+        if wanted & function.used and (before is None or self._takes_none(before, _TAIL_CALLS)):
+            if pc not in self._live:
+                self._live[pc] = self._live_at(function, pc)
+            dead |= ~self._live[pc]
+        return dead & wanted & ~function.saved
 
     def _live_at(self, function: _Function, pc: int) -> int:
         """Return the bytes that are read from `pc` on before they are overwritten."""
@@ -143,8 +138,8 @@ class FrameSlots:
             return None  # not the beginning of a function
         if self._unwinder.handles_exceptions(extent.start):
             return None
-        effects = self._liveness.instructions(extent)
-        if effects is None or len(effects) > _MOST_INSTRUCTIONS:
+        effects = self._liveness.instructions(extent, _MOST_INSTRUCTIONS)
+        if effects is None:
             return None
         made = _Function(_reachable_instructions({one.address: one for one in effects}, extent.start), {}, {}, 0, 0)
         used = saved = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeVar
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import SourcePlace, Symbol, Target
@@ -145,7 +145,15 @@ def matches_function(frame: NamedFrame, pattern: str) -> bool:
     return any(matches(pattern, name) for name in known) if any(c in pattern for c in "*?") else pattern in known
 
 
-def filter_stacks(found: Iterable[Stack], function: str, module: str, not_under: Sequence[str]) -> list[Stack]:
+class _WithFrames(Protocol):
+    @property
+    def frames(self) -> Sequence[NamedFrame]: ...
+
+
+_Stack = TypeVar("_Stack", bound=_WithFrames)
+
+
+def filter_stacks(found: Iterable[_Stack], function: str, module: str, not_under: Sequence[str]) -> list[_Stack]:
     """Select stacks with a frame of `function` and one of `module` ("": any), and none of
     `not_under`."""
     return [

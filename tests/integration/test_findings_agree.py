@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,27 @@ def test_cores_have_the_same_findings(program: Path, tmp_path: Path) -> None:
     assert [one["resident_bytes"] for one in gcore["findings"]] == [None] * len(gcore["findings"])
     assert finding(gcore, "lost")["bytes"] == figures[0]["lost"]
     assert near(unread(gcore)[0]["bytes"], unread(live)[0]["bytes"], 0.02)
+
+
+STRINGS = """
+import ctypes, signal, sys
+count = int(sys.argv[1])
+kept = ["kept %060d" % number for number in range(count)]
+for number in range(count):
+    text = "lost %060d" % number
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(text))
+del text
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_leaked_strings_are_not_in_use(tmp_path: Path) -> None:
+    """Strings refer to nothing, so that no reference tells held and leaked ones apart: each count is in one finding."""
+    count = 60_000
+    with Running([sys.executable, "-c", STRINGS, str(count)], tmp_path / "run") as run:
+        found = verdict("--pid", str(run.pid))
+    lost, held = finding(found, "lost"), finding(found, "held-by-managed-objects")
+    assert near(lost["evidence"]["blocks"], count, 0.01)
+    assert count <= held["evidence"]["objects"] <= 1.6 * count
+    assert lost["bytes"] + held["bytes"] <= sum(one["bytes"] for one in found["shares"] if one["share"] == "in-use")

@@ -59,7 +59,7 @@ def test_heap_is_what_the_runtime_says(stacks: Running) -> None:
     in_use, stack, mapped = (int(word) for word in stacks.output.split()[:3])
     found = page("--pid", str(stacks.pid))
     assert found["version"] == version()
-    heap, _ = found["parts"]
+    heap, *_ = found["parts"]
     parts = {part["name"]: part["bytes"] for part in heap["parts"]}
     assert 0 <= found["counters"]["HeapInuse"] - in_use < SLACK < in_use // 20
     assert parts["objects"] == found["counters"]["HeapInuse"]
@@ -80,7 +80,7 @@ def test_goroutines_stacks_are_no_threads_stacks(stacks: Running) -> None:
     for word in ("find", "map"):
         assert "Go's objects are not followed individually" in " ".join(findleaks(word, "--pid", str(stacks.pid)).split())
     assert found["warnings"] == []
-    assert [one["finding"] for one in found["findings"]] == ["unread-memory", "no-blocks"]
+    assert [one["finding"] for one in found["findings"]] == ["unread-memory", "goroutines", "no-blocks"]
     assert found["findings"][0]["evidence"]["parts"][0]["of"] == "Go memory"
     assert found["unread"]["percent"] > 90
     assert share(found, "unknown") < 4 << 20

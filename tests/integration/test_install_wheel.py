@@ -28,13 +28,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compiler(shared_folder: Path) -> dict[str, str]:
-    return layouts.compiler(shared_folder / "c-engine")
-
-
-@pytest.fixture(scope="module")
-def wheel(source: Path, compiler: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return layouts.build(source, tmp_path_factory.mktemp("wheel"), **compiler)
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return layouts.build(source, tmp_path_factory.mktemp("wheel"))
 
 
 def names(wheel: Path) -> set[str]:
@@ -49,28 +44,51 @@ def test_one_wheel_for_every_python(wheel: Path) -> None:
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> None:
     found = names(wheel)
+    shared = {name.partition(".data/data/share/")[2] for name in found if ".data/" in name}
+    found = {name for name in found if ".data/" not in name}
+    pages = {f"man/man1/{page.name}" for page in (source / "man").iterdir()}
+    assert "man/man1/findleaks-find.1" in pages
+    completions = {
+        "bash-completion/completions/findleaks",
+        "zsh/site-functions/_findleaks",
+        "fish/vendor_completions.d/findleaks.fish",
+    }
+    assert shared == pages | completions
     assert {name.split("/")[0] for name in found if ".dist-info/" not in name} == {"findleaks"}
     ours = {f"findleaks/{path.relative_to(source / 'common')}" for path in source.glob("common/**/*.py")}
     ours |= {f"findleaks/{path.relative_to(source)}" for front in ("gdb", "lldb") for path in source.glob(f"{front}/*.py")}
     assert {name for name in found if name.endswith(".py")} == ours
-    pages = ("heapmap", "growth", "flamegraph", "fleet")
-    page = {f"findleaks/report/{one}/page.{ending}" for one in pages for ending in ("html", "css", "js")}
+    reports = ("heapmap", "growth", "flamegraph", "fleet")
+    page = {f"findleaks/report/{one}/page.{ending}" for one in reports for ending in ("html", "css", "js")}
     page |= {f"findleaks/report/growth/{name}.js" for name in ("data", "chart", "table")}
     page |= {"findleaks/report/words.js", *(f"findleaks/report/flamegraph/{name}.js" for name in ("data", "graph", "table"))}
     assert {name for name in found if not name.endswith(".py") and ".dist-info/" not in name} == {
         *KERNELS,
         SOURCES,
         "findleaks/py.typed",
+        *(f"findleaks/completions/{name}" for name in ("findleaks", "_findleaks", "findleaks.fish")),
         "findleaks/results/findleaks-1.schema.json",
         *page,
     }
 
 
-def test_source_archive_builds_the_same_wheel(wheel: Path, source: Path, compiler: dict[str, str], tmp_path: Path) -> None:
-    archive = layouts.build(source, tmp_path / "sdist", "sdist")
+def test_source_archive_builds_the_same_wheel_and_serves_without_a_compiler(wheel: Path, source: Path, tmp_path: Path) -> None:
+    """It has tests and docs too; a second build at another time is identical. What it builds without a compiler lacks the libraries only, and uses the Python engine."""
+    archive = layouts.build(source, tmp_path / "sdist", "sdist", SOURCE_DATE_EPOCH="1700000000")
+    for path in source.rglob("*.md"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    assert layouts.build(source, tmp_path / "again", "sdist", SOURCE_DATE_EPOCH="1700000000").read_bytes() == archive.read_bytes()
     shutil.unpack_archive(archive, tmp_path)
     unpacked = tmp_path / archive.name[: -len(".tar.gz")]
-    assert names(layouts.build(unpacked, tmp_path / "dist", **compiler)) == names(wheel)
+    assert all((unpacked / name).is_file() for name in ("tests/conftest.py", "docs/index.md", "Makefile", "NOTICE", "cores/sample.core.gz"))
+    assert {path.name for path in (unpacked / "common/native").iterdir()} == {path.name for path in (source / "common/native").iterdir()}
+    made = layouts.build(unpacked, tmp_path / "dist", CC="/bin/false")
+    assert {*names(made), *KERNELS} == names(wheel) and not KERNELS & names(made)
+    layout = layouts.installed("wheel", made, tmp_path / "venv")
+    done = layout.imports(ENGINE, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("pure\n", "")
+    done = run(*layout.cli, "find", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_kernel_is_a_plain_library(wheel: Path, tmp_path: Path) -> None:
@@ -101,37 +119,26 @@ def test_installed_with_the_kernel(wheel: Path, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("pure\n", "")
 
 
-def test_installed_without_a_compiler(tmp_path: Path) -> None:
-    source = layouts.checkout(tmp_path / "checkout")
-    wheel = layouts.build(source, tmp_path / "dist", CC="/bin/false")
-    assert not KERNELS & names(wheel)
-    layout = layouts.installed("wheel", wheel, tmp_path / "venv")
-    done = layout.imports(ENGINE, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("pure\n", "")
-    done = run(*layout.cli, "find", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.matrix
-def test_editable_install_builds_the_kernel_beside_its_twin(compiler: dict[str, str], tmp_path: Path) -> None:
+def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
-    wheel = layouts.build(source, tmp_path / "dist", "editable", **compiler)
+    wheel = layouts.build(source, tmp_path / "dist", "editable")
     assert (source / "common/engine/native/_native.so").is_file()
     layout = layouts.installed("editable", wheel, tmp_path / "venv", source / "common")
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "native\n"
 
 
-def test_make_kernel_serves_a_bare_checkout(compiler: dict[str, str], tmp_path: Path) -> None:
+def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
-    layout, environment = layouts.bare(source), {**os.environ, **compiler}
+    layout = layouts.bare(source)
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "pure\n"
-    assert run("make", "native", cwd=source, env=environment).returncode == 0
+    assert run("make", "native", cwd=source).returncode == 0
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "native\n"
     built = (source / "common/engine/native/_native.so").stat()
-    assert run("make", "native", cwd=source, env=environment).returncode == 0
+    assert run("make", "native", cwd=source).returncode == 0
     assert (source / "common/engine/native/_native.so").stat() == built
     next(source.glob("common/native/*.h")).touch()
-    assert run("make", "native", cwd=source, env=environment).returncode == 0
+    assert run("make", "native", cwd=source).returncode == 0
     assert (source / "common/engine/native/_native.so").stat().st_ino != built.st_ino
 
 

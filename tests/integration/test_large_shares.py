@@ -70,7 +70,7 @@ def test_mappings_that_nothing_refers_to(program: Path, tmp_path: Path) -> None:
         # A stale word may refer to one or two of them.
         assert COUNT - 3 <= one["evidence"]["mappings"] <= COUNT
         assert {row["size"] for row in one["evidence"]["sizes"]} == {PART}
-        assert "of the camera" in one["cause"]
+        assert "of the camera" in one["text"]
         assert "unread-memory" not in found and "unknown-owner" not in found
 
 

@@ -38,6 +38,9 @@ javac default-jdk-headless
 npm npm
 jeprof libjemalloc-dev
 sqlite3 sqlite3
+zsh zsh
+fish fish
+groff groff
 /usr/include/python3*/Python.h python3-dev
 /usr/include/sqlite3.h libsqlite3-dev
 /usr/include/talloc.h libtalloc-dev

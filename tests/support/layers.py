@@ -35,7 +35,9 @@ LAYERS = (
     ("tracking",),
     ("commands", "api"),
     ("debugger_session", "launcher"),
-    ("gdb_subprocess",),
+    ("gdb_subprocess", "startup_files"),
+    ("doctor",),
+    ("setup_commands",),
     ("cli",),
     ("gdb", "lldb", "__main__"),
 )

@@ -56,17 +56,12 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-def compiler(folder: Path) -> dict[str, str]:
-    """An environment in which the C engine is compiled once, and copied from `folder` from then on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return {"CC": str(ROOT / "tests/support/cached_cc.sh"), "FINDLEAKS_TEST_CC_CACHE": str(folder)}
-
-
 def build(source: Path, folder: Path, kind: str = "wheel", **env: str) -> Path:
     """Build the wheel, the "sdist", or the "editable" wheel that an editable install installs; as pip does, without the network."""
     folder.mkdir(parents=True, exist_ok=True)
     code = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
-    done = run(sys.executable, "-c", code, folder, cwd=source, env={**os.environ, **env})
+    # Debug information, which the libraries do not keep, names the folder, and would have each folder compile again.
+    done = run(sys.executable, "-c", code, folder, cwd=source, env={**os.environ, "CFLAGS": "-g0", **env})
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.iterdir()
     return built

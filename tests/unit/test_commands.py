@@ -185,7 +185,7 @@ def test_ctrl_c_ends_long_listings(made: Session) -> None:
     for line in (["blocks", "--size", "48"], ["refs", hex(HELD)], ["find"]):
         run(made, *line)
         made.target._left = 0  # type: ignore[attr-defined]
-        made._drop_computed()
+        made.drop_computed()
         with pytest.raises(Interrupted):
             run(made, *line)
         made.target._left = None  # type: ignore[attr-defined]

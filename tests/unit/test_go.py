@@ -82,14 +82,17 @@ def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
     assert found is not None
     assert (found.table, list(found.arenas)) == (TABLE_AT, [BASE])
     live = [Span(BASE + first * PAGE, BASE + (first + count) * PAGE, state) for first, count, state in GOOD if state]
-    assert list(found.spans) == live
+    assert [span._replace(address=0) for span in found.spans] == live
+    assert [span.address for span in found.spans] == [SPANS, SPANS + 160, SPANS + 320]
+    assert (list(found.entries), found.layout) == ([ARENA_AT], place)
 
 
 def test_parts_and_what_is_dead() -> None:
     made = target(sp=BASE + 5 * PAGE)
     (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
     assert (go.name, go.version, go.where) == ("Go", "1.26.8", "server")
-    heap_part, table = go.parts()
+    heap_part, table, own = go.parts()
+    assert own.ranges == [Range(ARENA_AT, ARENA_AT + 8 * 8192 + 1024)]
     assert (heap_part.bytes, heap_part.used, table.bytes) == (PAGES_OPEN * PAGE, 7 * PAGE, TABLE)
     assert [(part.name, part.bytes // PAGE) for part in heap_part.parts] == [
         ("objects", 3),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from findleaks.target.arch import I386, X86_64
 from findleaks.target.kernel_references import KernelReference, KernelState, RawState, decode_raw_state, decode_state, encode_state
+from findleaks.target.unread_data import UnreadData
 
 EPOLL = b"""pos:\t0
 flags:\t02
@@ -83,6 +84,24 @@ def test_queued_signals() -> None:
     """A kill() has no value, and another sender's process id in its place must not be taken for one."""
     assert names(decode_raw_state(raw(queued=siginfo(-1, 0x5571F75B1210)), X86_64)) == [(0x5571F75B1210, "signal 34 queued for thread 12")]
     assert names(decode_raw_state(raw(queued=siginfo(0, 0x5571F75B1210)), X86_64)) == []
+
+
+def test_unread_data() -> None:
+    """Pointers at any offset; of 32-bit targets at multiples of 4. Text and small numbers are left out."""
+    data = b"x" + struct.pack("<QQ", 0x5571F75B1210, 7) + b"some text of a message" + struct.pack("<Q", 0x7F0012345678)
+    state = raw()._replace(unread=[UnreadData("pipe, descriptor 5", data)])
+    found = names(decode_raw_state(state, X86_64))
+    assert {(0x5571F75B1210, "pipe, descriptor 5 (byte 1)"), (0x7F0012345678, "pipe, descriptor 5 (byte 39)")} <= set(found)
+    assert all(1 << 16 <= value < 1 << 48 for value, _ in found) and len(found) < 10
+    narrow = raw()._replace(unread=[UnreadData("message queue 1", struct.pack("<II", 0x0804A008, 3))])
+    assert names(decode_raw_state(narrow, I386)) == [(0x0804A008, "message queue 1 (byte 0)")]
+
+
+def test_eventfd() -> None:
+    assert names(decode_raw_state(raw("anon_inode:[eventfd]", b"flags:\t02\neventfd-count:     5571f75b1210\n"), X86_64)) == [
+        (0x5571F75B1210, "eventfd, descriptor 7 (counter)")
+    ]
+    assert names(decode_raw_state(raw("anon_inode:[eventfd]", b"eventfd-count:               20\n"), X86_64)) == []
 
 
 def test_the_text_form() -> None:

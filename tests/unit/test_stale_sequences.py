@@ -144,7 +144,7 @@ def test_near_blocks_are_bounded() -> None:
     made.put(DATA, nodes[0])
     memory, _ = looked_at(made)
     near = NearBlocks(memory)
-    near.add(words(memory, DATA, 64))
+    near.add([words(memory, DATA, 64)])
     visited = list(near.visit())
     assert len(visited) == len(near.referrers) == MAX_BLOCKS
     assert near.referrers[nodes[0]] == DATA and near.referrers[nodes[9]] == nodes[8]

@@ -18,7 +18,7 @@ from findleaks.disasm.x86 import instructions
 from findleaks.injection.stub.relocate import plan
 from findleaks.injection.stub.table import ENABLED, EXACT, OWN, SERVED, pack
 from findleaks.tracking.generated import track as trackcode
-from findleaks.tracking.hooks import FUNCTIONS, Hook, TrackingCode
+from findleaks.tracking.hooks import FUNCTIONS, MAPPING_FUNCTIONS, Hook, TrackingCode
 from findleaks.tracking.record_table import (
     DRAW_UNIT,
     DRAWS,
@@ -177,7 +177,7 @@ def test_calls_that_are_not_recorded_take_few_instructions() -> None:
         entered = list(instructions(blob[trackcode.ENTRY[kind] :], 0))
         assert {one.name for one in entered} <= {"mov", "imul", "shr", "shl", "and", "or", "add", "sub", "cmp", "ja", "jle", "jne"}
         assert entered[-1].end == len(blob) - trackcode.ENTRY[kind]
-        assert len(entered) <= {"freeing": 5, "product": 20, "moving": 23}.get(kind, 19), kind
+        assert len(entered) <= {"freeing": 5, "product": 20, "moving": 23, "remapping": 23}.get(kind, 19), kind
 
 
 def test_switched_off() -> None:
@@ -223,7 +223,7 @@ def test_rules_of_the_stubs_own_frames() -> None:
     assert place - 0x500000 == code.entry(0) - trackcode.ENTRY["first"] + trackcode.BACK["first"]
     assert rule == pack(OWN, 16, 1, -16)
     assert struct.unpack_from("<3Q", code.at(0x500000, 0x7000), code.entry(0) - trackcode.ENTRY["first"]) == (0x7000, 0x1000 | EXACT, 0)
-    assert set(FUNCTIONS) == set(schemas.tool("assemble_stubs").STUBS)
+    assert {*FUNCTIONS, *MAPPING_FUNCTIONS} == set(schemas.tool("assemble_stubs").STUBS)
     assert MEAN == 0x50
 
 

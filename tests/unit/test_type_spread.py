@@ -11,7 +11,19 @@ import pytest
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.engine.type_spread import DEFERRED, LAYOUT_MASK, LEVEL_SHIFT, NO_CLAIM, QUESTION, ROOT, Flag, Level, Question, Role, TypeSpread
+from findleaks.engine.type_spread import (
+    DEFERRED,
+    LAYOUT_MASK,
+    LEVEL_SHIFT,
+    NO_CLAIM,
+    QUESTION,
+    ROOT,
+    Flag,
+    Level,
+    Question,
+    Role,
+    TypeSpread,
+)
 from findleaks.target.arch import Arch
 from findleaks.target.base import Range
 
@@ -48,8 +60,10 @@ def answers(seed: int, questions: array[int]) -> array[int]:
             way = rng.random()
             claim = 1 + rng.randrange(LAYOUTS) | rng.choice((Level.EXACT, Level.CONTAINER, Level.BASE)) << LEVEL_SHIFT
             made.append(NO_CLAIM if way < 0.2 else DEFERRED if way < 0.4 else claim)
+        elif question == Question.AGREES:
+            made.append(rng.randrange(3) if rng.random() < 0.1 else 2)
         else:
-            made.append(rng.randrange(3) if question == Question.AGREES and rng.random() < 0.1 else 2 if question == Question.AGREES else rng.randrange(3))
+            made.append(rng.randrange(3))
     return made
 
 

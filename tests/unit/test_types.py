@@ -178,11 +178,10 @@ def test_a_library_that_is_missing_leaves_the_shape() -> None:
     assert types.name(table) == f"table libmade.so+{table - 0x40_0000:#x}"
 
 
-def test_names_are_printable_and_short() -> None:
+def test_names_are_neither_escaped_nor_shortened() -> None:
     image = Image()
     image.symbols.append(Symbol("\x1b[31mred" + "x" * 500, TEXT, 16, "libmade.so"))
-    name = Types(image.target()).name(TEXT)
-    assert name.startswith("function \\x1b[31mredxxx") and len(name) == 200 and name.isprintable()
+    assert Types(image.target()).name(TEXT) == "function \x1b[31mred" + "x" * 500
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Pymalloc(Allocator):
     3.11) for all interpreters. Others are counted from the newest."""
 
     name = "pymalloc"
+    aligns = False
     retention_note = "CPython returns an arena only when no block in it is in use"
     nested = True
 

@@ -36,13 +36,14 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found = [*find_unreturned_memory(session, accounting, measure), *find_cached_memory(accounting)]
     freed = list(find_memory_freed_by_runtimes(session, accounting))
     scopes = list(runtimes.findings(session.target))
+    found += [finding for runtime in session.runtimes for finding in runtime.findings()]
     found += [*freed, *scopes, *find_unjoined_threads(accounting)]
     shared = list(find_shared_memory(session, accounting))
     found += [*find_thread_stacks(session, accounting), *shared, *find_mapped_files(session, accounting)]
-    mappings = list(find_leaked_mappings(session, accounting))
+    mappings = list(find_leaked_mappings(session, figures))
     found += mappings
-    unread = [] if mappings else list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
-    unowned = [] if unread or mappings else list(find_unattributed_memory(session, accounting))
+    unread = list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
+    unowned = [] if unread else list(find_unattributed_memory(session, accounting))
     found += [] if unread else find_unlisted_heaps(session, accounting)
     possible = []
     inside = find_unread_memory(session).is_inside  # the unread memory is malloc's blocks
@@ -60,4 +61,4 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found[:0] = find_crash(session)
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
-    return [*unread, *found] if leaked in found else [*unread, *found, leaked]
+    return [*unread, *found] if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*unread, *found, leaked]

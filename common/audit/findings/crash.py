@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.audit.crash import Crash, read_crash
-from findleaks.formatting import counted, printable
+from findleaks.formatting import counted, shortened
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -27,17 +27,17 @@ def _place(found: Crash) -> str:
     frame = found.frame
     if frame is None or not (frame.function or frame.module):
         return ""
-    module = f" ({printable(frame.module, 60)})" if frame.function and frame.module else ""
-    return f" in {printable(frame.short_name(), 200)}{module}"
+    module = f" ({shortened(frame.module, 60)})" if frame.function and frame.module else ""
+    return f" in {shortened(frame.short_name(), 200)}{module}"
 
 
 def _reason(found: Crash, target: Target) -> str:
     """What follows the place: an exception, a message, or what the address was."""
     if found.exception is not None:
-        what = f": {printable(found.exception.what, _WIDEST)}" if found.exception.what else ""
-        return f", for an exception that nothing caught, {printable(found.exception.type, 200)}{what}"
+        what = f": {shortened(found.exception.what, _WIDEST)}" if found.exception.what else ""
+        return f", for an exception that nothing caught, {shortened(found.exception.type, 200)}{what}"
     if found.message:
-        return f": {printable(found.message, _WIDEST).rstrip('.')}"
+        return f": {shortened(found.message, _WIDEST).rstrip('.')}"
     if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8:
         return ": it used a pointer that is no valid address"
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
@@ -66,7 +66,7 @@ def _cause(found: Crash) -> str:
         return ""
     more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
     # Problems describe in further sentences how the reader went on.
-    what = printable(damage.problem.what, 600).split(". ")[0]
+    what = shortened(damage.problem.what, 600).split(". ")[0]
     written = f" The place holds {damage.written.phrase}." if damage.written is not None else ""
     cause = f" Probable cause: {damage.cause}." if damage.cause else ""
     return f"The heap is corrupt{more}: {what}.{written}{cause}"
@@ -78,10 +78,10 @@ def _facts(found: Crash) -> dict[str, object]:
         "signal": found.signal,
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
-        "function": printable(frame.function, 600) or None if frame is not None else None,
-        "module": printable(frame.module, 600) or None if frame is not None else None,
-        "message": printable(found.message, 2000) or None,
-        "exception": {"type": printable(exception.type, 600), "what": printable(exception.what, 2000)} if exception else None,
+        "function": frame.function or None if frame is not None else None,
+        "module": frame.module or None if frame is not None else None,
+        "message": found.message or None,
+        "exception": {"type": exception.type, "what": exception.what} if exception else None,
         "damaged_places": found.damages,
         "damage": found.damage.result().to_json() if found.damage is not None else None,
     }

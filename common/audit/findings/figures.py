@@ -8,10 +8,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from itertools import compress
 from typing import NamedTuple, Optional
 
 from findleaks.audit.accounting import PURE_STEP, STEP, clip_runs
+from findleaks.audit.leak_groups import group_leaked_blocks
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
@@ -70,6 +70,22 @@ class BlockFigures:
             count += len(part) if sum(sums) == sum(sums[kind] for kind in kinds) else self._number(part, kinds)
         return Figures(count, held, resident if self._known else None)
 
+    def of_mappings(self, *kinds: Kind) -> tuple[Figures, Figures]:
+        """Return the figures of leaked mappings of these kinds, and of the other leaked or possibly
+        leaked blocks that only they refer to. The latter's resident bytes are an upper bound."""
+        blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
+        if mappings:  # This chooses the blocks that represent cycles.
+            group_leaked_blocks(self._session, graph)
+        indices = [blocks.find(start) for start, _ in mappings]
+        chosen = {index for index in indices if graph.kind(index) in kinds}
+        # A block may lead the cycle of a mapping, if it has the lower address.
+        heads = {graph.leader(index) if graph.kind(index) in LEAKED else index for index in chosen}
+        heads = {head for head in heads if head in chosen or graph.representative(head) in chosen}
+        every = Totals.sum_of([Totals(len(heads), sum(map(blocks.size, heads))), *map(graph.indirect_totals, heads)])
+        own = [index for index in chosen if index in heads or (graph.kind(index) == Kind.INDIRECT and graph.leader(index) in heads)]
+        below = Totals(every.blocks - len(own), every.bytes - sum(map(blocks.size, own)))
+        return self.of_blocks([array("I", sorted(chosen))], *kinds), Figures(*below, below.bytes if self._known else None)
+
     def most_common_size(self, kind: Kind) -> tuple[int, int]:
         """Return the usable size with the most bytes among the blocks of a kind, and the number of
         these blocks."""
@@ -108,17 +124,6 @@ class BlockFigures:
     def _heaps(self) -> list[Range]:
         """Disjoint; an allocator's heap may lie in another's."""
         return merge_ranges(self._session.heap_ranges())
-
-    def leaked_by_type(self, types: array[int]) -> dict[int, Totals]:
-        """Sum the leaked blocks by type. `types`: a number for each block ("I")."""
-        if not self.of(*LEAKED).blocks:
-            return {}
-        blocks, found = self._session.directory.blocks, dict[int, Totals]()
-        marks = bytes(self._graph.kinds()).translate(bytes(kind in LEAKED for kind in range(256)))
-        for index in compress(range(len(types)), marks):
-            before = found.get(types[index], Totals(0, 0))
-            found[types[index]] = Totals(before.blocks + 1, before.bytes + blocks.size(index))
-        return found
 
 
 def _most_bytes(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.crash import own_frame
 from findleaks.audit.findings.significance import is_large
 from findleaks.audit.unread_memory import SHARED
-from findleaks.formatting import counted, number, printable, size, some
+from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
@@ -39,7 +39,7 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
         return
     most = next(iter(group_threads(session.target)), None)
     frame = own_frame(most.frames) if most is not None else None
-    place = printable(frame.short_name(), 200) if frame is not None else ""
+    place = shortened(frame.short_name(), 200) if frame is not None else ""
     cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and place else ""
     facts: dict[str, object] = {
         "threads": share.count,
@@ -58,7 +58,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     names = [region.name for region in session.target.regions() if region.name.startswith(SHARED) or not (region.private or region.name)]
     kinds = Counter(next((kind for start, kind in _KINDS.items() if name.startswith(start)), _OTHER) for name in names)
     title = f"{size(share.bytes)} are shared memory: {some([counted(count, kind) for kind, count in kinds.most_common()], 3)}."
-    named = [f"{printable(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
+    named = [f"{shortened(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
     cause = f"The largest: {some(named, 3)}." if named else ""
     cause = f"{cause} Other processes may use it, too.".strip()
     facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds)}
@@ -76,7 +76,7 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
     mappings = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
     if len(mappings) < _MANY:
         return
-    name = printable(mappings[0].name.removesuffix(DELETED), 200)
+    name = shortened(mappings[0].name.removesuffix(DELETED), 200)
     private = sum(region.writable and region.private for region in mappings)
     title = f"{size(part.bytes)} are {counted(len(mappings), 'mapping')} of the file {name}."
     if private:

@@ -24,7 +24,7 @@ from findleaks.audit.reference_evidence import (
 from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.formatting import blocks, number, printable, size, some
+from findleaks.formatting import blocks, number, shortened, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
@@ -46,15 +46,19 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     It has 0 bytes if next to nothing leaked. Its title includes possible leaks, unless another
     finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
-        what = some([printable(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
+        what = some([shortened(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
         title = "No block of a known allocator was found: leaks cannot be determined."
         if what:
             title = f"No block of an allocator of native code was found: the only known heap is that of {what}."
         return Finding("no-blocks", 0, title, resident=0)
-    graph, doubtful, leaks = session.graph(), figures.of(Kind.POSSIBLE), _exclude_garbage(session, figures)
+    graph, doubtful, leaks = (
+        session.graph(),
+        _exclude(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE)),
+        _leaks(session, figures),
+    )
     facts: dict[str, object] = {
         "blocks": leaks.blocks,
-        "leaks": graph.totals(Kind.DEFINITE).blocks,
+        "leaks": graph.totals(Kind.DEFINITE).blocks - figures.of_mappings(Kind.DEFINITE)[0].blocks,
         "possible_blocks": doubtful.blocks,
         "possible_bytes": doubtful.bytes,
         "trusted": is_trusted(session),
@@ -78,11 +82,17 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     return Finding("lost", leaks.bytes, title, cause, (), tuple(commands), facts, leaks.resident)
 
 
-def _exclude_garbage(session: Session, figures: BlockFigures) -> Figures:
-    """Return the figures of leaked blocks, without garbage that a collector has not freed yet."""
-    leaks, garbage = figures.of(*LEAKED), _garbage(session, figures)
-    resident = None if leaks.resident is None or garbage.resident is None else leaks.resident - garbage.resident
-    return Figures(leaks.blocks - garbage.blocks, leaks.bytes - garbage.bytes, resident)
+def _leaks(session: Session, figures: BlockFigures) -> Figures:
+    """Return the figures of leaked blocks, without garbage that a collector has not freed yet, and
+    without leaked mappings and what only they refer to, which have a finding of their own."""
+    return _exclude(figures.of(*LEAKED), [_garbage(session, figures), *figures.of_mappings(*LEAKED)])
+
+
+def _exclude(whole: Figures, parts: Sequence[Figures]) -> Figures:
+    resident = whole.resident
+    for part in parts:
+        resident = None if resident is None or part.resident is None else max(resident - part.resident, 0)
+    return Figures(whole.blocks - sum(part.blocks for part in parts), whole.bytes - sum(part.bytes for part in parts), resident)
 
 
 def _garbage(session: Session, figures: BlockFigures) -> Figures:
@@ -99,7 +109,7 @@ def find_uncollected_garbage(session: Session, figures: BlockFigures) -> Iterato
     if runtime is None:
         return
     why = explain_uncollected_garbage(runtime.automatic_collection)
-    top = some([f"{number(one.uncollected)} objects of {printable(one.name)}" for one in list_largest_uncollected(counts)])
+    top = some([f"{number(one.uncollected)} objects of {shortened(one.name)}" for one in list_largest_uncollected(counts)])
     title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} is in cycles that Python's collector has not freed: {top}."
     remedies = ("call gc.collect(), or gc.enable()",) if runtime.automatic_collection is False else ("call gc.collect()",)
     evidence = summarise_reference_evidence(session)
@@ -147,7 +157,11 @@ def _comparison_bytes(session: Session) -> int:
 def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
     """The largest group, as a sentence, and commands about it. Adds to `facts`."""
     groups = merge_leaks(
-        [leak for leak in list_leaks(session, session.graph(), None) if leak.kind == Kind.DEFINITE and not is_garbage(session, leak)]
+        [
+            leak
+            for leak in list_leaks(session, session.graph(), None)
+            if leak.kind == Kind.DEFINITE and not leak.is_mapping and not is_garbage(session, leak)
+        ]
     )
     facts["groups"] = _first_groups(groups)
     commands = ["find --kind definite"]
@@ -198,14 +212,16 @@ def _describe_top(leak: Leak, amount: int) -> str:
 
 def find_possible_leaks(session: Session, figures: BlockFigures) -> Iterator[Finding]:
     """Yield one finding, if much of the memory in use is possibly leaked."""
-    found = figures.of(Kind.POSSIBLE)
+    found = _exclude(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE))
     in_use = session.directory.blocks.totals(State.IN_USE)
     if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
         return
     part = 100 * found.bytes // max(in_use.bytes, 1)
     title = f"Possibly leaked: {found.amount} in {blocks(found.blocks)}, {part} % of what is in use, are reached only through "
     title += "pointers into the middle of a block: stray numbers, or a convention of the program that could not be recognised."
-    groups = merge_leaks([leak for leak in list_leaks(session, session.graph(), None) if leak.kind == Kind.POSSIBLE])
+    groups = merge_leaks(
+        [leak for leak in list_leaks(session, session.graph(), None) if leak.kind == Kind.POSSIBLE and not leak.is_mapping]
+    )
     cause, commands = "", ["find --kind possible"]
     head = find_largest_head(session, session.graph())
     if head is not None and 2 * head.total.bytes >= found.bytes:

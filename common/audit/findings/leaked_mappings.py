@@ -1,61 +1,69 @@
-"""The finding about mappings that nothing refers to."""
+"""The findings about mappings that nothing refers to."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Optional
 
-from findleaks.audit.accounting import Accounting
-from findleaks.audit.findings.significance import is_significant
-from findleaks.audit.unreferenced_mappings import find_unreferenced_mappings
-from findleaks.errors import UnreadableMemory
-from findleaks.formatting import counted, number, size, some
-from findleaks.results.share_sort import ShareSort
+from findleaks.allocators.mapped import TYPE
+from findleaks.audit.findings.figures import LEAKED, BlockFigures
+from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, suggest_mapping_track
+from findleaks.engine.terms import Kind
+from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
-from findleaks.target.base import Range
 
-_SIZES = 3  # sizes that are named
-_SHOWN = 64  # bytes of a mapping that are looked at for a text
+_GROUPS = 3  # groups that are named
 
 
-def find_leaked_mappings(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding, if mappings that nothing refers to have a tenth of the memory."""
-    share = accounting.share(ShareSort.UNKNOWN)
-    if share is None or not is_significant(share.bytes, accounting):
-        return
-    ranges = find_unreferenced_mappings(session)
-    resident = _resident_bytes(session, ranges)
-    mapped = sum(end - start for start, end in ranges)
-    if not is_significant(mapped if resident is None else resident, accounting):
-        return
-    sizes = Counter(end - start for start, end in ranges).most_common()
-    named = some([f"{number(count)} of {size(one)}" for one, count in sizes], _SIZES)
-    amount = size(mapped) if resident is None or resident == mapped else f"{size(mapped)} ({size(resident)} of it resident)"
-    largest = max(ranges, key=lambda one: one.end - one.start)
-    content = _content(session, largest)
-    title = f"Leaked: {amount} in {counted(len(ranges), 'anonymous mapping')} that no word outside refers to: {named}."
-    cause = "Memory from mmap was not unmapped. The kernel merges neighbouring mappings, so that one may come from several calls of mmap."
-    cause += f" The largest begins with {content}." if content else ""
-    cause += " Blocks that only these mappings refer to count as reachable."
-    commands = (f"whatis {largest.start:#x}", *(["count mmap"] if session.target.live else []))
-    facts: dict[str, object] = {
-        "mappings": len(ranges),
-        "sizes": [{"size": one, "mappings": count} for one, count in sizes[:20]],
-        "examples": [hex(one.start) for one in ranges[:3]],
-        "content": content or None,
+def find_leaked_mappings(session: Session, figures: BlockFigures) -> Iterator[Finding]:
+    """Yield a finding about leaked mappings, and one about those that are possibly leaked."""
+    for kinds, word in ((LEAKED, "Leaked"), ((Kind.POSSIBLE,), "Possibly leaked")):
+        own, below = figures.of_mappings(*kinds)
+        if not own.blocks:
+            continue
+        groups = [leak for leak in merge_leaks(list_leaks(session, session.graph(), None)) if leak.kind in kinds and leak.is_mapping]
+        title = f"{word}: {own.amount} in {counted(own.blocks, 'anonymous mapping')} that no word in live memory refers to"
+        title += f": {some([_describe(one) for one in groups], _GROUPS)}." if groups else "."
+        cause = _explain(kinds, groups)
+        cause += f" Only they refer to {blocks(below.blocks)} ({below.amount}), which leaked with them." if below.blocks else ""
+        example = groups[0].examples[0] if groups else session.directory.mappings.ranges[0].start
+        commands = (f"whatis {example:#x}", *suggest_mapping_track(session), "find")
+        resident = own.resident if own.resident is None or below.resident is None else own.resident + below.resident
+        yield Finding(
+            "leaked-mappings" if kinds == LEAKED else "possibly-leaked-mappings",
+            own.bytes + below.bytes,
+            title,
+            cause,
+            (),
+            commands,
+            _facts(own.blocks, groups, below.blocks, below.bytes),
+            resident,
+        )
+
+
+def _describe(leak: Leak) -> str:
+    """Describe a group: '87 of 640 KiB that begin with "FRAME 990 of the camera"'."""
+    sizes = size(leak.smallest) if leak.smallest == leak.largest else f"{size(leak.smallest)}–{size(leak.largest)}"
+    function = leak.type.removeprefix(TYPE).strip()
+    begins = f" that begin{'s' if leak.blocks == 1 else ''} with {leak.hint}" if leak.hint and not function else ""
+    return f"{number(leak.blocks)} of {sizes}{f' {function}' if function else ''}{begins}"
+
+
+def _explain(kinds: Sequence[Kind], groups: Sequence[Leak]) -> str:
+    if Kind.POSSIBLE in kinds:
+        return "They may be in use without an address in memory: as signal stacks, as registered buffers, or by page numbers."
+    if groups and groups[0].type != TYPE:
+        return "These are stacks of coroutines whose handles were lost before they ended."
+    return "Memory from mmap was not unmapped. The kernel merges neighbouring mappings, so that one may come from several calls of mmap."
+
+
+def _facts(mappings: int, groups: Sequence[Leak], held: int, held_bytes: int) -> dict[str, object]:
+    return {
+        "mappings": mappings,
+        "sizes": [
+            {"size": leak.smallest, "mappings": leak.blocks, "type": leak.type, "content": leak.hint or None} for leak in groups[:20]
+        ],
+        "examples": [hex(start) for leak in groups[:1] for start in leak.examples],
+        "indirect_blocks": held,
+        "indirect_bytes": held_bytes,
     }
-    yield Finding("leaked-mappings", mapped, title, cause, (), commands, facts, resident)
-
-
-def _resident_bytes(session: Session, ranges: Sequence[Range]) -> Optional[int]:
-    parts = [session.target.resident(start, end) for start, end in ranges]
-    return None if None in parts else sum(part for part in parts if part is not None)
-
-
-def _content(session: Session, one: Range) -> str:
-    try:
-        return session.types.hint(session.target.read(one.start, _SHOWN))
-    except UnreadableMemory:
-        return ""

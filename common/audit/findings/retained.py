@@ -22,6 +22,7 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 if TYPE_CHECKING:
+    from findleaks.audit.retained_tree import RetainedNode
     from findleaks.audit.top_retainer import TopRetainer
 
 HELD, GROWN = 8 << 20, 0.25
@@ -75,7 +76,7 @@ def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: 
     for one in accounting.native:
         if one.bytes < HELD or one.bytes < GROWN * denominator_without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
-        one = _exclude_leaked(one, figures)
+        one = _exclude_leaked(one)
         if one.bytes < HELD:
             continue
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
@@ -112,21 +113,12 @@ def _resident_upper_bound(one: RuntimeHoldings, accounting: Accounting, figures:
     return min(one.bytes, reachable + heaps)
 
 
-def _exclude_leaked(one: RuntimeHoldings, figures: BlockFigures) -> RuntimeHoldings:
-    """Return the holdings without leaked objects, if objects are blocks."""
-    holders = one.runtime.holders()
-    leaked = figures.leaked_by_type(holders.blocks) if holders is not None and holders.blocks else {}
-    if holders is None or not leaked:
-        return one
-    less: dict[str, tuple[int, int]] = {}
-    for number_, totals in leaked.items():
-        if number_ < len(holders.names):
-            count, held = less.get(holders.names[number_], (0, 0))
-            less[holders.names[number_]] = (count + totals.blocks, held + totals.bytes)
+def _exclude_leaked(one: RuntimeHoldings) -> RuntimeHoldings:
+    """Return the holdings without leaked objects, if these are known."""
     rows = []
     for row in one.types:
-        count, held = less.get(row.type.name, (0, 0))
-        kind = row.type._replace(objects=max(row.type.objects - count, 0), bytes=max(row.type.bytes - held, 0))
+        lost = row.leaked or Totals(0, 0)
+        kind = row.type._replace(objects=max(row.type.objects - lost.blocks, 0), bytes=max(row.type.bytes - lost.bytes, 0))
         rows.append(row._replace(type=kind))
     return one._replace(types=sorted(rows, key=lambda row: (-row.bytes, -row.type.objects, row.type.name)))
 
@@ -148,8 +140,8 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     title = f"In use, not leaked: {found.owner.label} alone retains {retained.amount} in {blocks(retained.blocks)}, "
     title += f"{part} % of the reachable memory."
     cause = ""
-    if found.field is not None and found.field.what:
-        cause = f"{found.field.name if found.field.place else 'Content'}: {found.field.what}."
+    if found.field is not None and (found.field.what or found.field.sort == "block"):
+        cause = _describe_field(found.field)
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     variable = _is_variable(found)
     if variable:
@@ -160,6 +152,13 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     word = found.owner.word
     commands = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)
     yield Finding("held", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
+
+
+def _describe_field(one: RetainedNode) -> str:
+    """Return a sentence on the part of a root that retains most of it."""
+    if one.sort != "block":
+        return f"{one.name if one.place else 'Content'}: {one.what}."
+    return f"{one.name}, which several fields refer to{f': {one.what}' if one.what else ', retains most of it'}."
 
 
 def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
@@ -192,5 +191,14 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
     cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
+    from findleaks.audit.top_retainer import find_shared_part
+
+    shared = find_shared_part(session)
+    if shared is not None:
+        totals, part = shared
+        more = f": {part.what}" if part.what else ""
+        more += f", reached from {some(part.holders)}" if part.holders else ""
+        cause += f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
+        facts["shared"] = {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}
     commands = ("roots", f"blocks --size {most} --kind reachable --limit 10")
     yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)

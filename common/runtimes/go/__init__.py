@@ -1,5 +1,4 @@
-"""Reads Go's heap, which contains objects and goroutines' stacks. Individual objects are not
-followed, because Go collects them itself.
+"""Reads Go's heap, its counters, and goroutines.
 
 All of the heap in use counts as root memory, so a malloc block is reachable if any object refers to
 it. No symbols are used, because stripped programs have none.
@@ -28,6 +27,11 @@ MAX_NOTE = 1 << 12  # maximum bytes of a segment of notes; larger ones are ignor
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
     """Find a file with Go's build ID; see base.Finder."""
+    return find_scheduler(target, engine)
+
+
+def find_scheduler(target: Target, engine: Engine) -> Sequence[Runtime]:
+    """As `find`: goroutines are threads that Go schedules itself."""
     for module in target.modules():
         if _has_note(target, module):
             from findleaks.runtimes.go.instance import Go

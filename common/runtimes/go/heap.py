@@ -56,30 +56,37 @@ OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 
 class Span(NamedTuple):
-    """A span [start, end) and its state."""
+    """A span [start, end), its state, and the address of its mspan."""
 
     start: int
     end: int
     state: int
+    address: int = 0
 
 
 class Arena(NamedTuple):
     """An arena.
 
-    `spans` has the mspan of each page, 0 for none. `starts` has a bit for each page, set if a span
-    of objects begins there (pageInUse)."""
+    `entry` is the address of its heapArena. `spans` has the mspan of each page, 0 for none.
+    `starts` has a bit for each page, set if a span of objects begins there (pageInUse). `layout` is
+    the offset of the spans in the heapArena."""
 
+    entry: int
+    layout: int
     spans: Sequence[int]
     starts: bytes
 
 
 class Heap(NamedTuple):
     """Go's heap: the address of the table, the addresses of the arenas, ascending, and their spans,
-    ascending and disjoint. The spans are [] if the layout of an mspan is unknown."""
+    ascending and disjoint. The spans are [] if the layout of an mspan is unknown. `entries` has the
+    address of each arena's heapArena, `layout` is an element of SPANS_AT."""
 
     table: int
     arenas: Sequence[int]
     spans: Sequence[Span]
+    entries: Sequence[int]
+    layout: int
 
 
 def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap]:
@@ -103,7 +110,9 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
             if arena is not None:
                 arenas[base] = arena
         if arenas:
-            return Heap(table, sorted(arenas), _read(target, engine, arenas))
+            entries = [arenas[base].entry for base in sorted(arenas)]
+            layout = next(iter(arenas.values())).layout
+            return Heap(table, sorted(arenas), _read(target, engine, arenas), entries, layout)
     return None
 
 
@@ -152,7 +161,7 @@ def _arena(memory: Memory, base: int, address: int) -> Optional[Arena]:
         spans = words[:PAGES]
         used = [number for number, word in enumerate(spans) if word][:SAMPLE]
         if used and 2 * sum(_covers(memory.words(spans[n], COUNT + 1), base + n * PAGE) for n in used) > len(used):
-            return Arena(array("Q", spans), b"".join(word.to_bytes(8, "little") for word in words[PAGES:]))
+            return Arena(address, place, array("Q", spans), b"".join(word.to_bytes(8, "little") for word in words[PAGES:]))
     return None
 
 
@@ -187,7 +196,11 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
     if not element:
         return []
     states = [content[(number * MSPAN + element) * 8 - STATE_BEFORE] for number, _ in found]
-    live = sorted(Span(span[START], span[START] + span[COUNT] * PAGE, state) for state, (_, span) in zip(states, found) if state)
+    live = sorted(
+        Span(span[START], span[START] + span[COUNT] * PAGE, state, addresses[number])
+        for state, (number, span) in zip(states, found)
+        if state
+    )
     objects = {span.start for span in live if span.state == OBJECTS}
     sound = all(state <= MANUAL for state in states) and all(one.end <= other.start for one, other in zip(live, live[1:]))
     return live if sound and all(base + page * PAGE in objects for base, arena in arenas.items() for page in _bits(arena.starts)) else []

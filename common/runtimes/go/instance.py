@@ -10,25 +10,33 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import find_images
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Part, Runtime
+from findleaks.runtimes.base import Count, Finding, Part, Runtime, UserThread
 from findleaks.runtimes.go import buildinfo
+from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
+from findleaks.runtimes.go.memstats import MemStats, mem_stats
+from findleaks.runtimes.go.metadata import metadata
+from findleaks.runtimes.go.moduledata import Program, program
+from findleaks.runtimes.go.verdict_findings import find_free_memory, find_many_goroutines
+from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 
 
 class Go(Runtime):
-    """The Go runtime. Objects are not listed: their sizes are known, their types are not."""
+    """The Go runtime: its heap, counters, goroutines."""
 
     name = "Go"
+    user_thread = "goroutine"
     shares_module = True  # if the program calls C, the module also has C code
 
     def __init__(self, target: Target, engine: Engine, module: Module) -> None:
         self.where = os.path.basename(module.path)
         self.problems: list[Problem] = []
-        self._target, self._engine = target, engine
+        self._target, self._engine, self._module, self._memory = target, engine, module, Memory(target)
         self._data = [part for image in find_images(target) if image.module == module for part in image.data]
         self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
         if self._heap is None:
@@ -38,6 +46,28 @@ class Go(Runtime):
     @cached_property
     def _heap(self) -> Optional[Heap]:
         return heap(self._target, self._engine, self._data)
+
+    @cached_property
+    def program(self) -> Optional[Program]:
+        """The program's modules and types; None if they cannot be read."""
+        return program(self._target, self._engine, self._module, self._data)
+
+    @cached_property
+    def variables_memory(self) -> list[Range]:
+        """Go's variables, without those of C code."""
+        modules = self.program.modules if self.program is not None else ()
+        return [part for one in modules for part in (one.noptrdata, one.data, one.bss, one.noptrbss)]
+
+    @cached_property
+    def mem_stats(self) -> Optional[MemStats]:
+        """What runtime.MemStats would say; None if it is unknown."""
+        objects, manual = (sum(span.end - span.start for span in self._spans if span.state == state) for state in (OBJECTS, MANUAL))
+        old = self.version.startswith("1.18")
+        return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
+
+    @cached_property
+    def _metadata(self) -> list[Range]:
+        return metadata(self._memory, self._engine, self._heap, self.variables_memory) if self._heap is not None else []
 
     @cached_property
     def _spans(self) -> Sequence[Span]:
@@ -74,19 +104,47 @@ class Go(Runtime):
         objects, stacks = (intersection(self._ranges, self._of(state)) for state in (OBJECTS, MANUAL))
         free = subtract(self._ranges, [*objects, *stacks])
         parts = [Part("objects", objects, _sum(objects)), Part("stacks of goroutines", stacks, _sum(stacks)), Part("free pages", free, 0)]
-        detail = f"objects {size(_sum(objects))}, goroutines' stacks {size(_sum(stacks))}; {detail}"
-        return [Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts), table]
+        stats, idle = self.mem_stats, ""
+        if stats is not None:
+            idle = f"free {size(stats.value('HeapIdle') - stats.value('HeapReleased'))}, returned {size(stats.value('HeapReleased'))}; "
+        detail = f"objects {size(_sum(objects))}, goroutines' stacks {size(_sum(stacks))}, {idle}{detail}"
+        whole = Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts)
+        own = Part("metadata", self._metadata, None, detail="descriptors of spans, bitmaps, and what the runtime never frees")
+        return [whole, table, *([own] if own.ranges else [])]
 
     def counters(self) -> Mapping[str, Count]:
-        """Return HeapInuse as in runtime.MemStats, and the numbers of spans. The spans of stacks
+        """Return the figures of runtime.MemStats, and the numbers of spans. The spans of stacks
         include the collector's buffers."""
         if not self._spans:
             return {}
-        return {
-            "HeapInuse": Count(_sum(self._of(OBJECTS)), "bytes"),
+        spans = {
             "spans of objects": Count(sum(span.state == OBJECTS for span in self._spans)),
             "spans of stacks and collector data": Count(sum(span.state == MANUAL for span in self._spans)),
         }
+        stats = self.mem_stats
+        if stats is None:
+            return {"HeapInuse": Count(_sum(self._of(OBJECTS)), "bytes"), **spans}
+        settings = {"GOGC": Count(stats.percent)} if stats.percent is not None else {}
+        settings.update({"GOMEMLIMIT": Count(stats.limit, "bytes")} if stats.limit else {})
+        return {**stats.counters, **settings, **spans}
+
+    @cached_property
+    def goroutines(self) -> Optional[Goroutines]:
+        """The goroutines and the program's functions; None if they cannot be read."""
+        if self.program is None:
+            return None
+        return Goroutines(self._target, self._engine, self.program, self.variables_memory, self._module)
+
+    def user_threads(self) -> Sequence[UserThread]:
+        return self._user_threads
+
+    @cached_property
+    def _user_threads(self) -> Sequence[UserThread]:
+        return self.goroutines.list() if self.goroutines is not None else ()
+
+    def findings(self) -> Sequence[Finding]:
+        groups = group_user_threads(one for one in self._user_threads if not one.is_internal)
+        return [*find_free_memory(self._target, self.mem_stats, self._parts), *find_many_goroutines(groups)]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
@@ -110,7 +168,7 @@ class Go(Runtime):
     def describe(self, address: int) -> str:
         if self._heap is None or range_at(self._ranges, address) is None:
             return ""
-        at = bisect_right(self._spans, (address, 1 << 64, 0)) - 1
+        at = bisect_right(self._spans, (address, 1 << 64)) - 1
         if at < 0 or address >= self._spans[at].end:
             return "Go's heap" + (", free pages" if self._spans else "")
         return "Go's heap, objects" if self._spans[at].state == OBJECTS else "Go's heap, a goroutine's stack or collector data"

@@ -5,8 +5,8 @@ entered, BACK where the function that it calls returns to.
 """
 
 TABLE, KEY, OTHER = 0, 8, 16
-ENTRY = {"first": 152, "second": 152, "product": 156, "stored": 164, "throwing": 169, "moving": 218, "freeing": 91}
-BACK = {"first": 114, "second": 114, "product": 118, "stored": 118, "throwing": 123, "moving": 150}
+ENTRY = {"first": 152, "second": 152, "product": 156, "stored": 164, "throwing": 169, "moving": 218, "remapping": 208, "freeing": 91}
+BACK = {"first": 114, "second": 114, "product": 118, "stored": 118, "throwing": 123, "moving": 150, "remapping": 146}
 BEGIN, RECORD, FORGET, REVIVE = 0, 1308, 1581, 1743  # of ROUTINES
 
 FIRST = bytes.fromhex(
@@ -63,6 +63,16 @@ MOVING = bytes.fromhex(
     "180000000f8522ffffff4989f24c89d0492b8318100000493b832010000077424d2353584983ca0149c1e20a64488b04"
     "250000000069c0b179379ec1e80e4923434849034340644c8b1c25000000004c39180f85d4feffff4c2950080f8ec6fe"
     "ffff"
+)
+
+REMAPPING = bytes.fromhex(
+    "0000000000000000000000000000000000000000000000004c015008554889e541504c8b05d7ffffff4983b800100000"
+    "000f84940000004883ec2841ff90a0000000488945d84889d0492b8018100000493b8020100000772149038018100000"
+    "488945e8488b059dffffff488945f041ff90900000007202eb0f48837dd800744648c745f0ffffffff4c8b45f8e8b600"
+    "00004c8945f84c8b0563ffffff4883f8ff741048837df0ff741741ff9098000000eb0e48837dd800740741ff90a80000"
+    "004c8b45f8c9c34883c42841585deb784c8b1d29ffffff69c7b179379ec1e816664183bc4300180000000f852cffffff"
+    "4989d24c89d0492b8318100000493b832010000077424d2353584983ca0149c1e20a64488b04250000000069c0b17937"
+    "9ec1e80e4923434849034340644c8b1c25000000004c39180f85defeffff4c2950080f8ed0feffff"
 )
 
 FREEING = bytes.fromhex(

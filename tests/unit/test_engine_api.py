@@ -16,8 +16,21 @@ from findleaks.engine.native.sources import FOLDER, VARIANTS
 
 API = Path(FOLDER, "api.h").read_text()
 HANDLES = frozenset(
-    ("blocks", "graph", "grouping", "counting", "disguises", "dominators", "examination", "fields", "tree_walk", "link_walk", "records")
-    + ("spread",)
+    [
+        "blocks",
+        "graph",
+        "grouping",
+        "counting",
+        "disguises",
+        "dominators",
+        "examination",
+        "fields",
+        "tree_walk",
+        "link_walk",
+        "records",
+        "spread",
+        "types",
+    ]
 )
 STRUCTURES = ("block_total", "cache", "chain", "exclusion", "form", "run", "slab", "slot_group", "user")
 ROWS = {"range", *(f"struct {name}" for name in STRUCTURES)}

@@ -1,0 +1,69 @@
+"""Checks the C engine and the libraries of this installation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from findleaks.engine.load import missing_native
+from findleaks.results.environment import Check
+from findleaks.target.arch import ARM, S390X, X86_64
+
+AREA = "findleaks"
+VARIANTS = (("64-bit little-endian", X86_64), ("32-bit little-endian", ARM), ("64-bit big-endian", S390X))
+
+_NEEDED = (
+    ("capstone", "capstone", "disassembly: dead registers, inlined callers, callers without unwind tables"),
+    ("elftools", "pyelftools", "debug information: fields, source lines, types"),
+)
+_OPTIONAL = (
+    ("zstandard", "zstandard", "zstandard", "cores packed with zstd"),
+    ("protobuf", "google.protobuf", "findleaks[pprof]", "profiles for pprof (-o FILE.pb.gz)"),
+    ("pillow", "PIL", "findleaks[png]", "pictures (map -o FILE.png)"),
+    ("pyarrow", "pyarrow", "findleaks[parquet]", "Parquet files (-o FILE.parquet)"),
+    ("pandas", "pandas", "findleaks[pandas]", "data frames of the Python API"),
+    ("distributed", "distributed", "findleaks[fleet]", "triage on several machines (--scheduler)"),
+)
+_STANDARD = {"zstandard": "compression.zstd"}  # Modules of Python 3.14 that serve instead.
+
+
+def check_installation() -> Iterator[Check]:
+    """Check the C engine, required libraries, and optional ones."""
+    yield check_engine()
+    for module, package, use in _NEEDED:
+        found = _version(module, package)
+        if found:
+            yield Check(AREA, package, "ok", found, "")
+        else:
+            yield Check(AREA, package, "failed", f"not installed; without it there is no {use}", f"pip install {package}")
+    for name, module, package, use in _OPTIONAL:
+        if _exists(module) or _exists(_STANDARD.get(name, "")):
+            yield Check(AREA, name, "ok", use, "")
+        else:
+            yield Check(AREA, name, "missing", f"optional, for {use}", f"pip install '{package}'")
+
+
+def check_engine() -> Check:
+    """Check that the C engine loads for each kind of target."""
+    broken = [f"{name}: {why}" for name, arch in VARIANTS if (why := missing_native(arch))]
+    if not broken:
+        return Check(AREA, "C engine", "ok", "loaded for " + ", ".join(name for name, _ in VARIANTS) + " targets", "")
+    return Check(AREA, "C engine", "failed", broken[0], "apt install gcc, then install findleaks again")
+
+
+def _version(module: str, package: str) -> str:
+    """The version of an installed library; "installed" if it has none, "" if it is missing."""
+    if not _exists(module):
+        return ""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "installed"
+
+
+def _exists(module: str) -> bool:
+    try:
+        return bool(module) and find_spec(module) is not None
+    except ImportError:  # The package that contains it is missing.
+        return False

@@ -1,0 +1,70 @@
+"""Checks whether this user may read live processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from findleaks.results.environment import Check
+
+AREA = "live processes"
+CAP_SYS_PTRACE = 19  # include/uapi/linux/capability.h
+_SECCOMP_FILTER = "2"  # field Seccomp of /proc/PID/status, proc(5)
+
+
+def check_live_processes(root: str = "/") -> Iterator[Check]:
+    """Check ptrace and /proc. `root`: the folder that contains proc/ and sys/; tests pass their
+    own."""
+    status = read_status(root)
+    privileged = bool(int(status.get("CapEff", "0") or "0", 16) >> CAP_SYS_PTRACE & 1)
+    yield check_ptrace(privileged, read_line(root, "proc/sys/kernel/yama/ptrace_scope"))
+    if status.get("Seccomp") == _SECCOMP_FILTER:
+        detail = "a seccomp filter is active, as in containers; it may refuse ptrace"
+        yield Check(AREA, "seccomp", "limited", detail, "docker run --cap-add SYS_PTRACE --security-opt seccomp=unconfined …")
+    yield from check_container(root)
+
+
+def check_ptrace(privileged: bool, scope: str) -> Check:
+    """Describe whom this user may trace. `scope`: kernel.yama.ptrace_scope, "" without Yama."""
+    if scope == "3":
+        detail = "ptrace is disabled until reboot (kernel.yama.ptrace_scope = 3); only cores can be read"
+        return Check(AREA, "ptrace", "failed", detail, "gcore is refused too: let the kernel dump a core, kill -ABRT PID")
+    if privileged:
+        return Check(AREA, "ptrace", "ok", "this user may read all processes (CAP_SYS_PTRACE)", "")
+    if scope in ("", "0"):
+        return Check(AREA, "ptrace", "limited", "this user may read their own processes only", "run as root for others: sudo findleaks …")
+    if scope == "1":
+        detail = "this user may read their child processes only (kernel.yama.ptrace_scope = 1)"
+        return Check(AREA, "ptrace", "limited", detail, "sudo sysctl kernel.yama.ptrace_scope=0, or run as root")
+    detail = f"only root may read processes (kernel.yama.ptrace_scope = {scope})"
+    return Check(AREA, "ptrace", "limited", detail, "run as root: sudo findleaks …")
+
+
+def check_container(root: str) -> Iterator[Check]:
+    """Describe the memory limit of this control group: a copy of a process counts towards it."""
+    limit, used = read_line(root, "sys/fs/cgroup/memory.max"), read_line(root, "sys/fs/cgroup/memory.current")
+    if not limit.isdigit():
+        limit, used = (read_line(root, f"sys/fs/cgroup/memory/memory.{name}") for name in ("limit_in_bytes", "usage_in_bytes"))
+    if not limit.isdigit() or int(limit) >= 1 << 60:  # Version 1 writes a huge number for none.
+        return
+    free = max(int(limit) - (int(used) if used.isdigit() else 0), 0)
+    detail = f"the control group allows {int(limit) >> 20} MiB, {free >> 20} MiB of it unused; a copy of a live process counts towards it"
+    yield Check(AREA, "memory limit", "ok", detail, "")
+
+
+def read_status(root: str) -> dict[str, str]:
+    """The fields of /proc/self/status."""
+    try:
+        with open(os.path.join(root, "proc/self/status"), encoding="utf-8", errors="replace") as file:
+            return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+    except OSError:
+        return {}
+
+
+def read_line(root: str, path: str) -> str:
+    """The text of a short file, without the line end; "" if it cannot be read."""
+    try:
+        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
+            return file.read(4096).strip()
+    except OSError:
+        return ""

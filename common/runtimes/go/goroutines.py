@@ -1,0 +1,248 @@
+"""Lists goroutines, with their states and call stacks, without symbols.
+
+runtime.allgs, a slice of pointers to all g structures, is recognised by what it points to. The
+offsets of fields come from the type descriptor of runtime.g.
+
+Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (g, gobuf, the states, waitReasonStrings),
+proc.go (allgs), traceback.go (unwinder.next: how a frame leads to its caller;
+isSystemGoroutine)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.pclntab import TOP_FRAME, FunctionTable
+from findleaks.target.arch import AARCH64
+from findleaks.target.base import Module, Range, Target, Thread
+from findleaks.target.ranges import nonzero_pieces
+from findleaks.unwind.stacks import NamedFrame
+from findleaks.value_classes import NamedTuple
+
+STATES = {1: "runnable", 2: "running", 3: "in a system call", 4: "waiting", 8: "copying its stack", 9: "preempted", 10: "leaked"}
+_RUNNING, _SYSCALL, _DEAD, _EXTRA = 2, 3, 6, 11
+_SCAN = 0x1000  # a flag in the state: the collector scans the stack
+_MAX_GOROUTINES = 1 << 26
+_MAX_FRAMES = 128
+_CHECKED = 64  # goroutines of a list that are checked
+_FIRST_REASON = b"GC assist marking"  # number 1 of waitReasonStrings
+_REASONS = 64
+_FIELDS = ("stack.lo", "stack.hi", "m", "sched.sp", "sched.pc", "syscallsp", "syscallpc", "atomicstatus", "goid", "waitsince", "waitreason")
+# Start functions of goroutines that do not belong to the runtime.
+_USERS = ("runtime.main", "runtime.corostart", "runtime.handleAsyncEvent")
+_FIELDS_FURTHER = ("gopc", "startpc", "param", "waiting")
+
+
+class _G(NamedTuple):
+    """The offsets of fields of runtime.g, and its size."""
+
+    size: int
+    at: Mapping[str, int]
+
+
+class Goroutines:
+    """Goroutines of a program, and the functions in which they are."""
+
+    def __init__(self, target: Target, engine: Engine, program: Program, data: Sequence[Range], file: Module) -> None:
+        """`data`: Go's variables; `file`: the program."""
+        self._target, self._engine, self._program, self._data, self._file = target, engine, program, data, file
+        self._memory, self._name = Memory(target), os.path.basename(file.path)
+        self.tables = [FunctionTable(self._memory, module) for module in program.modules]
+        self._layout = self._find_layout()
+        self._frames: dict[tuple[int, bool], tuple[NamedFrame, ...]] = {}
+
+    def _find_layout(self) -> Optional[_G]:
+        types = self._program.types
+        address = types.find("runtime.g")
+        one = types.at(address) if address is not None else None
+        if address is None or one is None:
+            return None
+        found = {name: types.offset(address, name) for name in (*_FIELDS, *_FIELDS_FURTHER)}
+        known = {name: offset for name, offset in found.items() if offset is not None and offset + 8 <= one.size}
+        return _G(one.size, known) if all(name in known for name in _FIELDS) else None
+
+    def addresses(self) -> Sequence[int]:
+        """Return the addresses of all g structures, also of unused ones; () if not found."""
+        layout = self._layout
+        best: tuple[int, ...] = ()
+        if layout is None:
+            return best
+        for start, end in self._data:
+            for piece in nonzero_pieces(self._target, start, end):
+                words = self._target.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8]))
+                for at in range(len(words) - 2):
+                    place, count, room = words[at], words[at + 1], words[at + 2]
+                    if len(best) < count <= room < _MAX_GOROUTINES and place % 8 == 0 and place:
+                        best = self._checked(layout, place, count) or best
+        return best
+
+    def _checked(self, layout: _G, place: int, count: int) -> tuple[int, ...]:
+        """Return the elements of a slice if they are goroutines, else ()."""
+        first = self._memory.words(place, min(count, _CHECKED)) or ()
+        if not first or len(set(first)) != len(first) or not all(self._is_goroutine(layout, one) for one in first):
+            return ()
+        # The program's first goroutine is the first that is created.
+        if self._memory.word(first[0] + layout.at["goid"]) != 1:
+            return ()
+        return self._memory.words(place, count) or ()
+
+    def _is_goroutine(self, layout: _G, address: int) -> bool:
+        if address % 8:
+            return False
+        low, high = self._memory.words(address, 2) or (1, 0)
+        number = self._memory.word(address + layout.at["goid"])
+        state = self._memory.word(address + layout.at["atomicstatus"] // 8 * 8)
+        if number is None or state is None:
+            return False
+        state = state >> 8 * (layout.at["atomicstatus"] % 8) & 0xFFF
+        return (low < high and high - low < 1 << 34) or (low == high == 0 and state in (0, _DEAD, _EXTRA))
+
+    def reasons(self) -> Sequence[str]:
+        """Return runtime.waitReasonStrings; () if not found."""
+        for place in self._find_text(_FIRST_REASON):
+            for start, end in self._data:
+                for piece in nonzero_pieces(self._target, start, end):
+                    for address in self._engine.search(piece, place, place + 1):
+                        words = self._memory.words(address - 16, 2 * _REASONS) or ()
+                        if words[3:4] == (len(_FIRST_REASON),) and words[1] == 0:
+                            return list(self._strings(words))
+        return ()
+
+    def _find_text(self, text: bytes) -> Iterator[int]:
+        """Yield the addresses of this text in the program's constants."""
+        for region in self._target.regions():
+            if region.readable and not region.writable and self._file.start <= region.start < self._file.end:
+                for piece in self._target.pieces(region.start, region.end):
+                    content = bytes(piece.data)
+                    at = content.find(text)
+                    while at >= 0:
+                        yield piece.address + at
+                        at = content.find(text, at + 1)
+
+    def _strings(self, words: Sequence[int]) -> Iterator[str]:
+        for at in range(0, len(words), 2):
+            if words[at + 1] > 64 or (at and not words[at + 1]):
+                return
+            yield self._memory.read(words[at], words[at + 1]).decode("ascii", "replace") if words[at + 1] else ""
+
+    def list(self) -> Sequence[UserThread]:
+        """Return all goroutines that have not ended, in the order of their creation."""
+        layout, addresses = self._layout, self.addresses()
+        if layout is None or not addresses:
+            return ()
+        order = sorted(range(len(addresses)), key=addresses.__getitem__)
+        data, missing = read_records(self._target, self._engine, [addresses[at] for at in order], layout.size)
+        reasons, threads, now = self.reasons(), {thread.tid: thread for thread in self._target.threads()}, self._now()
+        made: list[tuple[int, UserThread]] = []
+        for number, at in enumerate(order):
+            if number in missing:
+                continue
+            one = self._goroutine(layout, memoryview(data)[number * layout.size : (number + 1) * layout.size], reasons, threads, now)
+            if one is not None:
+                made.append((at, one))
+        return [one for _, one in sorted(made, key=lambda pair: pair[0])]
+
+    def _now(self) -> Optional[int]:
+        """The monotonic clock of a live process, by which waitsince is measured."""
+        return time.monotonic_ns() if self._target.live else None
+
+    def _goroutine(
+        self, layout: _G, data: memoryview, reasons: Sequence[str], threads: Mapping[int, Thread], now: Optional[int]
+    ) -> Optional[UserThread]:
+        def field(name: str, size: int = 8) -> int:
+            at = layout.at.get(name)
+            return int.from_bytes(data[at : at + size], "little") if at is not None else 0
+
+        state = field("atomicstatus", 4) & ~_SCAN
+        if state not in STATES or not field("goid"):
+            return None
+        stack = Range(field("stack.lo"), field("stack.hi"))
+        sp, pc, thread = self._position(field, state, stack, threads)
+        reason = field("waitreason", 1)
+        since = field("waitsince")
+        return UserThread(
+            number=field("goid"),
+            state=STATES[state],
+            reason=reasons[reason] if state in (4, 10) and reason < len(reasons) else "",
+            sp=sp,
+            pc=pc,
+            stack=stack,
+            frames=self.unwind(pc, sp, stack),
+            creator=self._creator(field("gopc")),
+            waiting=max(now - since, 0) if now is not None and since and state == 4 else None,
+            thread=thread,
+            is_internal=self._is_internal(field("startpc")),
+        )
+
+    def _is_internal(self, start: int) -> bool:
+        """Whether a goroutine that began in this function belongs to the runtime; see
+        isSystemGoroutine."""
+        table = next((one for one in self.tables if one.module.text.start <= start < one.module.text.end), None)
+        function = table.find(start) if table is not None else None
+        return function is not None and function.name.startswith("runtime.") and function.name not in _USERS
+
+    def _position(self, read: Callable[[str], int], state: int, stack: Range, threads: Mapping[int, Thread]) -> tuple[int, int, int]:
+        """Return sp, pc and the thread that runs a goroutine (0: none). `read` returns a field."""
+        running = threads.get(self._thread_of(read("m"))) if state in (_RUNNING, _SYSCALL) else None
+        tid = running.tid if running is not None else 0
+        if state == _SYSCALL and stack.start <= read("syscallsp") < stack.end:
+            return read("syscallsp"), read("syscallpc"), tid
+        if running is not None and stack.start <= running.sp < stack.end:
+            return running.sp, running.pc, tid
+        return read("sched.sp"), read("sched.pc"), tid
+
+    @cached_property
+    def _procid(self) -> Optional[int]:
+        """The offset of the kernel's number of a thread in runtime.m."""
+        address = self._program.types.find("runtime.m")
+        return self._program.types.offset(address, "procid") if address is not None else None
+
+    def _thread_of(self, m: int) -> int:
+        """Return the kernel's number of the thread of a runtime.m; 0 if unknown."""
+        return (self._memory.word(m + self._procid) or 0) if self._procid is not None and m else 0
+
+    def _creator(self, pc: int) -> Optional[NamedFrame]:
+        """Return where the go statement is."""
+        frames = self.name(pc, True) if pc else ()
+        return frames[-1] if frames else None
+
+    def unwind(self, pc: int, sp: int, stack: Range) -> tuple[NamedFrame, ...]:
+        """Return the frames of a stack, innermost first."""
+        made: list[NamedFrame] = []
+        links = self._target.arch.name == AARCH64.name
+        called = False
+        for _ in range(_MAX_FRAMES):
+            table = next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+            function = table.find(pc - called) if table is not None else None
+            depth = table.depth(pc) if table is not None else None
+            if table is None or function is None or depth is None:
+                break
+            made += self.name(pc, called)
+            if function.flag & TOP_FRAME or not stack.start <= sp < stack.end or depth < 0:
+                break
+            caller = self._memory.word(sp if links else sp + depth)
+            if not caller:
+                break
+            sp, pc, called = sp + depth + (0 if links else 8), caller, True
+        return tuple(made)
+
+    def name(self, pc: int, called: bool) -> tuple[NamedFrame, ...]:
+        """Return the functions at `pc`, inlined ones first, without those that the compiler
+        generated. `called`: `pc` is a return address."""
+        key = pc, called
+        if key not in self._frames:
+            table = next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+            places = table.places(pc - called) if table is not None else ()
+            function = table.find(pc - called) if table is not None else None
+            offset = pc - function.entry if function is not None else 0
+            shown = [one for one in places if not one.is_wrapper]
+            self._frames[key] = tuple(NamedFrame(pc, one.function, offset, self._name, one.file, one.line, one.inlined) for one in shown)
+        return self._frames[key]

@@ -1,0 +1,77 @@
+"""Finds memory that Go's runtime maps for itself, outside the heap: descriptors of spans and
+arenas, the bitmaps of the page allocator, and what the runtime allocates and never frees.
+
+Sources: Go 1.18 to 1.26, src/runtime: malloc.go (persistentalloc: chunks of 256 KiB, each of which
+begins with the address of the next; persistentChunks), mpagealloc.go (pageAlloc.summary: five
+slices, one for each level; chunks), mheap.go (heapArena), mpagealloc_64bit.go (the levels)."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.go.heap import ARENA, PAGES, Heap, anonymous
+from findleaks.target.base import Range
+from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
+
+_CHUNK = 256 << 10  # persistentChunkSize
+_MAX_CHUNKS = 1 << 16
+_LEVELS = (14, 17, 20, 23, 26)  # log2 of the capacities of pageAlloc.summary
+_SECOND_LEVELS = 1 << 13  # pallocChunksL1Bits: pointers to groups of chunks
+_GROUP = 128 << 13  # bytes of a group: a pallocData has 128 bytes
+_PAGE = 4096
+
+
+def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) -> list[Range]:
+    """Return this memory, sorted and disjoint: only ranges that are mapped, readable and writable.
+    `data`: the program's variables."""
+    regions = anonymous(memory.target.regions())
+    if not regions:
+        return []
+    found: list[Range] = [Range(entry, entry + heap.layout + 8 * PAGES + _PAGE) for entry in heap.entries]
+    tried: set[int] = set()
+    spans = sorted(span.address for span in heap.spans)
+    for start, end in data:
+        for piece in nonzero_pieces(memory.target, start, end):
+            addresses, values = find_pointers(engine, piece, regions[0].start, regions[-1].end)
+            for address, value in zip(addresses, values):
+                if value % _PAGE or value in tried:
+                    continue
+                tried.add(value)
+                chunks = _persistent_chunks(memory, value)
+                if any(_has(chunk, spans) for chunk in chunks):
+                    found += chunks
+                found += _page_allocator(memory, address)
+    mapped = merge_ranges(Range(region.start, region.end) for region in regions)
+    return subtract(intersection(mapped, merge_ranges(found)), [Range(base, base + ARENA) for base in heap.arenas])
+
+
+def _persistent_chunks(memory: Memory, head: int) -> list[Range]:
+    """Return the chunks of a list that begins at `head`; [] if it is none."""
+    found: dict[int, None] = {}
+    while head:
+        following = memory.word(head) if head % _PAGE == 0 and head not in found and len(found) < _MAX_CHUNKS else None
+        if following is None:
+            return []
+        found[head] = None
+        head = following
+    return [Range(start, start + _CHUNK) for start in found]
+
+
+def _has(chunk: Range, spans: Sequence[int]) -> bool:
+    at = bisect_left(spans, chunk.start)
+    return at < len(spans) and spans[at] < chunk.end
+
+
+def _page_allocator(memory: Memory, address: int) -> list[Range]:
+    """Return the memory of the page allocator if pageAlloc.summary is at `address`, else []."""
+    words = memory.words(address, 3 * len(_LEVELS))
+    if words is None or any(words[3 * level + 2] != 1 << bits for level, bits in enumerate(_LEVELS)):
+        return []
+    found = [Range(words[3 * level], words[3 * level] + (8 << bits)) for level, bits in enumerate(_LEVELS)]
+    groups: Sequence[int] = memory.words(address + 24 * len(_LEVELS), _SECOND_LEVELS) or array("Q")
+    return [*found, *(Range(group, group + _GROUP) for group in groups if group)]

@@ -1,0 +1,167 @@
+"""Finds runtime.moduledata without symbols: where a Go program's function table, type descriptors
+and variables are.
+
+pcHeader, the start of the function table, has a magic number. A moduledata begins with its address.
+The offsets of its other fields come from its own type descriptor.
+
+Sources: Go 1.18 to 1.26, src/runtime/symtab.go (pcHeader, moduledata), src/internal/abi/symtab.go
+(the magic numbers: 0xfffffff0 since 1.18, 0xfffffff1 since 1.20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.go.types import Types
+from findleaks.target.arch import AARCH64, X86_64
+from findleaks.target.base import Module, Range, Target
+from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
+
+MAGICS = {0xFFFFFFF0: 118, 0xFFFFFFF1: 120}  # the version since which a table has this format
+QUANTA = {X86_64.name: 1, AARCH64.name: 4}  # pcHeader.minLC: the unit of code addresses
+_TYPES = range(32, 48)  # words of a moduledata, one of which is `types`; the next is `etypes`
+_NAME = b"*runtime.moduledata"
+_MAX_MODULES = 64
+_MAX_SECTION = 1 << 29
+_CHUNK = 64  # bytes by which searched pieces overlap: a pcHeader's first words
+
+
+class ModuleData(NamedTuple):
+    """A moduledata. Slices are ranges of memory in bytes; `data_mask` and `bss_mask` are the
+    addresses of bitmaps with a bit for each word of `data` and `bss` that may be a pointer (0:
+    unknown)."""
+
+    address: int
+    format: int  # of MAGICS
+    quantum: int
+    names: Range  # funcnametab
+    cutab: Range
+    filetab: Range
+    pctab: Range
+    functions: Range  # pclntable
+    ftab: Range
+    text: Range
+    noptrdata: Range
+    data: Range
+    bss: Range
+    noptrbss: Range
+    types: Range
+    gofunc: int
+    itabs: Range  # itablinks
+    data_mask: int
+    bss_mask: int
+
+
+class Program(NamedTuple):
+    """The modules of a Go program (more than one with plugins), and their types."""
+
+    modules: Sequence[ModuleData]
+    types: Types
+
+
+def program(target: Target, engine: Engine, module: Module, data: Sequence[Range]) -> Optional[Program]:
+    """Return the modules of the program in this file, whose writable memory is `data`; None if its
+    function table cannot be read."""
+    memory = Memory(target)
+    for header, version in _headers(target, module):
+        for start, end in data:
+            for piece in nonzero_pieces(target, start, end):
+                for address in engine.search(piece, header, header + 1):
+                    section = _types(memory, address, module)
+                    found = _modules(memory, address, section, version) if section is not None else None
+                    if found is not None:
+                        return found
+    return None
+
+
+def _headers(target: Target, module: Module) -> Iterator[tuple[int, int]]:
+    """Yield the addresses and the formats of pcHeaders in a file's memory."""
+    quantum = QUANTA.get(target.arch.name)
+    if quantum is None or target.arch.byteorder != "little":
+        return
+    end = bytes([0, 0, quantum, 8])
+    for region in target.regions():
+        if not region.readable or region.end <= module.start or region.start >= module.end:
+            continue
+        for piece in target.pieces(max(region.start, module.start), min(region.end, module.end)):
+            content = bytes(piece.data)
+            for magic, version in MAGICS.items():
+                wanted = magic.to_bytes(4, "little") + end
+                at = content.find(wanted)
+                while at >= 0:
+                    if (piece.address + at) % 8 == 0:
+                        yield piece.address + at, version
+                    at = content.find(wanted, at + 1)
+
+
+def _types(memory: Memory, address: int, module: Module) -> Optional[Range]:
+    """Return the type descriptors of the moduledata at `address`, which include its own type; None
+    if this is no moduledata."""
+    words = memory.words(address, _TYPES.stop + 1)
+    for at in _TYPES if words is not None else ():
+        start, end = words[at : at + 2] if words is not None else (0, 0)
+        if module.start <= start < end <= module.end and end - start < _MAX_SECTION and _NAME in memory.read(start, end - start):
+            return Range(start, end)
+    return None
+
+
+def _modules(memory: Memory, address: int, section: Range, version: int) -> Optional[Program]:
+    types = Types(memory, [section])
+    layout = types.find("runtime.moduledata")
+    found: list[ModuleData] = []
+    while layout is not None and address and len(found) < _MAX_MODULES and all(one.address != address for one in found):
+        one, following = _module(memory, types, layout, address, version)
+        if one is None:
+            break
+        found.append(one)
+        address = following
+    if not found:
+        return None
+    return Program(found, types if len(found) == 1 else Types(memory, [one.types for one in found]))
+
+
+def _module(memory: Memory, types: Types, layout: int, address: int, version: int) -> tuple[Optional[ModuleData], int]:
+    """Return the moduledata at `address`, and the address of the next."""
+    size = types.at(layout)
+    words = memory.words(address, size.size // 8) if size is not None else None
+    header = memory.read(words[0], 8) if words is not None else b""
+    if words is None or not header:
+        return None, 0
+
+    def word(name: str, further: int = 0) -> int:
+        offset = types.offset(layout, name)
+        at = (offset if offset is not None else 1 << 30) // 8 + further
+        return words[at] if at < len(words) else 0
+
+    def items(name: str, item: int) -> Range:
+        start, count = word(name), word(name, 1)
+        return Range(start, start + item * count) if item * count < _MAX_SECTION else Range(0, 0)
+
+    def between(first: str, last: str) -> Range:
+        return Range(word(first), max(word(first), word(last)))
+
+    one = ModuleData(
+        address,
+        version,
+        header[6],
+        items("funcnametab", 1),
+        items("cutab", 4),
+        items("filetab", 1),
+        items("pctab", 1),
+        items("pclntable", 1),
+        items("ftab", 8),
+        between("text", "etext"),
+        between("noptrdata", "enoptrdata"),
+        between("data", "edata"),
+        between("bss", "ebss"),
+        between("noptrbss", "enoptrbss"),
+        between("types", "etypes"),
+        word("gofunc"),
+        items("itablinks", 8),
+        word("gcdatamask", 1),
+        word("gcbssmask", 1),
+    )
+    return one, word("next")

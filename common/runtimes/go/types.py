@@ -1,0 +1,142 @@
+"""Reads Go's type descriptors: names, sizes, fields and element types. Stripped programs keep them,
+because the garbage collector and package reflect need them.
+
+The descriptors of the runtime's own structures (runtime.g, runtime.mspan) give the offsets of their
+fields, so that these need no table by version.
+
+Source: Go 1.18 to 1.26, src/internal/abi/type.go (src/runtime/type.go up to 1.20): Type has 48
+bytes; by kind, an element type, a slice of fields or a map's types follow. Up to 1.18 a field's
+offset is shifted left by one, and the lowest bit says that it is embedded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
+
+HEADER = 48  # bytes of abi.Type
+ARRAY, CHAN, FUNC, INTERFACE, MAP, POINTER, SLICE, STRING, STRUCT, UNSAFE = 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
+_KINDS = 27
+_EXTRA_STAR = 2  # TFlagExtraStar: the name has a star that does not belong to it
+_STR = 40  # offset of Type.Str
+_MAX_NAME, _MAX_FIELDS = 1 << 14, 1 << 14
+_MAX_SECTION = 1 << 29  # bytes of type descriptors of a program
+_CACHED = 1 << 16
+
+
+class Type(NamedTuple):
+    """A type descriptor. `size` and `pointers` (the prefix that may have pointers) are in bytes;
+    `elem` is the element type of an array, channel, map, pointer or slice, else 0; `mask` is the
+    address of the bitmap of pointers."""
+
+    address: int
+    name: str
+    kind: int
+    size: int
+    pointers: int
+    elem: int
+    mask: int
+    flags: int
+
+
+class Field(NamedTuple):
+    """A field of a structure: its type's address, and its offset in bytes."""
+
+    name: str
+    type: int
+    offset: int
+
+
+class Types:
+    """The type descriptors in `sections`, one range for each module of the program."""
+
+    def __init__(self, memory: Memory, sections: Sequence[Range]) -> None:
+        self._memory, self.sections = memory, sections
+        self._shift = 0
+        self.at = lru_cache(_CACHED)(self._at)
+        self.fields = lru_cache(_CACHED)(self._fields)
+        g = self.find("runtime.g")
+        if g is not None and len(self.fields(g)) > 1 and self.fields(g)[1].offset == 32:
+            self._shift = 1  # the second field follows two words
+            self.fields.cache_clear()
+
+    def _section(self, address: int) -> Optional[Range]:
+        return next((one for one in self.sections if one.start <= address < one.end), None)
+
+    def _at(self, address: int) -> Optional[Type]:
+        """Return the type at this address, or None if it is no type of a module."""
+        section, memory = self._section(address), self._memory
+        data = memory.read(address, HEADER + 8) if section is not None and address % 8 == 0 else b""
+        if section is None or len(data) < HEADER + 8:
+            return None
+        size, pointers, _, mask = (memory.arch.unpack(data[at : at + 8])[0] for at in (0, 8, 24, 32))
+        order = memory.arch.byteorder
+        kind, flags = data[23] & 31, data[20]
+        name = self._name(section.start + int.from_bytes(data[_STR : _STR + 4], order))
+        if not 0 < kind < _KINDS or not name or pointers > size:
+            return None
+        name = name[1:] if flags & _EXTRA_STAR and name.startswith("*") else name
+        elem = 0
+        if kind in (ARRAY, CHAN, POINTER, SLICE):
+            elem = int.from_bytes(data[HEADER : HEADER + 8], order)
+        elif kind == MAP:
+            elem = memory.word(address + HEADER + 8) or 0
+        return Type(address, name, kind, size, pointers, elem, mask, flags)
+
+    def _name(self, address: int) -> str:
+        """Return the name at this address: a byte of flags, the length as a varint, the text."""
+        head = self._memory.read(address, 4)
+        if not head:
+            return ""
+        length, at = head[1] & 0x7F, 2
+        if head[1] & 0x80:
+            length, at = length | head[2] << 7, 3
+        return self._memory.read(address + at, length).decode("utf-8", "replace") if 0 < length < _MAX_NAME else ""
+
+    def _fields(self, address: int) -> Sequence[Field]:
+        """Return the fields of a structure; () if this is none."""
+        one = self.at(address)
+        head = self._memory.words(address + HEADER, 4) if one is not None and one.kind == STRUCT else None
+        words = self._memory.words(head[1], 3 * head[2]) if head is not None and 0 < head[2] < _MAX_FIELDS else None
+        if words is None:
+            return ()
+        return [Field(self._name(words[at]), words[at + 1], words[at + 2] >> self._shift) for at in range(0, len(words), 3)]
+
+    def words(self, address: int, count: int) -> Sequence[int]:
+        """Return words that follow the common part of a descriptor (a map's types, an array's
+        length); () if unreadable."""
+        return self._memory.words(address + HEADER, count) or ()
+
+    def find(self, name: str) -> Optional[int]:
+        """Return the address of the named structure type, or None."""
+        text = f"*{name}".encode()
+        encoded = bytes([len(text)]) + text if len(text) < 128 else b""
+        for section in self.sections:
+            content = self._memory.read(section.start, min(section.end - section.start, _MAX_SECTION))
+            at = content.find(encoded) if encoded else -1
+            while at > 0:
+                reference = (at - 1).to_bytes(4, self._memory.arch.byteorder)
+                place = content.find(reference)
+                while place >= 0:
+                    address = section.start + place - _STR
+                    one = self.at(address) if place % 8 == _STR % 8 and place >= _STR else None
+                    if one is not None and one.kind == STRUCT and one.name == name:
+                        return address
+                    place = content.find(reference, place + 1)
+                at = content.find(encoded, at + 1)
+        return None
+
+    def offset(self, structure: int, path: str) -> Optional[int]:
+        """Return the offset of a field ("sched.pc") in a structure, or None if it has no such
+        field."""
+        found = 0
+        for name in path.split("."):
+            one = next((field for field in self.fields(structure) if field.name == name), None)
+            if one is None:
+                return None
+            found, structure = found + one.offset, one.type
+        return found

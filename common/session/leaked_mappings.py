@@ -1,0 +1,302 @@
+"""Finds leaked mappings: private anonymous memory from mmap to which no live word refers.
+
+A mapping is a candidate if nothing that findleaks knows owns it: no allocator, runtime, file or
+thread. Candidates that root memory or a register refers to are live. Whether the others are live
+depends on blocks: a candidate is live if a reachable block, or a live candidate, refers to it, and
+then its own words are roots. So they are left out of the roots first, and added to a graph that is
+being marked as soon as a marked block refers to them. A block that only a leaked mapping refers to
+is therefore leaked, too, even if it refers to that mapping.
+
+The kernel merges neighbouring mappings, so that one candidate may come from several calls of mmap.
+One reference then keeps all of it."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Optional
+
+from findleaks.allocators.bulk import find_pointers
+from findleaks.engine.terms import Kind, State
+from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
+from findleaks.libc.thread_local import control_block, static_tls
+from findleaks.target.base import Range, Region, Target, is_shared_memory
+from findleaks.target.ranges import cut_out, intersection, merge_ranges, merge_to_most, subtract
+from findleaks.value_classes import NamedTuple
+
+if TYPE_CHECKING:
+    from findleaks.session import Session
+
+LEAST = 64 << 10  # bytes; with fewer in all candidates, none is examined
+LARGEST_GUARD = 1 << 20  # bytes; more inaccessible memory beside a mapping is a reservation
+SIGNAL_STACK = 256 << 10  # bytes; a larger mapping is no alternate signal stack
+LIBC = 256 << 10  # bytes below thread-local variables that may belong to ld.so
+CLUSTERS = 8  # ranges of addresses in which candidates are searched for
+MOST_WORDS = 1 << 18  # words that are examined; with more, all candidates count as live
+SHIFTS = (12, 14, 16, 20, 21, 22)  # log2 of the sizes of pages and chunks that allocators number
+SAMPLE = 8  # mappings whose numbers are searched for
+SEARCHED = 16 << 20  # bytes in which they are searched for
+ROUNDS = 64  # how often marking goes on with further mappings; then all count as live
+PHASE = "looking for references to mappings"
+
+_DEVICES = ("/dev/", "anon_inode:", "socket:")
+_MEMORY = ("/dev/zero", "/dev/hugepages")
+
+
+class Mapping(NamedTuple):
+    """A candidate: the range [start, end) that the program can write to. `low`: where a guard below
+    it starts, or `start`. An address in the guard belongs to the mapping, too."""
+
+    low: int
+    start: int
+    end: int
+
+
+class LeakedMappings(NamedTuple):
+    """The ranges of leaked mappings, ascending. `doubtful`: those of them that the kernel or a
+    device may use without an address in the process. `is_graph_partial`: whether the session's
+    graph lacks references of live mappings."""
+
+    ranges: Sequence[Range] = ()
+    doubtful: Sequence[Range] = ()
+    is_graph_partial: bool = False
+
+
+class TooManyWords(Exception):
+    """More than MOST_WORDS words may refer to candidates."""
+
+
+def find_leaked_mappings(session: Session) -> LeakedMappings:
+    """Return the leaked mappings of a session whose directory contains no mapping yet.
+
+    None are leaked in a process with a managed heap that findleaks does not read object by object,
+    as references there may be compressed. Computes the graph if it is needed."""
+    found = _list_candidates(session)
+    if sum(one.end - one.start for one in found) < LEAST or any(not one.lists_objects for one in session.runtimes):
+        return LeakedMappings()
+    try:
+        search = MappingSearch(session, found)
+    except TooManyWords:
+        return LeakedMappings()
+    if not search.left:
+        return LeakedMappings()
+    graphs = session.graphs
+    graphs.mappings = search
+    kinds = graphs.graph().kinds()
+    late = search.admit(lambda index: kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE))
+    leaked = [search.found[number] for number in sorted(search.left)]
+    graphs.mappings = None
+    ranges = [Range(one.start, one.end) for one in leaked]
+    return LeakedMappings(ranges, _select_doubtful(session, leaked, search), bool(late))
+
+
+def _list_candidates(session: Session) -> list[Mapping]:
+    """Return the mappings of data that nothing explains, ascending."""
+    regions = session.target.regions()
+    runs = _split_at_libc(session.target, merge_ranges(Range(one.start, one.end) for one in regions if _is_data(one)))
+    if sum(end - start for start, end in runs) < LEAST:
+        return []
+    places = [one for one in regions if one.writable]
+    known = [Range(module.start, module.end) for module in session.target.modules()]
+    known += [*session.directory.claimed(), *thread_stacks(session.target).values(), *dead_stacks(session.target, session.engine, places)]
+    known += [one.stack for one in unjoined_threads(session.target, session.engine, places)]
+    runs = _without(runs, known)
+    if sum(end - start for start, end in runs) < LEAST:
+        return []
+    known = [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
+    runs = _without(runs, [*known, *(part for one in session.reserved for part in one.ranges)])
+    below, above = {one.end: one for one in regions}, {one.start: one for one in regions}
+    owned = merge_ranges(part for one in session.reserved for part in one.ranges)
+    made = []
+    for start, end in runs:
+        before, after = below.get(start), above.get(end)
+        if not any(_excludes(one, owned) for one in (before, after) if one is not None):
+            made.append(Mapping(before.start if before is not None and _is_inaccessible(before) else start, start, end))
+    return made
+
+
+def _is_data(region: Region) -> bool:
+    return region.private and region.readable and region.writable and not region.executable and not region.name
+
+
+def _split_at_libc(target: Target, runs: Sequence[Range]) -> list[Range]:
+    """Divide the run with the main thread's thread-local variables, if it is much larger.
+
+    ld.so maps them, and little other memory, before the program starts. The kernel merges them with
+    mappings that the program makes right below."""
+    made = []
+    threads = target.threads()[:1]
+    below = static_tls(target) if threads else None
+    for run in runs:
+        cut = 0
+        if below is not None and threads[0].thread_pointer and run.start <= threads[0].thread_pointer < run.end:
+            cut = (control_block(target, threads[0].thread_pointer).start - below - LIBC) // target.arch.page * target.arch.page
+        made += [Range(run.start, cut), Range(cut, run.end)] if run.start < cut else [run]
+    return made
+
+
+def _is_inaccessible(region: Region) -> bool:
+    """Whether a region may be a guard or a reservation. gcore marks all memory as readable."""
+    return region.private and not (region.writable or region.executable or region.name)
+
+
+def _without(runs: Sequence[Range], known: Sequence[Range]) -> list[Range]:
+    """Return the runs that no known range overlaps: a mapping with a known part has one owner."""
+    explained = merge_ranges(known)
+    starts = [one.start for one in explained]
+    return [one for one in runs if not _overlaps(explained, starts, one)]
+
+
+def _overlaps(ranges: Sequence[Range], starts: Sequence[int], one: Range) -> bool:
+    at = bisect_left(starts, one.end) - 1
+    return at >= 0 and ranges[at].end > one.start
+
+
+def _excludes(neighbour: Region, owned: Sequence[Range]) -> bool:
+    """Whether memory right beside this region is not examined. A program that generates code
+    refers to data beside it by the distance, and to parts of a reservation by their number."""
+    if neighbour.executable and not neighbour.name:
+        return True
+    reserves = _is_inaccessible(neighbour) and neighbour.end - neighbour.start > LARGEST_GUARD
+    return reserves and not intersection([Range(neighbour.start, neighbour.end)], owned)
+
+
+class MappingSearch:
+    """The references to candidates. `found`: all candidates. `left`: the numbers of those that are
+    not known to be live."""
+
+    def __init__(self, session: Session, found: Sequence[Mapping]) -> None:
+        """Search root memory, registers, and then blocks in use. Raises TooManyWords."""
+        self._session, self.found = session, found
+        self._lows = [one.low for one in found]
+        self._clusters = merge_to_most([Range(one.low, one.end) for one in found], CLUSTERS)
+        self._words, self._rounds = 0, 0
+        self._lowest: set[int] = set()  # Candidates to whose lowest address a word refers.
+        self._inside: set[int] = set()  # Candidates to which another address refers.
+        self.left = set(range(len(found)))
+        self._blocks: dict[int, set[int]] = {}
+        self._search_roots()
+        if self.left:
+            self._search_blocks()
+
+    def held_back(self) -> list[Range]:
+        """Return the memory of the candidates that are not known to be live, ascending."""
+        return [Range(self.found[number].start, self.found[number].end) for number in sorted(self.left)]
+
+    def admit(self, is_live: Callable[[int], bool]) -> list[Range]:
+        """Return the memory of further candidates that are live, as a live block or one of them
+        refers to them; ascending. `is_live`: whether the block of an index is."""
+        self._rounds += 1
+        every = self._rounds > ROUNDS
+        first = {number for number in self.left if every or any(is_live(index) for index in self._blocks.get(number, ()))}
+        return self._make_live(first)
+
+    def is_at_end_of_next(self, number: int) -> bool:
+        """Whether words contain the end of a candidate that is also the start of the next one, and
+        no other word refers to that one. They may refer to either."""
+        after = number + 1
+        is_next = after < len(self.found) and self.found[after].low == self.found[number].end
+        return is_next and after in self._lowest and after not in self._inside
+
+    def _make_live(self, numbers: set[int]) -> list[Range]:
+        """Remove candidates, and those that they refer to, from `left`. Returns their memory."""
+        ranges: list[Range] = []
+        while numbers:
+            self.left -= numbers
+            own = [Range(self.found[number].start, self.found[number].end) for number in sorted(numbers)]
+            ranges += own
+            numbers = {number for _, number in self._words_in(own)} if self.left else set()
+        return merge_ranges(ranges)
+
+    def _search_roots(self) -> None:
+        session = self._session
+        unread = session.doubtful.all_dead or session.unread
+        own = self.held_back()
+        memory = subtract(session.root_memory, [*unread.ranges(), *own])
+        threads = [word for thread in session.target.threads() for word in (thread.sp, thread.thread_pointer)]
+        first = {number for number in map(self._find, threads) if number is not None}
+        self._make_live(first | {number for _, number in self._words_in(memory)})
+        if self.left:  # Registers and words of frames: to find out which are dead takes longer.
+            rest = intersection(session.roots, session.doubtful.all_dead.ranges()) if session.doubtful.all_dead is not None else []
+            first = {number for number in map(self._find, session.register_words()) if number is not None}
+            self._make_live((first & self.left) | {number for _, number in self._words_in(rest)})
+
+    def _search_blocks(self) -> None:
+        session = self._session
+        blocks = session.directory.blocks
+        for address, number in self._words_in(session.heap_ranges()):
+            index = blocks.find(address)
+            if index >= 0 and blocks.state(index) == State.IN_USE:
+                self._blocks.setdefault(number, set()).add(index)
+
+    def _words_in(self, ranges: Sequence[Range]) -> Iterator[tuple[int, int]]:
+        """Yield the address of each word that refers to a candidate in `left`, with its number."""
+        session = self._session
+        for piece in session.pieces(ranges, PHASE):
+            for part in cut_out(piece, session.stale_slots):
+                for low, high in self._clusters:
+                    addresses, values = find_pointers(session.engine, part, low, high + 1)
+                    self._words += len(addresses)
+                    if self._words > MOST_WORDS:
+                        raise TooManyWords
+                    for address, value in zip(addresses, values):
+                        number = self._find(value)
+                        if number is not None and number in self.left:
+                            yield address, number
+
+    def _find(self, value: int) -> Optional[int]:
+        """Return the candidate that an address is in, or at the end of."""
+        number = bisect_right(self._lows, value) - 1
+        if number < 0 or value > self.found[number].end:
+            return None
+        (self._lowest if value == self._lows[number] else self._inside).add(number)
+        return number
+
+
+def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: MappingSearch) -> list[Range]:
+    """Return the ranges that may be in use without a reference in memory: the kernel and devices
+    may know them, or they may be alternate signal stacks, of which each thread has one."""
+    if session.target.truncated or any(map(_is_device, session.target.regions())) or _are_numbered(session, leaked):
+        return [Range(one.start, one.end) for one in leaked]
+    sizes: dict[int, int] = {}
+    for one in leaked:
+        sizes[one.end - one.start] = sizes.get(one.end - one.start, 0) + 1
+    threads = len(session.target.threads())
+    numbers = {one: number for number, one in enumerate(search.found)}
+    return [
+        Range(one.start, one.end)
+        for one in leaked
+        if (one.end - one.start <= SIGNAL_STACK and sizes[one.end - one.start] <= threads) or search.is_at_end_of_next(numbers[one])
+    ]
+
+
+def _are_numbered(session: Session, leaked: Sequence[Mapping]) -> bool:
+    """Whether the program may know its mappings by their numbers, as allocators do: addresses
+    shifted right, in words of 32 or 64 bits.
+
+    The lower 32 bits of such a word are looked for. With large shifts, few numbers differ, and a
+    small one may occur by chance."""
+    order, left = session.target.arch.byteorder, SEARCHED
+    sample = leaked[:: max(len(leaked) // SAMPLE, 1)][:SAMPLE]
+    wanted = {shift: {_low_half(one.start >> shift, order) for one in sample} for shift in SHIFTS}
+    own = [Range(one.start, one.end) for one in leaked]
+    every, found = set[int]().union(*wanted.values()), set[int]()
+    for piece in session.pieces([*subtract(session.root_memory, own), *session.heap_ranges()], PHASE):
+        data = bytes(piece.data[: min(left, len(piece.data)) & -8])
+        found |= every.intersection(memoryview(data).cast("I"))
+        left -= len(data)
+        if left <= 0:
+            break
+    return any(2 * len(of & found) >= max(len(of), least) for of, least in ((wanted[shift], 2 if shift < 20 else 4) for shift in SHIFTS))
+
+
+def _low_half(number: int, order: Literal["little", "big"]) -> int:
+    """Return the lower 32 bits of a number as this machine reads them from the target's bytes."""
+    return int.from_bytes((number & 0xFFFFFFFF).to_bytes(4, order), sys.byteorder)
+
+
+def _is_device(region: Region) -> bool:
+    """Whether a device, or an interface of the kernel such as io_uring, shares this memory. It may
+    use further memory that the program registered once."""
+    return region.name.startswith(_DEVICES) and not (region.name.startswith(_MEMORY) or is_shared_memory(region.name))

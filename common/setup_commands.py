@@ -1,0 +1,135 @@
+"""Commands that prepare this machine, and open no process: `init`, `doctor` and `completion`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from findleaks.errors import FindleaksError, UsageError
+from findleaks.escaping import json_line, visible
+from findleaks.formatting import hanging, shortened
+
+if TYPE_CHECKING:
+    from findleaks.results.environment import Environment
+
+SETUP = {
+    "init": "load findleaks from ~/.gdbinit and ~/.lldbinit",
+    "doctor": "check what this machine allows: debuggers, live processes, core dumps",
+    "completion": "print the completion script of bash, zsh or fish",
+}
+"""Summaries of the commands by word."""
+SHELLS = {"bash": "findleaks", "zsh": "_findleaks", "fish": "findleaks.fish"}
+"""Files in the folder completions/ by shell, with the names that the shells expect."""
+
+
+def run_setup(word: str, words: Sequence[str], out: TextIO, width: int) -> int:
+    """Run one of these commands and return its exit status: 0; 1 if something that is installed
+    does not work."""
+    made = setup_parser(word)
+    if any(one in ("-h", "--help") for one in words):
+        made.print_help(out)
+        return 0
+    args = made.parse_args(words)
+    if word == "init":
+        return _init(args, out)
+    if word == "doctor":
+        return _doctor(args.json, out, width)
+    with open(completion_file(args.shell), encoding="utf-8") as file:
+        out.write(file.read())
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(f"{message}; `{self.prog} --help` lists the arguments")
+
+
+def setup_parser(word: str) -> argparse.ArgumentParser:
+    """The parser of one of these commands."""
+    summary = SETUP[word]
+    examples = {"init": "--install", "doctor": "--json", "completion": "bash > ~/.local/share/bash-completion/completions/findleaks"}
+    made = _Parser(
+        prog=f"findleaks {word}",
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"Example:\n  findleaks {word} {examples[word]}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if word == "init":
+        group = made.add_mutually_exclusive_group()
+        group.add_argument("--install", action="store_true", help="add the lines to the start-up files; without it they are only printed")
+        group.add_argument("--remove", action="store_true", help="remove the lines that --install added")
+        made.add_argument("--yes", action="store_true", help="do not ask before a file is changed")
+    elif word == "doctor":
+        made.add_argument("--json", action="store_true", help="print one JSON object")
+    else:
+        made.add_argument("shell", choices=list(SHELLS), help="the shell that reads the script")
+    return made
+
+
+def completion_file(shell: str) -> str:
+    """The path of the completion script for "bash", "zsh" or "fish"."""
+    return os.path.join(os.path.dirname(os.path.realpath(__file__)), "completions", SHELLS[shell])
+
+
+def _init(args: argparse.Namespace, out: TextIO) -> int:
+    """Print the lines for the start-up files, or change the files."""
+    from findleaks.launcher import print_init
+    from findleaks.startup_files import list_edits, write_edit
+
+    if not (args.install or args.remove):
+        if args.yes:
+            raise UsageError("--yes needs --install or --remove")
+        return print_init(out)
+    edits = list_edits(args.remove)
+    if not edits:
+        out.write(f"The start-up files {'do not load findleaks' if args.remove else 'load findleaks already'}; nothing to change.\n")
+        return 0
+    for edit in edits:
+        out.writelines(visible(line) + "\n" for line in edit.shown())
+    if not args.yes and not _confirm(out):
+        out.write("Nothing was changed.\n")
+        return 0
+    for edit in edits:
+        write_edit(edit)
+        out.write(f"{visible(edit.path)} was changed.\n")
+    return 0
+
+
+def _confirm(out: TextIO) -> bool:
+    """Ask the user for permission. Raises FindleaksError if nobody can answer."""
+    if not sys.stdin.isatty():
+        raise FindleaksError("standard input is not a terminal, so nobody can confirm the change; pass --yes to make it")
+    out.write("Write these changes? [y/N] ")
+    out.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _doctor(json: bool, out: TextIO, width: int) -> int:
+    from findleaks.doctor import examine_environment
+    from findleaks.results.record import SCHEMA
+
+    found = examine_environment()
+    if json:
+        out.write(json_line({"schema": SCHEMA, "command": "doctor", **found.to_json(), "warnings": []}) + "\n")
+    else:
+        out.writelines(visible(line) + "\n" for line in environment_lines(found, width))
+    return int(any(check.state == "failed" for check in found.checks))
+
+
+def environment_lines(found: Environment, width: int) -> Iterator[str]:
+    """The text of `doctor`: a line for each check, and the command that changes what is not ok."""
+    yield f"findleaks {found.version}, Python {found.python}, in {shortened(found.folder)}"
+    area = ""
+    wide = max((len(check.name) for check in found.checks), default=0)
+    for check in found.checks:
+        if check.area != area:
+            area = check.area
+            yield ""
+            yield area
+        yield from hanging(f"  {check.state:<8} {check.name:<{wide}}  ", shortened(check.detail, 400), width)
+        if check.remedy:
+            yield " " * (wide + 13) + f"→ {check.remedy}"

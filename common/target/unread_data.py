@@ -1,0 +1,209 @@
+"""Reads data that a process sent and has not received yet: in pipes, Unix sockets, message queues.
+
+A pointer that one thread sends to another exists only in the kernel until it is received. Nothing
+is consumed, and no descriptor is opened a second time:
+
+- pidfd_getfd(2) (Linux 5.6) duplicates a descriptor of the process;
+- tee(2) copies the content of a pipe, and MSG_PEEK the bytes of a stream socket or the first
+  message of another socket;
+- MSG_COPY (msgrcv(2), CONFIG_CHECKPOINT_RESTORE) copies messages of a System V queue.
+
+A POSIX message queue reports the number of unread bytes only (mq_overview(7))."""
+
+from __future__ import annotations
+
+import _socket as socket  # its constants: the module `socket` takes milliseconds to import
+import ctypes
+import fcntl
+import os
+import re
+import stat
+import termios
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+from findleaks.target.files import read_file
+
+_PIDFD_OPEN, _PIDFD_GETFD = 434, 438  # numbers of the system calls on every architecture
+_PIDFD_THREAD = os.O_EXCL  # pidfd_open accepts any thread (Linux 6.9)
+_GET_PIPE_SIZE, _SET_PIPE_SIZE = 1032, 1031  # F_GETPIPE_SZ, F_SETPIPE_SZ (linux/fcntl.h)
+_PEEK_OFFSET = 42  # SO_PEEK_OFF (asm-generic/socket.h)
+_NO_WAIT = 2  # SPLICE_F_NONBLOCK
+_MSG_COPY, _IPC_NOWAIT = 0o40000, 0o4000  # linux/msg.h, linux/ipc.h
+_QUEUE_FILE = 80  # FILENT_SIZE of ipc/mqueue.c: size of each file of the mqueue file system
+_UNNAMED = re.compile(rb"^[0-9a-f]+: \S+ \S+ \S+ \S+ (?:01|03) +(\d+)$", re.MULTILINE)
+"""Lines of /proc/PID/net/unix: sockets without a name that are not listening, as of socketpair."""
+_STATUS = re.compile(rb"QSIZE:(\d+) +NOTIFY:\d+ +SIGNO:\d+ +NOTIFY_PID:(\d+)")
+_MOST_OBJECTS = 4096  # most pipes and sockets that are examined
+_MOST_BYTES = 16 << 20  # most bytes read in all
+
+PIPE, SOCKET, QUEUE = "unread pipe", "unread socket", "unread message queue"
+"""Objects with data that cannot be read, or only in part."""
+UNEXAMINED = "unexamined pipe or socket"
+
+
+class UnreadData(NamedTuple):
+    """Data of one kernel object. `holder`: "pipe, descriptor 5"."""
+
+    holder: str
+    data: bytes
+
+
+class UnreadReader:
+    """Reads the unread data of one process. `is_running`: it is not stopped; a descriptor that is
+    registered with epoll is not duplicated then, as its registration would outlive its close."""
+
+    def __init__(self, pid: int, is_running: bool = False) -> None:
+        self.is_running = is_running
+        self._pid = pid
+        self._libc: Any = ctypes.CDLL(None, use_errno=True)
+        self._left = _MOST_BYTES
+        self._pidfd, self._folder = -1, ""
+        self._count: Callable[[str], None] = lambda name: None
+
+    def read(self, folder: str, descriptors: Sequence[tuple[int, str]], count: Callable[[str], None]) -> Iterator[UnreadData]:
+        """Yield the data of these descriptors, given as (number, link target), and of the System V
+        queues of the process. `folder`: that of a living thread in /proc. `count` is called with
+        the name of each object whose data cannot be read."""
+        self._folder, self._count, tid = folder, count, int(os.path.basename(folder))
+        candidates = self._candidates(descriptors)
+        if candidates:
+            self._pidfd = self._libc.syscall(_PIDFD_OPEN, tid, 0 if tid == self._pid else _PIDFD_THREAD)
+        try:
+            yield from self._descriptors(candidates)
+        finally:
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+                self._pidfd = -1
+        yield from self._system_v()
+
+    def _descriptors(self, candidates: Mapping[str, Sequence[int]]) -> Iterator[UnreadData]:
+        for number, (link, ends) in enumerate(candidates.items()):
+            if self._pidfd < 0 or number >= _MOST_OBJECTS:
+                # Only a pipe with both ends in the process passes pointers between its threads.
+                if len(ends) > 1 or not link.startswith("pipe:"):
+                    self._count(UNEXAMINED)
+                continue
+            for descriptor in ends:
+                copy = self._libc.syscall(_PIDFD_GETFD, self._pidfd, descriptor, 0)
+                if copy < 0:
+                    self._count(UNEXAMINED)
+                    break
+                try:
+                    done, found = self._examine(copy, link, descriptor)
+                except OSError:
+                    self._count(UNEXAMINED)
+                    break
+                finally:
+                    os.close(copy)
+                if found:
+                    yield found
+                if done:
+                    break
+
+    def _candidates(self, descriptors: Sequence[tuple[int, str]]) -> Mapping[str, list[int]]:
+        """Return the descriptors of pipes, unnamed Unix sockets and message queues, by object."""
+        found: dict[str, list[int]] = {}
+        sockets = self._sockets() if any(link.startswith("socket:[") for _, link in descriptors) else frozenset()
+        for descriptor, link in descriptors:
+            is_queue = link.startswith("/") and link.count("/") == 1 and self._is_queue(descriptor)
+            if link.startswith("pipe:[") or link[8:-1] in sockets or is_queue:
+                found.setdefault(link, []).append(descriptor)
+        return found
+
+    def _sockets(self) -> frozenset[str]:
+        try:
+            text = read_file(f"{self._folder}/net/unix")
+        except OSError:
+            return frozenset()
+        return frozenset(match[1].decode() for match in _UNNAMED.finditer(text))
+
+    def _is_queue(self, descriptor: int) -> bool:
+        try:
+            status = os.stat(f"{self._folder}/fd/{descriptor}")
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size == _QUEUE_FILE and not os.major(status.st_dev)
+
+    def _examine(self, copy: int, link: str, descriptor: int) -> tuple[bool, Optional[UnreadData]]:
+        """Return whether the other descriptors of the object need not be examined, and the data."""
+        if link.startswith("/"):
+            status = _STATUS.match(os.pread(copy, _QUEUE_FILE, 0))
+            if status and (int(status[1]) or int(status[2]) == self._pid):
+                self._count(QUEUE)
+            return True, None
+        unread = array("i", [0])
+        fcntl.ioctl(copy, termios.FIONREAD, unread)
+        if not unread[0]:
+            return True, None
+        if unread[0] > self._left:
+            self._count(UNEXAMINED)
+            return True, None
+        self._left -= unread[0]
+        if link.startswith("socket:"):
+            data = self._peek(copy, unread[0])
+            return True, UnreadData(f"socket, descriptor {descriptor}", data) if data else None
+        if fcntl.fcntl(copy, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+            return False, None  # tee needs the end for reading; if only others have it, they read
+        data = self._tee(copy, unread[0])
+        return True, UnreadData(f"pipe, descriptor {descriptor}", data)
+
+    def _peek(self, copy: int, size: int) -> bytes:
+        value, length = ctypes.c_int(-1), ctypes.c_uint(4)
+        self._libc.getsockopt(copy, socket.SOL_SOCKET, _PEEK_OFFSET, ctypes.byref(value), ctypes.byref(length))
+        kind = ctypes.c_int(0)
+        self._libc.getsockopt(copy, socket.SOL_SOCKET, socket.SO_TYPE, ctypes.byref(kind), ctypes.byref(length))
+        if value.value >= 0:  # peeking would move this offset
+            self._count(SOCKET)
+            return b""
+        buffer = ctypes.create_string_buffer(size)
+        got = self._libc.recv(copy, buffer, ctypes.c_size_t(size), socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        # FIONREAD counts all messages of a SOCK_SEQPACKET socket, and the first one of SOCK_DGRAM.
+        if got < size or kind.value == socket.SOCK_DGRAM:
+            self._count(SOCKET)
+        return buffer.raw[: max(got, 0)]
+
+    def _tee(self, copy: int, size: int) -> bytes:
+        reader, writer = os.pipe()
+        try:
+            # A pipe is a ring of pages. The copy needs as many of them, even if they are not full.
+            self._libc.fcntl(writer, _SET_PIPE_SIZE, self._libc.fcntl(copy, _GET_PIPE_SIZE))
+            got = self._libc.tee(copy, writer, ctypes.c_size_t(size), _NO_WAIT)
+            if got < size:
+                self._count(PIPE)
+            data = b""
+            while len(data) < got and (part := os.read(reader, got - len(data))):
+                data += part
+            return data
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+    def _system_v(self) -> Iterator[UnreadData]:
+        """Yield the messages of System V queues that this process was the last to send to."""
+        try:
+            rows = [line.split() for line in read_file("/proc/sysvipc/msg").splitlines()[1:]]
+            if os.readlink(f"{self._folder}/ns/ipc") != os.readlink("/proc/self/ns/ipc"):
+                return
+        except OSError:
+            return
+        for row in rows:
+            identity, size, messages, sender = (int(row[at]) for at in (1, 3, 4, 5))
+            if sender == self._pid and messages:
+                copied = self._copy_messages(identity, size, messages) if size <= self._left else b""
+                self._left -= len(copied)
+                if len(copied) < size:
+                    self._count(QUEUE)
+                yield UnreadData(f"message queue {identity}", copied)
+
+    def _copy_messages(self, queue: int, size: int, messages: int) -> bytes:
+        word = ctypes.sizeof(ctypes.c_long)  # mtype, which precedes the text of each message
+        buffer = ctypes.create_string_buffer(word + size)
+        found = b""
+        for number in range(messages):
+            got = self._libc.msgrcv(queue, buffer, ctypes.c_size_t(size), ctypes.c_long(number), _IPC_NOWAIT | _MSG_COPY)
+            if got < 0:
+                break
+            found += buffer.raw[word : word + got]
+        return found

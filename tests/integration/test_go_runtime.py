@@ -1,0 +1,117 @@
+"""Goroutines and counters of Go programs without symbols are what the program's own pprof and runtime.MemStats say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import findleaks, gdb, lldb, objects
+
+from cores import Running
+
+COUNT = 300
+VERSIONS = ("1.18.10", "1.20.14", "1.22.12", "1.24.11")
+Place = tuple[str, int]
+
+
+def toolchain(version: str) -> str:
+    """The program `go` of a version, from the module proxy; "": the machine's own."""
+    if not version:
+        return "go"
+    environment = {**os.environ, "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local"}
+    words = ["go", "mod", "download", "-json", f"golang.org/toolchain@v0.0.1-go{version}.linux-amd64"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=600)
+    folder = Path(json.loads(done.stdout)["Dir"])
+    for tool in (folder / "bin" / "go", *(folder / "pkg" / "tool").rglob("*")):
+        tool.chmod(0o755)
+    return str(folder / "bin" / "go")
+
+
+def build(folder: Path, version: str, *flags: str) -> Path:
+    program = folder / "go_truth"
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
+    words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / "go_truth.go")]
+    subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
+    return program
+
+
+def profile(text: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
+    """By goroutine, what pprof says: what it waits for, its functions outside package runtime, its creator."""
+    found = {}
+    for part in text.split("\n\n"):
+        head, *lines = part.strip().split("\n")
+        number, state = re.match(r"goroutine (\d+) .*?\[([^,\]]*)", head).groups()  # type: ignore[union-attr]
+        places = []
+        for name, where in zip(lines[::2], lines[1::2]):
+            plain = re.sub(r"\((?:[^()]|\{[^}]*\})*\)$", "", re.sub(r" in goroutine \d+$", "", name))
+            places.append((plain, int(where.split()[0].rsplit(":", 1)[1])))
+        creator = places.pop() if lines[-2].startswith("created by ") else ("created by ", 0)
+        own = tuple(one for one in places if not one[0].startswith("runtime."))
+        found[int(number)] = state, own, (creator[0].removeprefix("created by "), creator[1])
+    return found
+
+
+def said(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
+    """The same, of findleaks' JSON."""
+    made = {}
+    for group in found["user_stacks"]:
+        own = tuple((one["function"], one["line"]) for one in group["frames"] if not one["function"].startswith("runtime."))
+        creator = (group["creator"]["function"], group["creator"]["line"]) if group["creator"] else ("", 0)
+        assert group["count"] == len(group["numbers"])
+        if not group["internal"]:
+            made.update(dict.fromkeys(group["numbers"], (group["reason"], own, creator)))
+    return made
+
+
+def compare(run: Running, file: Path, *where: str) -> None:
+    figures = {name: int(value) for name, value in (pair.split("=") for pair in run.output.splitlines()[0].split())}
+    found = json.loads(findleaks("stacks", "--json", *where))
+    wanted, mine = profile(file.read_text()), said(found)
+    assert found["user_threads"] == figures["goroutines"] == COUNT + 12 == len(mine)
+    del wanted[1], mine[1]  # the program's first goroutine wrote the profile, and waits now
+    assert mine == wanted
+    assert Counter(reason for reason, _, _ in mine.values())["chan receive"] == COUNT
+    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
+    counters = page["counters"]
+    assert {name: counters[name] for name in figures if name.endswith(("GC", "BuckHashSys"))} == {
+        name: value for name, value in figures.items() if name.endswith(("GC", "BuckHashSys"))
+    }
+    for name in ("HeapSys", "HeapInuse", "StackInuse", "MSpanSys", "MCacheSys", "GCSys", "OtherSys"):
+        assert abs(counters[name] - figures[name]) <= figures[name] // 100 + (128 << 10), name
+
+
+@pytest.mark.platform("x86-64", "Go")
+def test_goroutines_and_counters(tmp_path: Path) -> None:
+    """Stripped and position-independent, live and in a core, in all front ends."""
+    program = build(tmp_path, "", "-ldflags=-s -w", "-buildmode=pie")
+    environment = {**os.environ, "GOTRACEBACK": "crash"}
+    with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run", environment) as run:
+        file = tmp_path / "run" / "goroutines"
+        compare(run, file, "--pid", str(run.pid))
+        text = findleaks("stacks", "--pid", str(run.pid))
+        assert f"{COUNT + 12} goroutines of Go" in text
+        assert f"  {COUNT} goroutines, waiting, chan receive" in text
+        assert "created by main.start+" in text
+        folded = findleaks("stacks", "--folded", "--pid", str(run.pid)).splitlines()
+        assert f"runtime.goexit;main.waitOn;runtime.chanrecv1;runtime.chanrecv;runtime.gopark {COUNT}" in folded
+        core = str(run.kernel_core())
+    here = objects(findleaks("stacks", "--json", core))
+    assert said(json.loads(here[0])).keys() >= set(profile(file.read_text())) - {1}
+    assert objects(gdb(["leaks stacks --json"], str(program), core)) == here
+    assert objects(lldb(["leaks stacks --json"], str(program), "-c", core)) == here
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("flags", [(), ("-ldflags=-s -w",)], ids=["symbols", "stripped"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    program = build(tmp_path, version, *flags)
+    with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run") as run:
+        compare(run, tmp_path / "run" / "goroutines", "--pid", str(run.pid))

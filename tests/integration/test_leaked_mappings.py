@@ -1,0 +1,108 @@
+"""Leaked anonymous mappings in every command, and mappings that only look leaked."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import ran
+
+import cores
+
+COUNT = 40
+PART = 64 << 10
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("mapped") / "mapped"
+    words = ["gcc", "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", str(truth.PROGRAMS / "mapped.c"), "-o", str(made)]
+    subprocess.run(words, check=True)
+    return made
+
+
+def found(program: Path, folder: Path, kind: str, count: int = COUNT, core: bool = False) -> tuple[dict[str, Any], int]:
+    """The result of `find` of a live process or of its core, and how many mappings the program lost."""
+    with cores.Running([str(program), kind, str(count)], folder / "run") as running:
+        words = [str(running.gcore())] if core else ["--pid", str(running.pid)]
+        return json.loads(ran("find", "--json", *words).stdout), int(running.output.split()[1])
+
+
+def mappings(body: dict[str, Any], which: str = "mappings") -> int:
+    return int(body.get(which, {"blocks": 0})["blocks"])
+
+
+@pytest.mark.parametrize("core", [False, True], ids=["live", "core"])
+@pytest.mark.parametrize(("kind", "function"), [("coroutines", "wait_for_request"), ("switched", "run_switched")])
+def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool, program: Path, tmp_path: Path) -> None:
+    body, lost = found(program, tmp_path, kind, core=core)
+    # A stale word may refer to one of them.
+    assert lost == COUNT // 2 and lost - 1 <= mappings(body) <= lost
+    assert mappings(body, "possible_mappings") == 0
+    (group,) = body["groups"]
+    assert group["type"] == f"anonymous mapping with a stack of {function}"
+    # Each stack has the only reference to its request, and to its handle.
+    leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
+    assert leaked == 3 * mappings(body)
+
+
+@pytest.mark.parametrize("kind", ["pooled", "generated", "cloned"])
+def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
+    body, lost = found(program, tmp_path, kind)
+    assert lost == 0
+    assert (mappings(body), mappings(body, "possible_mappings")) == (0, 0)
+    assert body["totals"]["definite"]["blocks"] == 0
+
+
+@pytest.mark.parametrize(("kind", "most"), [("numbered", COUNT), ("ends", 1)])
+def test_doubtful_mappings_are_only_possibly_lost(kind: str, most: int, program: Path, tmp_path: Path) -> None:
+    body, _ = found(program, tmp_path, kind)
+    assert mappings(body) == 0
+    assert mappings(body, "possible_mappings") <= most
+    assert {group["kind"] for group in body["groups"]} <= {"possible"}
+
+
+def test_signal_stacks_are_only_possibly_lost(program: Path, tmp_path: Path) -> None:
+    body, _ = found(program, tmp_path, "signals", 1)
+    assert mappings(body) == 0
+
+
+def test_cycles_of_mappings_and_blocks(program: Path, tmp_path: Path) -> None:
+    body, lost = found(program, tmp_path, "cycle")
+    assert lost - 2 <= mappings(body) <= lost
+    (group,) = body["groups"]
+    assert (group["type"], group["cycle"]) == ("anonymous mapping", 2)
+
+
+def test_thread_local_variables_beside_lost_mappings(program: Path, tmp_path: Path) -> None:
+    body, lost = found(program, tmp_path, "large")
+    assert lost - 2 <= mappings(body) <= lost
+    assert body["mappings"]["bytes"] == mappings(body) * 4 * PART
+
+
+def test_every_command_knows_them(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), "coroutines", str(COUNT)], tmp_path / "run") as running:
+        core = str(running.gcore())
+    body = json.loads(ran("find", "--json", core).stdout)
+    (group,) = body["groups"]
+    address, number = group["examples"][0], mappings(body)
+    what = json.loads(ran("whatis", address, "--json", core).stdout)["answers"][0]
+    assert what["block"]["allocator"] == "mmap"
+    assert re.search(r"65,536-byte anonymous mapping with a stack of wait_for_request", what["text"])
+    rows = [json.loads(line) for line in ran("blocks", "--allocator", "mmap", "--json", core).stdout.splitlines()[:-1]]
+    assert [(row["size"], row["state"]) for row in rows] == [(PART, "in-use")] * number
+    verdict = json.loads(ran("verdict", "--json", core).stdout)
+    finding = next(one for one in verdict["findings"] if one["finding"] == "leaked-mappings")
+    assert finding["evidence"]["mappings"] == number
+    assert finding["evidence"]["indirect_blocks"] == 2 * number
+    assert "stacks of coroutines whose handles were lost" in finding["cause"]
+    assert not [one for one in verdict["findings"] if one["finding"] in ("lost", "nothing-lost")]
+    share = next(one for one in verdict["shares"] if one["share"] == "leaked-mappings")
+    assert (share["count"], share["bytes"]) == (number, number * PART)
+    referring = json.loads(ran("refs", address, "--json", core).stdout)
+    assert referring["references"]

@@ -1,0 +1,146 @@
+"""Blocks whose only reference is in data that nobody has received: in pipes, sockets, eventfds and message queues."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+
+NAMES = {
+    "pipe": r"pipe, descriptor \d+ \(byte \d+\)",
+    "typed": r"pipe, descriptor \d+ \(byte \d+\)",
+    "stream": r"socket, descriptor \d+ \(byte \d+\)",
+    "packet": r"socket, descriptor \d+ \(byte 0\)",
+    "eventfd": r"eventfd, descriptor \d+ \(counter\)",
+    "system-v": r"message queue \d+ \(byte \d+\)",
+}
+EACH = 20
+SENTENCE = "may be referenced by the kernel, by objects whose pointers"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("unread_data") / "unread_data"
+    source = truth.PROGRAMS / "unread_data.c"
+    subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-o", str(built), str(source), "-lrt"], check=True)
+    return built
+
+
+@pytest.fixture(scope="module")
+def readable(program: Path) -> Iterator[cores.Running]:
+    """All of its data can be read."""
+    with cores.Running([str(program)], program.parent / "readable") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def partly(program: Path) -> Iterator[cores.Running]:
+    """It has a second message in a socket for packets, and one in a POSIX queue."""
+    with cores.Running([str(program), "all"], program.parent / "partly") as made:
+        yield made
+
+
+def listed(running: cores.Running) -> dict[int, tuple[str, str]]:
+    """By address: "held", "lost" or "unreadable", and where."""
+    rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
+    return {int(address, 16): (kind, what) for kind, what, address in rows}
+
+
+def found(*words: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(*words, "--json").stdout)
+    return body
+
+
+def check(blocks: list[dict[str, Any]], wanted: Mapping[int, tuple[str, str]]) -> None:
+    kinds = {int(block["address"], 16): block["kind"] for block in blocks}
+    right = {address: "reachable" if kind == "held" else "definite" for address, (kind, _) in wanted.items()}
+    assert {address: kinds[address] for address in wanted} == right
+    assert len(wanted) >= 7 * EACH + 1
+
+
+def test_a_live_process(readable: cores.Running) -> None:
+    check(truth.ask("--pid", str(readable.pid))[0], listed(readable))
+    for command in ("find", "verdict"):
+        body = found(command, "--pid", str(readable.pid))
+        assert (body["kernel"]["unreadable"], body["kernel"]["uses"], body["notes"]) == ([], [], [])
+        assert body["kernel"]["doubtful"] == {"blocks": 0, "bytes": 0}
+
+
+def test_nothing_is_received(program: Path) -> None:
+    """The program's data is all there after findleaks read it, and its descriptors are as before."""
+    with cores.Running([str(program)], program.parent / "again") as running:
+
+        def state() -> list[tuple[str, bytes]]:
+            folder = Path(f"/proc/{running.pid}")
+            return [
+                (os.readlink(folder / "fd" / one.name), (folder / "fdinfo" / one.name).read_bytes())
+                for one in sorted((folder / "fd").iterdir(), key=lambda one: int(one.name))
+            ]
+
+        before = state()
+        first, second = (truth.ask("--pid", str(running.pid))[0] for _ in range(2))
+        check(first, listed(running))
+        assert first == second
+        assert state() == before
+
+
+def test_a_core_that_findleaks_wrote(readable: cores.Running) -> None:
+    path = readable.folder / "own.core"
+    ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(readable.pid), check=True)
+    check(truth.ask(str(path))[0], listed(readable))
+
+
+def test_a_clone_of_the_process(readable: cores.Running) -> None:
+    """The process runs while its descriptors are read."""
+    path = readable.folder / "clone.core"
+    ran("snapshot", "--weight", "core", "--fork", "-o", str(path), "--pid", str(readable.pid), check=True)
+    check(truth.ask(str(path))[0], listed(readable))
+
+
+def test_each_reference_has_a_name(readable: cores.Running) -> None:
+    for what, address in {what: address for address, (kind, what) in listed(readable).items() if kind == "held"}.items():
+        references = found("refs", hex(address), "--pid", str(readable.pid))["references"]
+        assert [re.fullmatch(NAMES[what], one["kernel"]) is not None for one in references if one["live"]] == [True], what
+
+
+def test_what_cannot_be_read_is_named(partly: cores.Running) -> None:
+    leaked = sum(kind != "held" for kind, _ in listed(partly).values())
+    for command in ("find", "verdict"):
+        body = found(command, "--pid", str(partly.pid))
+        unreadable = {one["what"]: one["count"] for one in body["kernel"]["unreadable"]}
+        assert unreadable == {"unread socket": 1, "unread message queue": 1}
+        assert body["kernel"]["doubtful"]["blocks"] == leaked == 2 * EACH + 2
+        (note,) = body["notes"]
+        assert note.startswith(f"any of the {leaked} leaked blocks (") and f"{SENTENCE} cannot be read: 1 unread socket" in note
+        assert note in " ".join(ran(command, "--pid", str(partly.pid)).stdout.split())
+
+
+def test_a_core_of_a_debugger(readable: cores.Running) -> None:
+    """It has no descriptors. The functions that the program imports are the evidence."""
+    body = found("find", str(readable.gcore()))
+    uses = {
+        one["what"]: (one["function"] in ("pipe", "socketpair", "eventfd", "mq_send", "msgsnd"), one["module"])
+        for one in body["kernel"]["uses"]
+    }
+    assert uses == {"pipes and sockets": (True, "unread_data"), "message queues": (True, "unread_data")}
+    assert body["kernel"]["doubtful"]["blocks"] == body["totals"]["definite"]["blocks"] == len(listed(readable))
+    (note,) = [note for note in body["notes"] if SENTENCE in note]
+    assert "are not in this core (use --pid): " in note
+
+
+@pytest.mark.parametrize("debugger", [gdb, lldb])
+def test_debuggers(partly: cores.Running, debugger: Any) -> None:
+    (text,) = objects(debugger(["leaks find --json"], "-p", str(partly.pid)))
+    body = json.loads(text)
+    assert body["totals"]["definite"]["blocks"] == 2 * EACH + 2
+    assert [SENTENCE in note for note in body["notes"]] == [True]

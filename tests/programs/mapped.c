@@ -1,0 +1,152 @@
+/* Anonymous mappings that are lost or in use, each apart from the others. Usage: mapped KIND COUNT. Prints "lost N" and "ready", and waits.
+ * coroutines, switched: suspended coroutines on mapped stacks (by makecontext, or by a switch of its own); every second handle is lost.
+ * numbered: chunks of an allocator, which a table knows by the number of their pages.
+ * pooled: slots of one reservation, which are known by their index.
+ * generated: data beside code that refers to it by the distance.
+ * signals: alternate signal stacks, whose addresses only the kernel has; each replaces the one before.
+ * ends: stacks of which only the upper end is stored.
+ * cloned: a thread without libc, on a mapped stack.
+ * cycle: mappings that are lost with a block of malloc's that refers to them, and to which they refer.
+ * large: thread-local variables of the main thread, to which nothing refers, beside lost mappings. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define PART (64 << 10)
+
+struct handle {
+    ucontext_t context;
+    void *sp; /* of a switch of its own */
+    char *stack;
+};
+
+struct handle *handles[1000]; /* not static: the compiler leaves out what is only written */
+void *table[1000];
+uint32_t numbers[1000];
+char *pool;
+static ucontext_t back;
+static void *main_sp;
+static _Thread_local char variables[1 << 20];
+
+/* A mapping with a page without access below it, as coroutines have. The kernel does not merge it with others. */
+static char *map_apart(size_t size) {
+    char *made = mmap(NULL, size + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED || mprotect(made + PAGE, size, PROT_READ | PROT_WRITE)) _exit(3);
+    memset(made + PAGE, 0, size);
+    made[PAGE] = 1;
+    return made + PAGE;
+}
+
+__attribute__((noinline)) static void wait_for_request(struct handle *self) {
+    char *volatile request = malloc(100);
+    strcpy(request, "request of a coroutine");
+    swapcontext(&self->context, &back);
+    request[0] = 0;
+}
+
+static void serve(unsigned low, unsigned high) {
+    wait_for_request((struct handle *)((uintptr_t)high << 32 | low));
+}
+
+/* Save the callee-saved registers, and continue on the other stack. */
+void switch_to(void **from, void *to);
+__asm__(".globl switch_to\nswitch_to:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n"
+        " mov %rsi, %rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
+
+static struct handle *starting;
+
+__attribute__((noinline)) static void run_switched(void) {
+    struct handle *self = starting;
+    char *volatile request = malloc(100);
+    strcpy(request, "request of a coroutine");
+    switch_to(&self->sp, main_sp);
+    request[0] = 0;
+    abort();
+}
+
+static struct handle *start_coroutine(int switched) {
+    struct handle *made = calloc(1, sizeof *made);
+    made->stack = map_apart(PART);
+    if (switched) {
+        void **top = (void **)(made->stack + PART) - 2;
+        *--top = (void *)run_switched;
+        made->sp = top - 6;
+        starting = made;
+        switch_to(&main_sp, made->sp);
+        starting = NULL;
+        main_sp = NULL;
+    } else {
+        getcontext(&made->context);
+        made->context.uc_stack.ss_sp = made->stack;
+        made->context.uc_stack.ss_size = PART;
+        makecontext(&made->context, (void (*)(void))serve, 2, (unsigned)(uintptr_t)made, (unsigned)((uintptr_t)made >> 32));
+        swapcontext(&back, &made->context);
+        memset(&back, 0, sizeof back);
+    }
+    return made;
+}
+
+static int wait_without_libc(void *request) {
+    char *volatile own = request;
+    while (!own[0]) pause();
+    return 0;
+}
+
+static void use(const char *kind, int number) {
+    if (!strcmp(kind, "coroutines") || !strcmp(kind, "switched")) {
+        handles[number] = start_coroutine(kind[0] == 's');
+        if (number % 2) handles[number] = NULL;
+    } else if (!strcmp(kind, "numbered")) {
+        numbers[number] = (uint32_t)((uintptr_t)map_apart(PART) / PAGE);
+    } else if (!strcmp(kind, "pooled")) {
+        if (!pool) pool = mmap(NULL, 1L << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (mprotect(pool + number * (4L << 20) + (1 << 20), PART, PROT_READ | PROT_WRITE)) _exit(3);
+        memset(pool + number * (4L << 20) + (1 << 20), 1, PART);
+    } else if (!strcmp(kind, "generated")) {
+        char *made = map_apart(PART + PAGE);
+        made[PART] = (char)0xc3;
+        if (mprotect(made + PART, PAGE, PROT_READ | PROT_EXEC)) _exit(3);
+        table[number] = made + PART;
+    } else if (!strcmp(kind, "signals")) {
+        stack_t stack = {.ss_sp = map_apart(PART), .ss_size = PART};
+        if (sigaltstack(&stack, NULL)) _exit(3);
+    } else if (!strcmp(kind, "ends")) {
+        table[number] = map_apart(PART) + PART;
+    } else if (!strcmp(kind, "cloned")) {
+        char *stack = map_apart(PART) + PART;
+        if (clone(wait_without_libc, stack, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, calloc(1, 100)) < 0)
+            _exit(3);
+    } else if (!strcmp(kind, "cycle")) {
+        void **block = malloc(200), **mapping = (void **)map_apart(PART);
+        block[0] = mapping;
+        mapping[1] = block;
+    } else {
+        map_apart(4 * PART);
+    }
+}
+
+static __attribute__((noinline)) void clear_stack(void) {
+    volatile char area[65536];
+    memset((void *)area, 0, sizeof area);
+}
+
+int main(int count, char **words) {
+    if (count < 3) return 2;
+    int number = atoi(words[2]), half = !strcmp(words[1], "coroutines") || !strcmp(words[1], "switched");
+    int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") ? number : 0;
+    for (int i = 0; i < number; i++) use(words[1], i);
+    variables[0] = 1;
+    clear_stack();
+    printf("lost %d\nready\n", lost);
+    fflush(stdout);
+    pause();
+    return variables[1];
+}

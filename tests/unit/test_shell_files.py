@@ -1,0 +1,95 @@
+"""Completion scripts in real shells, and manual pages as groff reads them."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from pathlib import Path
+
+import pytest
+from schemas import tool
+
+from findleaks import cli
+from findleaks.catalogue import CATALOGUE
+from findleaks.setup_commands import SETUP, SHELLS, completion_file
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_files_have_all_options() -> None:
+    """The files are generated: a new command or option needs `.venv/bin/python tools/generate_shell_files.py`."""
+    texts = {shell: Path(completion_file(shell)).read_text(encoding="utf-8") for shell in SHELLS}
+    main = (ROOT / "man" / "findleaks.1").read_text(encoding="utf-8")
+    words = []
+    for word, _, made in tool("generate_shell_files").parsers():
+        words.append(word)
+        assert f"\\fB{word}\\fR" in main
+        page = (ROOT / "man" / f"findleaks-{word}.1").read_text(encoding="utf-8")
+        bash = next(line for line in texts["bash"].splitlines() if line.startswith(f"_shtab_findleaks_{word}_option_strings="))
+        shown = [action for action in made._actions if action.help != argparse.SUPPRESS]
+        for option in (one for action in shown for one in action.option_strings if one not in ("-h", "--help")):
+            assert option in bash.partition("(")[2].rstrip(")").split()
+            assert f"\\fB{option}\\fR".replace("-", "\\-") in page
+            assert option in texts["zsh"]
+            assert f"-{'l' if option.startswith('--') else 's'} {option.lstrip('-')}" in texts["fish"]
+    assert words == [*CATALOGUE, "gdb", "lldb", *SETUP]
+    assert {file.stem for file in (ROOT / "man").iterdir()} == {"findleaks", *(f"findleaks-{word}" for word in words)}
+
+
+def test_bash(tmp_path: Path) -> None:
+    """What bash offers for a command, an option, a choice, a file and a process."""
+    (tmp_path / "core.1").touch()
+    program = f"""
+        source {completion_file("bash")}
+        offer() {{
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+            _shtab_findleaks
+            printf '%s ' "${{COMPREPLY[@]}}"; echo
+        }}
+        offer findleaks ver
+        offer findleaks find --fail
+        offer findleaks find --by s
+        offer findleaks find core
+        offer findleaks find --pid $$
+    """
+    done = subprocess.run(["bash", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[:4] == [["verdict", "verify"], ["--fail-over"], ["size", "site"], ["core.1"]]
+    assert len(lines[4]) >= 1
+    assert all(one.isdigit() for one in lines[4])
+
+
+def test_fish(tmp_path: Path) -> None:
+    def offered(line: str) -> list[str]:
+        words = ["fish", "--no-config", "-c", f"source {completion_file('fish')}; complete -C {line!r}"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+        return [one.partition("\t")[0] for one in done.stdout.splitlines()]
+
+    assert offered("findleaks ver") == ["verdict", "verify"]
+    assert offered("findleaks find --fail") == ["--fail-over"]
+    assert {"size", "site"} <= set(offered("findleaks find --by s"))
+
+
+def test_zsh() -> None:
+    """Zsh offers completions in a terminal only; here it reads the script and finds no error."""
+    done = subprocess.run(["zsh", "-f", "-n", completion_file("zsh")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path(completion_file("zsh")).read_text(encoding="utf-8").startswith("#compdef findleaks\n")
+
+
+def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    for shell in SHELLS:
+        assert cli.main(["completion", shell]) == 0
+        assert capsys.readouterr().out == Path(completion_file(shell)).read_text(encoding="utf-8")
+    assert cli.main(["completion", "tcsh"]) == 2
+    assert "tcsh" in capsys.readouterr().err
+
+
+def test_manual_pages_are_sound() -> None:
+    pages = sorted((ROOT / "man").glob("*.1"))
+    done = subprocess.run(["groff", "-Kutf8", "-man", "-ww", "-z", *map(str, pages)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert f".SH NAME\n{page.stem} \\- " in text
+        assert ".SH EXIT STATUS" in text

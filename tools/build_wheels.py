@@ -1,0 +1,90 @@
+"""Builds everything that is uploaded for a release: the source archive, and four wheels that serve every Python.
+
+usage: make wheels, or: python3 tools/build_wheels.py [FOLDER]
+
+The compiler is `zig cc` (package ziglang), which links against any version of glibc and against musl for each machine: so the wheels run
+on glibc 2.17 and newer and on musl 1.2. Files have the time of the last commit (SOURCE_DATE_EPOCH): a second build is identical. The
+programs that check the archives end the build if they find a fault: twine, check-wheel-contents, auditwheel."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MACHINES: Mapping[str, str] = {
+    "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
+    "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17",
+    "musllinux_1_2_x86_64": "x86_64-linux-musl",
+    "musllinux_1_2_aarch64": "aarch64-linux-musl",
+}
+"""zig's name of the target by the wheel's platform tag."""
+DUPLICATES = "W002"  # check-wheel-contents: __init__.py files with equal contents are meant.
+
+
+def main(folder: Path) -> None:
+    """Build all archives in `folder`, which must not contain others, and check them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        sys.exit(f"{folder} is not empty: the archives of one release belong in a folder of their own")
+    last = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", last)}
+    _run("-m", "build", "--sdist", "--outdir", str(folder), str(ROOT), environment=environment)
+    (archive,) = folder.glob("*.tar.gz")
+    with tempfile.TemporaryDirectory() as place:
+        source = _unpack(archive, Path(place))
+        for platform, target in MACHINES.items():
+            compiler = _compiler(Path(place), target)
+            built = {**environment, "CC": compiler, "LDSHARED": f"{compiler} -shared"}
+            words = ["-m", "build", "--wheel", "--outdir", str(folder), f"-C--build-option=--plat-name={platform}", str(source)]
+            _run(*words, environment=built)
+            _clean(source)
+    archives = sorted(map(str, folder.iterdir()))
+    wheels = [name for name in archives if name.endswith(".whl")]
+    _run("-m", "twine", "check", "--strict", *archives, environment=environment)
+    _run("-m", "check_wheel_contents", "--ignore", DUPLICATES, *wheels, environment=environment)
+    for wheel in wheels:
+        _check_platform(wheel)
+    print("\n".join(archives))
+
+
+def _run(*words: str, environment: Mapping[str, str]) -> None:
+    done = subprocess.run([sys.executable, *words], env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(words)} failed:\n{done.stdout}")
+
+
+def _unpack(archive: Path, folder: Path) -> Path:
+    """Unpack the source archive: what the wheels are built from is what is uploaded."""
+    subprocess.run(["tar", "-xzf", archive, "-C", folder], check=True)
+    return folder / archive.name[: -len(".tar.gz")]
+
+
+def _compiler(folder: Path, target: str) -> str:
+    """A program that compiles C for `target`. setuptools takes the name of one program."""
+    program = folder / f"cc-{target}"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ziglang cc -target {target} "$@"\n', encoding="utf-8")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return str(program)
+
+
+def _clean(source: Path) -> None:
+    """Remove the objects of one machine before the next one's are built."""
+    subprocess.run(["rm", "-rf", source / "build"], check=True)
+
+
+def _check_platform(wheel: str) -> None:
+    """Check with auditwheel that the libraries in the wheel need no more than its tag promises."""
+    done = subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], capture_output=True, text=True)
+    tag = wheel.rpartition("-")[2].removesuffix(".whl")
+    if done.returncode or f'"{tag}"' not in " ".join(done.stdout.split()):
+        sys.exit(f"{wheel}: auditwheel does not confirm the tag {tag}:\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist")
