@@ -56,7 +56,6 @@ class BlockFilters:
 
     @property
     def any_state(self) -> bool:
-        # Only blocks in use have a kind.
         return self.kinds is not None or len(self.states) == len(State)
 
     @property
@@ -296,8 +295,8 @@ class BlockRows:
         rules.untyped = 0 if self._name_passes("") else UNWANTED
         rules.string = self._type_text(rules, TypeOfBlock("std::string", "pattern", False))
         if typed:
-            labels = (TypeOfBlock(name, "runtime", True) for name in label_names(self.session).values())
-            rules.label_texts = array("I", [self._type_text(rules, one) for one in labels])
+            names = label_names(self.session).values()
+            rules.label_texts = array("I", (self._type_text(rules, TypeOfBlock(name, "runtime", True)) for name in names))
             rules.marks, rules.mark_texts = mark_texts(self.session, partial(self._type_text, rules))
         return self.graph.rows(rules)
 

@@ -60,7 +60,8 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
 
 
 def mark_texts(session: Session, text: Callable[[TypeOfBlock], int]) -> tuple[array[int], array[int]]:
-    """Return the marks of blocks and the texts of marks for RowRules; empty without debug information.
+    """Return the marks of blocks and the texts of marks for RowRules; empty without debug
+    information.
     `text` returns the number of a type's text. The name of an array depends on its block."""
     known = known_types(session)
     if known is None:

@@ -18,7 +18,8 @@ class Origin(NamedTuple):
     name: str
     start: int  # address; 0 if its parts are not adjacent
     type: Optional[Type]  # None without debug information
-    member: Optional[Callable[[int], str]] = None  # the member at an offset: ".link.next"; "" if unknown
+    # the member at an offset: ".link.next"; "" if unknown
+    member: Optional[Callable[[int], str]] = None
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
         """Return "Profiler.names" or "Profiler+0x30", and the type at this offset."""

@@ -59,14 +59,16 @@ def field_at(session: Session, address: int) -> str:
 
 
 def block_field(session: Session, index: int, offset: int) -> str:
-    """Return the member at an offset of a block: ".link.next", "[3].name"; "" if it is not known."""
+    """Return the member at an offset of a block: ".link.next", "[3].name"; "" if it is not
+    known."""
     known = known_types(session)
     place = known.place(index, offset) if known is not None else None
     return "" if place is None or not place.path else place.path + (f"+{place.rest}" if place.rest else "")
 
 
 def list_members(session: Session, index: int) -> list[Member]:
-    """Return the members of a block whose type is known from debug information, with their values."""
+    """Return the members of a block whose type is known from debug information, with their
+    values."""
     known = known_types(session)
     spec = known.spec(index) if known is not None else None
     if known is None or spec is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.dwarf_sources import TYPE_COLUMNS, TypeReader
@@ -29,16 +30,17 @@ def merge_tables(
     tables: Sequence[tuple[Module, TypeTable]], reader: Callable[[], TypeReader], progress: Callable[[float], None]
 ) -> ProgramTypes:
     """Merge the tables of modules, in the order of their addresses."""
+    numbers: Mapping[int, array[int]]
     tables = sorted(tables, key=lambda pair: pair[0].start)
     if len(tables) == 1:
         merged, numbers = tables[0][1], {tables[0][0].start: array("I", range(len(tables[0][1])))}
     else:
         merged, numbers = _merge(tables, reader(), progress)
-    variables, functions = _variables(tables, numbers), _functions(tables, numbers)
-    locals_ = {"local_offsets": array("Q"), "local_types": array("I"), "local_names": array("I")}
+    rest: dict[str, Any] = {**_variables(tables, numbers), **_functions(tables, numbers)}
+    rest |= {"local_offsets": array("Q"), "local_types": array("I"), "local_names": array("I")}
     names = array("I", _texts(merged, tables))
     made = replace(merged, strings=merged.strings + b"".join(table.strings for _, table in tables), variable_names=names)
-    return ProgramTypes(replace(made, **variables, **functions, **locals_), numbers)
+    return ProgramTypes(replace(made, **rest), numbers)
 
 
 def _merge(

@@ -1,8 +1,9 @@
 """Keeps tables of types in $XDG_CACHE_HOME/findleaks/types, one file for each build-id.
 
-A file is complete and checked by a checksum, or is ignored and removed: it is written under another
-name first, so several processes may use the folder at once. The files contain nothing but what is
-in debug information. The total size is limited: the files that were not used for longest go first."""
+A file that is not complete, or whose checksum is wrong, is ignored and removed. Files are written
+under another name first, so several processes may use the folder at once. They contain nothing but
+what is in debug information. The total size is limited: the files that were not used for longest
+are removed first."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from findleaks.engine.dwarf_sources import COLUMNS
 VERSION = 1  # of the columns, and of the rules by which they are filled
 MAX_BYTES = 1 << 30  # of all files
 _STALE_SECONDS = 3600  # age at which an unfinished file belongs to a process that was killed
-_HEAD = struct.Struct("<8sIIIIQ")  # magic, version, byte order, checksum of the rest, columns, bytes of the rest
+# Magic, version, byte order, checksum of the rest, number of columns, bytes of the rest
+_HEAD = struct.Struct("<8sIIIIQ")
 _MAGIC = b"FLTYPES\n"
 _ORDER = int(sys.byteorder == "little")
 

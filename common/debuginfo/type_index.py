@@ -15,6 +15,7 @@ from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.contract import Engine
 from findleaks.engine.dwarf_sources import Source, TypeReader
 from findleaks.errors import TargetError
+from findleaks.target import elf
 from findleaks.target.base import Module, Target
 from findleaks.target.separate import alternate_link, has_debug_info
 
@@ -90,7 +91,7 @@ class TypeIndex:
         link = alternate_link(data)
         alternate = self._target.alternate_data(module, link) if link is not None else None
 
-        def open_split(path: str) -> Optional[bytes]:
+        def open_split(path: str) -> Optional[elf.Buffer]:
             return self._target.split_data(module, path)
 
         try:

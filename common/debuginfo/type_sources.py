@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Optional
+from typing import Any, Optional
 
 from findleaks.debuginfo.sections import Sections
 from findleaks.engine.dwarf_sources import OLD_TYPES, SPLIT, Source
@@ -32,7 +32,8 @@ _SECTIONS = {
     "ranges": ".debug_ranges",
     "range_lists": ".debug_rnglists",
 }
-_SLICED = {3: "abbreviations", 6: "string_offsets", 8: "range_lists"}  # columns of an index: DW_SECT_...
+# Columns of an index, by DW_SECT_...
+_SLICED = {3: "abbreviations", 6: "string_offsets", 8: "range_lists"}
 Progress = Callable[[], None]
 
 
@@ -76,12 +77,12 @@ class TypeSources:
     def main(self) -> list[Source]:
         """Return the sources of the debug file and of the supplementary file."""
         found, key = [], 0
-        rest = self._rest(self.sections)
+        rest: dict[str, Any] = self._rest(self.sections)
         other = self._alternate
         info = self.sections.get(".debug_info", b"")
         types = self.sections.get(".debug_types", b"")
         others = len(info) + len(types)
-        extra = {"others": others, "other_strings": other.get(".debug_str", b"")} if other is not None else {}
+        extra: dict[str, Any] = {"others": others, "other_strings": other.get(".debug_str", b"")} if other is not None else {}
         for data, flags in ((info, 0), (types, OLD_TYPES)):
             if len(data):
                 found.append(Source(data, key=key, flags=flags, **rest, **extra))
@@ -91,7 +92,7 @@ class TypeSources:
         return found
 
     @staticmethod
-    def _rest(sections: Mapping[str, elf.Buffer], suffix: str = "") -> dict[str, elf.Buffer]:
+    def _rest(sections: Mapping[str, elf.Buffer], suffix: str = "") -> dict[str, Any]:
         return {field: sections.get(name + suffix, b"") for field, name in _SECTIONS.items()}
 
     @cached_property
@@ -146,7 +147,7 @@ class TypeSources:
             yield _numbered([source], key)
             key += len(source.info)
 
-    def _addresses(self, one: Skeleton) -> dict[str, object]:
+    def _addresses(self, one: Skeleton) -> dict[str, Any]:
         """Return what a split unit takes from the main file."""
         own = {"addresses": self.sections.get(".debug_addr", b""), "ranges": self.sections.get(".debug_ranges", b"")}
         return {**own, "address_base": one.address_base, "ranges_base": one.ranges_base, "low_pc": one.low_pc}
@@ -196,8 +197,8 @@ class Package:
     def _source(self, row: Mapping[int, tuple[int, int]]) -> Optional[Source]:
         old = 2 in row and 1 not in row
         info = self._part(".debug_types.dwo" if old else ".debug_info.dwo", row.get(2 if old else 1))
-        parts = {field: self._part(_SECTIONS[field] + ".dwo", row.get(number)) for number, field in _SLICED.items()}
-        strings = {field: self._sections.get(_SECTIONS[field] + ".dwo", b"") for field in ("strings", "line_strings")}
+        parts: dict[str, Any] = {field: self._part(_SECTIONS[field] + ".dwo", row.get(number)) for number, field in _SLICED.items()}
+        strings: dict[str, Any] = {field: self._sections.get(_SECTIONS[field] + ".dwo", b"") for field in ("strings", "line_strings")}
         return Source(info, flags=SPLIT | (OLD_TYPES if old else 0), **parts, **strings) if len(info) else None
 
     def _part(self, name: str, bounds: Optional[tuple[int, int]]) -> elf.Buffer:

@@ -1,8 +1,8 @@
 """Types, variables and functions of one file with debug information, as compact arrays.
 
-A type is a number. 0 is `void`, 1 an unknown type (a reference that leads nowhere). A column such as
-`sizes` has one element for each type; `fields_of(number)` and the like return rows as objects. All
-text is in `strings`; a name is the offset of a UTF-8 string that ends with a zero byte, 0 is "".
+A type is a number. 0 is `void`, 1 an unknown type (a reference that leads nowhere). A column such
+as `sizes` has one element for each type; `fields_of(number)` and the like return rows. All text is
+in `strings`: a name is the offset of a UTF-8 string that ends with a zero byte, and 0 is "".
 Columns are plain arrays, so that the C engine reads them without a copy."""
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Variable(NamedTuple):
     """Address in the file, or offset in the module's thread-local block."""
     type: int
     name: str
-    """With its scopes: `Class::member`, `function::variable`."""
+    """With its scopes: `Class::member`, `function::variable` (without the function's class)."""
 
 
 class Function(NamedTuple):
@@ -257,7 +257,7 @@ class TypeTable:
         return Function(self.function_starts[row], self.function_ends[row], self.function_types[row], self.function_keys[row])
 
     def type_of_key(self, key: int) -> int:
-        """Return the type that an entry of debug information defines; UNKNOWN if it defines none."""
+        """Return the type that an entry of debug information defines; UNKNOWN if none."""
         row = bisect_left(self.keys, key)
         return self.key_types[row] if row < len(self.keys) and self.keys[row] == key else UNKNOWN
 
@@ -338,6 +338,6 @@ class TypeTable:
         return self._by_name.get(name, ())
 
 
-_KEYWORDS = {Kind.STRUCT: "struct ", Kind.UNION: "union ", Kind.ENUM: "enum "}
-_UNNAMED = {Kind.VOID: "void", Kind.STRUCT: "struct {...}", Kind.UNION: "union {...}", Kind.ENUM: "enum {...}"}
+_KEYWORDS: dict[int, str] = {Kind.STRUCT: "struct ", Kind.UNION: "union ", Kind.ENUM: "enum "}
+_UNNAMED: dict[int, str] = {Kind.VOID: "void", Kind.STRUCT: "struct {...}", Kind.UNION: "union {...}", Kind.ENUM: "enum {...}"}
 _DERIVED = (Kind.POINTER, Kind.ARRAY, Kind.FUNCTION, Kind.MEMBER_POINTER)

@@ -331,7 +331,8 @@ class Engine(Protocol):
         `types` see Heuristic."""
 
     def type_spread(self, blocks: Blocks) -> TypeSpread:
-        """Return a search for the types of these sealed blocks, which must belong to this engine."""
+        """Return a search for the types of these sealed blocks, which must belong to this
+        engine."""
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """Follow a singly linked list, whose next pointer is the word at node + next_offset. Return

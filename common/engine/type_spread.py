@@ -66,8 +66,8 @@ class Question(IntEnum):
     RULE = 0
     """The claim of pointers with a reference, which refer to an offset in blocks of a size."""
     AGREES = 1
-    """Whether a layout has, at an offset, what pointers with a reference refer to: 0 no, 1 possibly, 2
-    yes."""
+    """Whether a layout has, at an offset, what pointers with a reference refer to: 0 no, 1
+    possibly, 2 yes."""
     POSSIBLE = 2
     """The list of layouts (`add_choices`) that an untyped block may have: as RULE."""
 
@@ -90,8 +90,8 @@ class Flag(IntEnum):
 
 
 class WordClass(IntEnum):
-    """The low four bits of a class of words. The bits above are the size of the block for BLOCK_START,
-    and the offset in it for BLOCK_MIDDLE."""
+    """The low four bits of a class of words. The bits above are the size of the block for
+    BLOCK_START, and the offset in it for BLOCK_MIDDLE."""
 
     ZERO = 0
     SMALL = 1
@@ -122,7 +122,8 @@ class TypeSpread(Protocol):
         """Set the memory to read (ascending)."""
 
     def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        """Set all readable, and all executable memory, for `match` and `classes` (sorted, disjoint)."""
+        """Set all readable, and all executable memory, for `match` and `classes` (sorted,
+        disjoint)."""
 
     def add_layout(self, groups: Sequence[int], slots: Sequence[int], checks: Sequence[int] = ()) -> int:
         """Add a layout; return its number, from 1 on. GROUP words a group: start, stride, count,
@@ -152,7 +153,8 @@ class TypeSpread(Protocol):
 
     def answer(self, questions: array[int], answers: array[int]) -> None:
         """Answer questions ("I"): a rule as layout | level << LEVEL_SHIFT, NO_CLAIM or DEFERRED;
-        or what Question says. Answers may replace earlier ones. Visits that waited for them are queued."""
+        or what Question says. Answers may replace earlier ones. Visits that waited for them are
+        queued."""
 
     def deferred(self) -> list[Pointers]:
         """Return and forget the deferred pointers to untyped blocks, in the order of discovery."""
@@ -162,7 +164,8 @@ class TypeSpread(Protocol):
         are none."""
 
     def match(self, layout: int, indices: array[int], flags: bytearray) -> Optional[array[int]]:
-        """Compare blocks (indices, "I") with a layout. `flags`: of each reference. Return three numbers
+        """Compare blocks (indices, "I") with a layout. `flags`: of each reference. Return three
+        numbers
         for each ("I"): words that contradict the layout, pointers to blocks of the expected type,
         and to other possible targets. None if there are questions to answer first."""
 
@@ -176,8 +179,8 @@ class TypeSpread(Protocol):
         """Remove all claims that come from disputed blocks. Return their number."""
 
     def claims(self) -> array[int]:
-        """Return the claim of each block ("I"; do not change it): layout | level << LEVEL_SHIFT, and
-        INFERRED; DISPUTED; 0 if it has none."""
+        """Return the claim of each block ("I"; do not change it): layout | level << LEVEL_SHIFT,
+        and INFERRED; DISPUTED; 0 if it has none."""
 
     def origins(self) -> array[int]:
         """Return the origin of each block's claim ("I"): an index, ROOT + number, or NO_ORIGIN."""

@@ -13,7 +13,8 @@ enum { TYPE_VOID, TYPE_UNKNOWN, TYPE_BASE, TYPE_POINTER, TYPE_STRUCT, TYPE_UNION
 /* Flags of types; those from ALIAS on are of rows only. ALIAS: `extra` is the key of the type to
  * use instead; COMPLETES: of the declaration with its name; SIGNATURE: the signature of a type
  * unit. */
-enum { DECLARATION = 1, POLYMORPHIC = 2, TAGGED = 4, NAMED_BY_TYPEDEF = 8, REFERENCE = 16, CLASS = 32, ALIAS = 64, COMPLETES = 128, SIGNATURE = 256 };
+enum { DECLARATION = 1, POLYMORPHIC = 2, NEEDS_KEYWORD = 4, NAMED_BY_TYPEDEF = 8, REFERENCE = 16, CLASS = 32,
+       ALIAS = 64, COMPLETES = 128, SIGNATURE = 256 };
 enum { FIELD_MEMBER, FIELD_BASE, FIELD_DISCRIMINANT, FIELD_VARIANT, FIELD_OTHER_VARIANT };
 enum { PART_TYPE_ARGUMENT, PART_VALUE_ARGUMENT, PART_TYPEDEF, PART_VIRTUAL_BASE };
 
@@ -160,7 +161,7 @@ typedef struct {
     uint32_t made, classes;          /* classes of this round, and of the one before */
     uint32_t ambiguous, differed;    /* names whose definitions differ, now and before */
     uint32_t *targets, *instead;     /* by node */
-    uint32_t *first, *order;         /* members by node: rows order[first[node]] to order[first[node + 1] - 1] */
+    uint32_t *first, *order;         /* members of a node: from order[first[node]] on */
     uint32_t *types;                 /* nodes of members' types, by row */
     uint32_t *group, *class, *next;  /* by node; group: named aggregates of one name, else NONE */
     uint32_t *definition;            /* by group: the first definition, or 0 */
@@ -180,7 +181,7 @@ struct types;
 void merging_free(struct types *t);
 uint32_t settled(const merging *m, uint32_t node);
 uint32_t defined(const struct types *t, uint32_t node);
-uint64_t size_of(const struct types *t, uint32_t node);
+uint64_t type_size(const struct types *t, uint32_t node);
 int make_columns(struct types *t);
 
 typedef struct types {

@@ -85,7 +85,7 @@ static void put_type(types *t, uint32_t number, uint32_t node) {
     put(m, KINDS, number ? row->kind : TYPE_VOID);
     put(m, FLAGS, row->flags & LASTING_FLAGS);
     put(m, NAMES, row->name);
-    put(m, SIZES, size_of(t, node));
+    put(m, SIZES, type_size(t, node));
     put(m, TARGETS, node > TYPE_UNKNOWN ? m->final[m->targets[node]] : 0);
     put(m, COUNTS, array ? row->count : 0);
     put(m, FIRST_FIELD, m->columns[FIELD_KINDS].count);
@@ -122,8 +122,10 @@ static int put_types(types *t) {
         parts += some;
         fields += m->first[best[number] + 1] - m->first[best[number]] - some;
     }
-    for (int column = KINDS; column < VARIABLE_ADDRESSES; column++)
-        made = made && ready(m, column, column >= FIRST_FIELD ? (column == FIRST_FIELD || column == FIRST_PART ? count + 1 : column < FIRST_PART ? fields : parts) : count);
+    for (int column = KINDS; column < VARIABLE_ADDRESSES; column++) {
+        bool first = column == FIRST_FIELD || column == FIRST_PART;
+        made = made && ready(m, column, column < FIRST_FIELD ? count : first ? count + 1 : column < FIRST_PART ? fields : parts);
+    }
     for (uint32_t number = 0; made && number < count; number++)
         put_type(t, number, best[number]);
     if (made) {

@@ -247,7 +247,7 @@ static uint8_t slot_of(uint64_t name) {
 static bool is_read(uint64_t tag) {
     switch (tag) {
     case 0x05: case 0x0a: case 0x0b: case 0x18: case 0x28: case 0x32: case 0x25: case 0x3a: case 0x08: case 0x49: case 0x410a:
-        return false; /* parameters, labels, blocks, enumerators, using declarations, call sites' parameters */
+        return false; /* parameters, labels, blocks, enumerators, using declarations */
     default:
         return true;
     }
@@ -317,7 +317,8 @@ int read_abbreviations(types *t, const unit *u, abbreviations *all) {
             break;
         if (!read_uleb(&at, end, &tag) || at == end)
             return DISORDER;
-        shape s = {.tag = tag > UINT32_MAX ? 0 : (uint32_t)tag, .first = (uint32_t)all->attributes.count, .children = *at++ != 0, .read = is_read(tag)};
+        shape s = {.tag = tag > UINT32_MAX ? 0 : (uint32_t)tag, .first = (uint32_t)all->attributes.count, .read = is_read(tag)};
+        s.children = *at++ != 0;
         code = read_attributes(u, &at, end, all, &s);
         if (code == DONE)
             code = add_shape(all, number, &s);

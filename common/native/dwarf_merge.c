@@ -95,7 +95,7 @@ static void name_type(types *t, uint32_t node) {
     type_row *named = target > TYPE_UNKNOWN ? &t->rows.items[target - 2] : NULL;
     if (row->kind == TYPE_TYPEDEF && named && is_aggregate(named->kind) && !named->name && !(named->flags & COMPLETES)) {
         named->name = row->name;
-        named->flags = (uint16_t)((named->flags & ~TAGGED) | (row->name ? NAMED_BY_TYPEDEF : 0));
+        named->flags = (uint16_t)((named->flags & ~NEEDS_KEYWORD) | (row->name ? NAMED_BY_TYPEDEF : 0));
     }
 }
 
@@ -109,7 +109,7 @@ uint32_t defined(const types *t, uint32_t node) {
 }
 
 /* Bytes of a type; 0: not known. */
-uint64_t size_of(const types *t, uint32_t node) {
+uint64_t type_size(const types *t, uint32_t node) {
     uint64_t factor = 1;
     for (int i = 0; i < MOST_LEVELS; i++) {
         node = t->merge->step == COLUMNS ? defined(t, node) : node;
@@ -135,7 +135,7 @@ static void link_member(types *t, uint64_t number) {
     m->types[number] = settled(m, node_of(t, row->type, row->owner));
     m->first[row->owner + 2]++;
     if (row->storage) { /* a bit field, placed from the end of its type */
-        uint64_t bit = row->offset + 8 * size_of(t, m->types[number]);
+        uint64_t bit = row->offset + 8 * type_size(t, m->types[number]);
         row->bits |= bit & 7;
         row->offset = bit >> 3;
         row->storage = false;

@@ -53,7 +53,7 @@ static int add_type(types *t, uint64_t key, uint8_t kind, unsigned flags, uint32
 static int add_aggregate(types *t, uint64_t key, uint8_t kind, unsigned flags, const frame *above, const value *v, frame *child) {
     if (v[A_CONTAINING].is != NOTHING)
         flags |= POLYMORPHIC;
-    TRY(add_type(t, key, kind, flags | (t->here.is_c ? TAGGED : 0u), above->scope, v));
+    TRY(add_type(t, key, kind, flags | (t->here.is_c ? NEEDS_KEYWORD : 0u), above->scope, v));
     child->owner = (uint32_t)t->rows.count - 1;
     if (v[A_TYPE].is == SIG) /* the type of an enumeration's values has the last row */
         child->owner--;
@@ -72,7 +72,7 @@ static int add_dimension(types *t, uint64_t key, frame *above, const value *v) {
         count = v[A_COUNT].number;
     else if (v[A_UPPER].is == NUMBER)
         count = v[A_UPPER].number - number_of(&v[A_LOWER]) + 1;
-    if (count == UINT64_C(1) << 32 || count >> 62) /* -1 elements, as a number of 4 bytes: not known */
+    if (count == UINT64_C(1) << 32 || count >> 62) /* -1 elements: not known */
         count = 0;
     type_row *last = &t->rows.items[above->owner];
     if (!above->has_value) {

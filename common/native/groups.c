@@ -1,7 +1,8 @@
 /* Groups of leaked blocks (definite ones, and heads of possible ones), or of all blocks in use
  * with a known type. Blocks with a label are grouped by kind and label. Others are grouped by
  * kind, first word (if it identifies the type), else the caller's mark, size, cycle length, and
- * whether indirect blocks are counted under them. A cycle has the word and size of the block that represents it. */
+ * whether indirect blocks are counted under them. A cycle has the word and size of the block that
+ * represents it. */
 #include "lost.h"
 #include "possible.h"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Optional, Protocol, TypeVar, cast
 
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.in_flight import ThreadInside, find_blocks_in_flight
@@ -23,9 +23,9 @@ from findleaks.graph.roots import dead_ranges, kernel_words, library_words, regi
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
 from findleaks.session.block_directory import compute_directory
+from findleaks.session.debug_information import DebugInformation
 from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
-from findleaks.session.progress_callback import Progress as Progress
 from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.session.uses import Uses
 from findleaks.target.base import BEGINNING, Piece, Range, Target
@@ -35,10 +35,6 @@ from findleaks.target.tags import remove_tags
 
 if TYPE_CHECKING:
     from findleaks.allocators.sites import Sites
-    from findleaks.debuginfo.files import DebugFiles
-    from findleaks.debuginfo.members import Members
-    from findleaks.debuginfo.sources import Sources
-    from findleaks.debuginfo.type_index import TypeIndex
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
     from findleaks.target.kernel_references import KernelReference
@@ -56,7 +52,18 @@ _SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "typ
 """Data that does not depend on which interior pointers count as references."""
 
 
-class Session:
+class Progress(Protocol):
+    """A progress callback. `phase`: what is done ("reading the heaps"); `part`: the part done, 0 to
+    1 (0: unknown)."""
+
+    def __call__(self, phase: str, part: float) -> None: ...
+
+    def clear(self) -> None:
+        """Remove the progress line, as the work is done and output follows."""
+        ...
+
+
+class Session(DebugInformation):
     """The data of one target that all commands work on. It is computed on first use, and kept.
     Raises Interrupted if the target reports that the user wants to stop."""
 
@@ -290,34 +297,6 @@ class Session:
     @cached_property
     def types(self) -> Types:
         return Types(self.target)
-
-    @property
-    def debug_files(self) -> DebugFiles:
-        """Files with debug information, opened on first use."""
-        from findleaks.debuginfo.files import DebugFiles  # Imported here, as few commands need it.
-
-        return self.once("debug_files", lambda: DebugFiles(self.target, self.report_progress))
-
-    @property
-    def sources(self) -> Sources:
-        """The source of code: files, lines and inlined functions, from debug information."""
-        from findleaks.debuginfo.sources import Sources
-
-        return self.once("sources", lambda: Sources(self.target, lambda: self.debug_files, self.report_progress))
-
-    @property
-    def type_index(self) -> TypeIndex:
-        """Types of the modules, from debug information."""
-        from findleaks.debuginfo.type_index import TypeIndex
-
-        return self.once("type_index", lambda: TypeIndex(self.target, self.engine, self.sources, self.report_progress))
-
-    @property
-    def members(self) -> Members:
-        """Types of variables and names of their members, from debug information."""
-        from findleaks.debuginfo.members import Members
-
-        return self.once("members", lambda: Members(self.target, self.debug_files))
 
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""

@@ -10,7 +10,8 @@ from findleaks.types.layouts import Layouts, Sort, Spec
 from findleaks.types.rules import Rules
 from findleaks.value_classes import NamedTuple
 
-ROUNDS = 64  # Most times that questions are answered for one comparison; each adds a level of types.
+# Most times that questions are answered for one comparison; each adds a level of types.
+ROUNDS = 64
 
 
 class Match(NamedTuple):

@@ -43,8 +43,8 @@ class Likeness(NamedTuple):
 
 
 class _Model:
-    """The classes of the words of one type's blocks. `fold` maps a word to the word of the type that it
-    is like: the elements of arrays are alike."""
+    """The classes of the words of one type's blocks. `fold` maps a word to the word of the type
+    that it is like: the elements of arrays are alike."""
 
     def __init__(self, fold: Sequence[int]) -> None:
         self.blocks = 0
@@ -111,8 +111,8 @@ class Fingerprints:
         return [at if at < first else min(first + (at - first) % step, WORDS - 1) for at in range(WORDS)]
 
     def find(self, untyped: Sequence[int]) -> dict[int, Likeness]:
-        """Return the type that each untyped block resembles, and no other; blocks without such a type
-        are left out."""
+        """Return the type that each untyped block resembles, and no other; blocks without such a
+        type are left out."""
         ranked: dict[int, Sequence[tuple[float, int, int]]] = {}
         wanted: dict[int, list[int]] = {}
         for index, classes in self._classes(untyped):
@@ -143,8 +143,8 @@ class Fingerprints:
         return Likeness(best[1], best[2]) if best is not None else None
 
     def _by_tail(self, likely: Sequence[tuple[float, int, int]], start: int) -> Optional[tuple[float, int, int]]:
-        """Return the smallest of types that begin alike behind which there are only zeros; None if they
-        do not begin alike."""
+        """Return the smallest of types that begin alike behind which there are only zeros; None if
+        they do not begin alike."""
         specs, table = self._layouts.specs, self._layouts.table
         order = sorted(likely, key=lambda one: table.sizes[table.bare(specs[one[1]].type)])
         first, most = specs[order[0][1]], table.sizes[table.bare(specs[order[-1][1]].type)]

@@ -18,7 +18,8 @@ from findleaks.types.layouts import Layouts, Sort, Spec
 from findleaks.types.rules import Candidate, Rules
 from findleaks.value_classes import NamedTuple
 
-SAMPLE = 96  # Blocks with which all candidates are compared; the rest only with those that fit some.
+# Blocks with which all candidates are compared; the rest only with those that fit some.
+SAMPLE = 96
 LEAST_PART = 0.04  # Part of the sample that a candidate must fit.
 PURE = 0.97  # Part of the votes in one group that must agree.
 NEAR = 64  # Bytes around a pointer in which a tag is looked for.
@@ -27,8 +28,8 @@ CHAIN = 64  # Owners that are followed to find the one that a chain of equal blo
 
 
 class Decision(NamedTuple):
-    """The result: the engine's answer for all pointers of a rule, or claims of single blocks: block,
-    candidate, owner."""
+    """The result: the engine's answer for all pointers of a rule, or claims of single blocks:
+    block, candidate, owner."""
 
     answer: Optional[int] = None
     claims: Sequence[tuple[int, Candidate, int]] = ()
@@ -77,7 +78,8 @@ class Judge:
         return Decision(claims=list(self._by_groups(candidates, untyped, votes, rows)))
 
     def _arrays(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Decision:
-        """Claim arrays whose elements all fit, if some element after the first one has a pointer."""
+        """Claim arrays whose elements all fit, if some element after the first one has a
+        pointer."""
         claims: dict[int, tuple[int, Candidate, int]] = {}
         for one in candidates:
             left = [row for row in rows if row.block not in claims]
@@ -118,8 +120,8 @@ class Judge:
         return sum(match.fits for match in self._match(one, [row.block for row in rows])) >= PURE * len(rows)
 
     def _votes(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> dict[int, Optional[Candidate]]:
-        """Return, for each block, the candidate that fits it best; None if several do, or nothing speaks
-        for it."""
+        """Return, for each block, the candidate that fits it best; None if several do, or nothing
+        speaks for it."""
         blocks = [row.block for row in rows]
         matches = [self._match(one, blocks) for one in candidates]
         return {block: self._best(candidates, [of[at] for of in matches], block) for at, block in enumerate(blocks)}
@@ -153,8 +155,8 @@ class Judge:
         votes: dict[int, Optional[Candidate]],
         rows: Sequence[Row],
     ) -> Iterator[tuple[int, Candidate, int]]:
-        """Yield claims by the groups of the word that separates the types best; without one, those of
-        blocks that only one type fits."""
+        """Yield claims by the groups of the word that separates the types best; without one, those
+        of blocks that only one type fits."""
         known: dict[int, Optional[Spec]] = {block: one.spec if one is not None else None for block, one in votes.items()}
         for row in rows:
             layout = self._heap.layout(row.block)
@@ -215,7 +217,8 @@ class Judge:
         return self._heap.bytes(row.place + at, size)
 
     def _static(self, row: Row, at: int) -> Hashable:
-        """Return the word at an offset from the pointer, if it refers to memory outside of blocks."""
+        """Return the word at an offset from the pointer, if it refers to memory outside of
+        blocks."""
         data = self._near(row, at, self._heap.arch.word)
         value = int.from_bytes(data, self._heap.arch.byteorder) if isinstance(data, bytes) else 0
         return value if value > 1 << 16 and self._heap.is_mapped(value) and self._heap.place(value) is None else None

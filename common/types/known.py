@@ -18,8 +18,8 @@ MOST_STEPS = 64  # Claims that are followed back to the variable that they come 
 
 
 class BlockType(NamedTuple):
-    """The type of a block. `is_sure`: it follows from typed memory without doubt. `witnesses`: for a
-    fingerprint, the number of blocks it was learned from."""
+    """The type of a block. `is_sure`: it follows from typed memory without doubt. `witnesses`: for
+    a fingerprint, the number of blocks it was learned from."""
 
     name: str
     level: Level
@@ -67,8 +67,8 @@ class KnownTypes:
         return None if not claim or claim & DISPUTED else self._specs[claim & LAYOUT_MASK]
 
     def name(self, index: int, size: int) -> str:
-        """Return the type of a block of `size` bytes, as debuggers parse it: "struct line[12]"; "" if
-        it is not known."""
+        """Return the type of a block of `size` bytes, as debuggers parse it: "struct line[12]"; ""
+        if it is not known."""
         claim = self.claims[index]
         return "" if not claim or claim & DISPUTED else self.layout_name(claim & LAYOUT_MASK, size)
 
@@ -89,8 +89,8 @@ class KnownTypes:
         return BlockType(self.layout_name(layout, size), level, not claim & INFERRED, self._witnesses.get(layout, 0))
 
     def origin(self, index: int) -> tuple[Optional[int], str]:
-        """Return the block and the variable that the type of a block was derived from: one of them, or
-        neither."""
+        """Return the block and the variable that the type of a block was derived from: one of them,
+        or neither."""
         origin = self.origins[index]
         if origin == NO_ORIGIN:
             return None, ""

@@ -114,8 +114,8 @@ class Layouts:
         return any(leaf.role == Role.REFERENCE for one in self.shape(Spec(number)) for leaf in one.leaves)
 
     def flexible(self, number: int) -> Optional[tuple[int, int]]:
-        """Return offset and element type of the array at the end of a struct that may be longer than
-        declared; None if there is none."""
+        """Return offset and element type of the array at the end of a struct that may be longer
+        than declared; None if there is none."""
         if number not in self._tails:
             self._tails[number] = self._tail(number)
         return self._tails[number]

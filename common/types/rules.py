@@ -132,8 +132,8 @@ class Rules:
         return found
 
     def _agrees(self, reference: int, offset: int, layout: int) -> int:
-        """Return whether blocks with this layout have what the pointer refers to: 0 no, 1 possibly, 2
-        yes."""
+        """Return whether blocks with this layout have what the pointer refers to: 0 no, 1 possibly,
+        2 yes."""
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
         own = self._table.sizes[self._table.bare(spec.type)]
         if spec.many and own:

@@ -18,8 +18,8 @@ PAGE = 4096
 class SizeClasses:
     """The requests that may result in a block of some usable size.
 
-    glibc rounds requests up to a multiple of 16 less a word, and to pages from the mmap threshold on
-    (malloc.c, request2size). The size classes of other allocators are those of their blocks."""
+    glibc rounds requests up to a multiple of 16 less a word, and to pages from the mmap threshold
+    on (malloc.c, request2size). The size classes of other allocators are those of their blocks."""
 
     def __init__(self, directory: Directory, word: int) -> None:
         self._directory, self._word = directory, word

@@ -58,7 +58,8 @@ class Spreading:
         heap.claims = spread.claims()
 
     def add_classes(self, words: Iterable[tuple[int, str]]) -> None:
-        """Claim the objects of C++ classes by their first word: pairs of it and the class's name."""
+        """Claim the objects of C++ classes by their first word: pairs of it and the class's
+        name."""
         known = {_plain(self.table.name(number)): number for number in self.embedding.polymorphic()}
         rows = sorted((word, known[_plain(name)]) for word, name in words if _plain(name) in known)
         layouts = array("I", [self.layouts.number(Spec(number)) for _, number in rows])
@@ -75,7 +76,8 @@ class Spreading:
                 self.roots.append(one)
 
     def settle(self) -> None:
-        """Spread types, and judge deferred pointers, until nothing changes: first the certain ones."""
+        """Spread types, and judge deferred pointers, until nothing changes: first the certain
+        ones."""
         self._run()
         if self.spread.disputes():
             self.spread.retract()

@@ -3,6 +3,7 @@
  * is cut into pieces; the rest is memory from BASE on, so that words of it are likely to point into it. Each piece has exactly its own bytes. What callers promise (common/allocators/X/engine.py)
  * is kept: sizes of chunks are not 0, outputs have space. */
 #include "../../common/native/disguises.h"
+#include "../../common/native/dwarf.h"
 #include "../../common/native/rows.h"
 
 #include <stdlib.h>
@@ -247,6 +248,25 @@ static void groups(const piece *p, uint64_t count) {
     free_all((void *const[]){records.items, batches.items, wrong.items}, 3);
 }
 
+/* Units and their abbreviations. Other sections are the units' bytes, too. */
+static void dwarf(const piece *abbreviations, const piece *info, unsigned flags) {
+    types *t = fl_types_new();
+    bytes units = {info->data, info->length}, rest = {abbreviations->data, abbreviations->length};
+    source from = {units, rest, rest, rest, rest, rest, rest, rest, rest, 0, 0, 0, 0, 0, 0, flags};
+    uint64_t at, part = 0, count;
+    if (t && fl_types_source(t, &from) == DONE) {
+        while (fl_types_read(t, 64, &at) > 0) {
+        }
+        while (fl_types_origins(t, 64) > 0) {
+        }
+        while (fl_types_merge(t, &part) > 0) {
+        }
+        for (uint32_t column = 0; column < 31; column++)
+            fl_types_column(t, column, &count);
+    }
+    fl_types_free(t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 18)
@@ -258,10 +278,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(one, data + 2, half);
     memcpy(other, data + 2 + half, size - 2 - half);
     piece pieces[2] = {{BASE, one, half}, {BASE + half + (data[0] & 0x80 ? GAP : 0), other, size - 2 - half}};
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
     case 0: chunks(pieces, 2); break;
     case 1: lists(pieces, 2, data + 2, size - 2); break;
     case 2: tags(data[1] & 1 ? pieces : pieces + 1, data + 2, size - 2); break;
+    case 3: dwarf(pieces, pieces + 1, data[0] >> 6); break;
     default: groups(pieces, 2);
     }
     free(one);

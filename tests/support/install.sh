@@ -25,6 +25,7 @@ git git
 zsh zsh
 valgrind valgrind
 dwz dwz
+dwp binutils
 debuginfod debuginfod
 zstd zstd
 xz xz-utils
@@ -50,6 +51,7 @@ go golang-go
 
 # For `make test-matrix`, by `sh install.sh machines`: interpreters, and what cores of other machines are made of.
 machines='
+llvm-dwp llvm
 php php-cli
 erl erlang-base
 ocaml ocaml-nox

@@ -104,10 +104,8 @@ def differences(slow: TypeTable, fast: TypeTable) -> list[str]:
     return found
 
 
-def member_places(table: TypeTable, name: str) -> dict[str, tuple[int, int]]:
-    """Offset and size of each member of a type, by name; members of anonymous members and bases
-    included."""
-    (number,) = table.find(name)
+def member_places(table: TypeTable, number: int) -> dict[str, tuple[int, int]]:
+    """Offset and size of each member of a type, by name; those of anonymous members and of base classes included."""
     found: dict[str, tuple[int, int]] = {}
 
     def add(kind: int, base: int) -> None:
@@ -119,3 +117,42 @@ def member_places(table: TypeTable, name: str) -> dict[str, tuple[int, int]]:
 
     add(number, 0)
     return found
+
+
+def check_facts(table: TypeTable, facts: str) -> int:
+    """Compare a table with what a program of tests/programs/type_layouts printed; return the number of facts."""
+    types = {table.name(number): number for number in range(len(table)) if table.kinds[number] in AGGREGATES}
+    threads = {one.name: one.address for one in table.thread_locals()}
+    lines = [line.split("\t") for line in facts.splitlines()]
+    for what, name, *rest in lines:
+        if what == "size":
+            assert table.sizes[types[name]] == int(rest[0]), name
+        elif what == "member":
+            assert member_places(table, types[name])[rest[0]] == (int(rest[1]), int(rest[2])), (name, rest)
+        elif what == "base":
+            bases = {table.name(one.type): one.offset for one in table.fields_of(types[name]) if one.kind == FieldKind.BASE}
+            assert bases[rest[0]] == int(rest[1]), name
+        elif what == "variable":
+            found = table.variable_at(int(rest[0], 0))
+            assert found is not None, name
+            assert (found.name, found.address, table.sizes[found.type]) == (name, int(rest[0], 0), int(rest[1]))
+        elif what == "thread":
+            assert threads[name] - threads["thread_count"] == int(rest[0])
+        elif what == "function":
+            function = table.function_at(int(rest[0], 0))
+            assert function is not None, name
+            assert (function.start, table.name(function.returns)) == (int(rest[0], 0), f"{name.removeprefix('make_')} *")
+        else:
+            assert what == "variant"
+            assert variant_of(table, types[name], int(rest[1])) == rest[0], (name, rest)
+    return len(lines)
+
+
+def variant_of(table: TypeTable, number: int, word: int) -> str:
+    """The variant of a Rust enum whose first word is `word`."""
+    other = ""
+    for one in table.fields_of(number):
+        if one.kind == FieldKind.VARIANT and one.value == word:
+            return one.name
+        other = one.name if one.kind == FieldKind.OTHER_VARIANT else other
+    return other

@@ -16,7 +16,7 @@ from findleaks.engine.native.sources import FOLDER, VARIANTS
 
 API = Path(FOLDER, "api.h").read_text()
 HANDLES = frozenset(
-    [
+    (
         "blocks",
         "graph",
         "grouping",
@@ -30,7 +30,7 @@ HANDLES = frozenset(
         "records",
         "spread",
         "types",
-    ]
+    )
 )
 STRUCTURES = ("block_total", "cache", "chain", "exclusion", "form", "run", "slab", "slot_group", "user")
 ROWS = {"range", *(f"struct {name}" for name in STRUCTURES)}
@@ -54,6 +54,9 @@ STRUCTURES: dict[str, Any] = {
     "struct row_rules": library.CRules,
     "struct row_columns": library.CRowColumns,
     "struct run_search": library.CRunSearch,
+    "bytes": library.CBytes,
+    "struct source": library.CSource,
+    "struct table_column": library.CBytes,
 }
 
 
@@ -133,12 +136,14 @@ def test_structures_are_laid_out_alike(tmp_path: Path) -> None:
         "words": ("items", "count", "capacity"),
         "row_rules": tuple(field[0] for field in library.CRules._fields_),
         "row_columns": tuple(field[0] for field in library.CRowColumns._fields_),
+        "bytes": ("data", "size"),
+        "source": tuple(field[0] for field in library.CSource._fields_),
     }
     lines = [f'printf("{name} %zu", sizeof({name}));' for name in fields]
     for at, name in enumerate(fields):
         lines[at] += "".join(f'printf(" %zu", offsetof({name}, {field}));' for field in fields[name]) + 'puts("");'
     program, source = tmp_path / "layouts", tmp_path / "layouts.c"
-    source.write_text('#include "rows.h"\n#include <stdio.h>\nint main(void) {' + "\n".join(lines) + "}\n")
+    source.write_text('#include "rows.h"\n#include "dwarf.h"\n#include <stdio.h>\nint main(void) {' + "\n".join(lines) + "}\n")
     subprocess.run(["gcc", "-std=c11", f"-I{FOLDER}", "-o", program, source], check=True)
     said = {line.split()[0]: [*map(int, line.split()[1:])] for line in subprocess.check_output([program], text=True).splitlines()}
     for name in fields:

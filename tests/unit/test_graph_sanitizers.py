@@ -164,6 +164,7 @@ FILES = {
     ),
     "holders": (
         "test_dominators.py",
+        "test_dwarf_hostile.py",
         "test_dominators_reduction.py",
         "test_dominators_shapes.py",
     ),

@@ -10,6 +10,7 @@ from ctypes import byref, c_uint64
 from findleaks.engine.dwarf_sources import COLUMNS, SECTIONS, Source
 from findleaks.engine.native.library import CBytes, CLibrary, CSource, Handle
 from findleaks.engine.native.memory import c_bytes
+from findleaks.target.elf import Buffer
 
 
 class NativeTypeReader:
@@ -22,7 +23,8 @@ class NativeTypeReader:
         self._merged = 0
 
     def add(self, source: Source) -> None:
-        given = CSource(*(CBytes(c_bytes(data), len(data)) for data in source[: len(SECTIONS)]), *source[len(SECTIONS) :])
+        sections: list[Buffer] = [getattr(source, name) for name in SECTIONS]
+        given = CSource(*(CBytes(c_bytes(data), len(data)) for data in sections), *source[len(SECTIONS) :])
         self._sources.append(given)
         self._library.fl_types_source(self._handle, byref(given))
 

@@ -16,7 +16,8 @@ _ROW = 5  # words before the pointers of a rule
 
 
 class NativeTypeSpread:
-    """See type_spread.TypeSpread. 8 bytes a block, and 8 for each block that waits for its visit."""
+    """See type_spread.TypeSpread. 8 bytes a block, and 8 for each block that waits for its
+    visit."""
 
     def __init__(self, blocks: NativeBlocks) -> None:
         blocks.seal()

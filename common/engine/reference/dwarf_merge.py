@@ -142,12 +142,12 @@ class Merge:
         """Return the columns, in the order of debuginfo/type_table.py."""
         found = [array("B", bytes(self._rows.strings)), *self._type_columns()]
         for thread in (False, True):
-            variables = {}
+            variables: dict[int, Sequence[int]] = {}
             for row in self._rows.variables:
                 if row.thread == thread:
                     variables.setdefault(row.address, (row.address, self._final[self._rows.node_of(row.type)], row.name))
             found += _columns([variables[address] for address in sorted(variables)], CODES[19:22])
-        functions = {}
+        functions: dict[int, Sequence[int]] = {}
         for one in self._rows.functions:
             functions.setdefault(one.start, (one.start, one.end, self._final[self._rows.node_of(one.type)], one.key))
         found += _columns([functions[start] for start in sorted(functions)], CODES[25:29])

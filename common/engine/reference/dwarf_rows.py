@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Optional
 
 from findleaks.engine.dwarf_sources import NO_KEY, VOID_KEY
 from findleaks.engine.reference.dwarf_units import Budget, LimitExceeded
@@ -88,6 +91,19 @@ class FunctionRow:
     key: int
 
 
+class Frame:
+    """An enclosing entry: see `frame` in dwarf.h. It begins as a copy of the one around it."""
+
+    def __init__(self, above: Optional[Frame] = None) -> None:
+        self.function: int = above.function if above is not None else VOID_KEY
+        self.scope: int = above.scope if above is not None else 0
+        self.outer: int = above.outer if above is not None else 0
+        self.owner: int = above.owner if above is not None else 0
+        self.value: int = above.value if above is not None else 0
+        self.kind: str = "function" if above is not None and above.kind == "function" else "other"
+        self.has_value = False
+
+
 class Rows:
     """All rows of a file."""
 
@@ -134,3 +150,30 @@ class Rows:
         at = bisect_left(self.signatures, (signature, 0))
         found = at < len(self.signatures) and self.signatures[at][0] == signature
         return self.signatures[at][1] if found else NO_KEY
+
+    def add_table(self, columns: Sequence[array[int]], key: int) -> None:
+        """Add the types of a finished table, as dwarf_tables.c does."""
+        count = len(columns[1])
+        self.budget.left += 2 * len(columns[0]) + 64 * (count + len(columns[8]) + len(columns[15])) + (1 << 20)
+        for number in range(2, count):
+            self._add_table_row(columns, number, key)
+
+    def _add_table_row(self, columns: Sequence[array[int]], number: int, key: int) -> None:
+        strings, kinds, flags, names, sizes, targets, counts, first_field, *fields, first_part = columns[:15]
+
+        def name(offset: int) -> int:
+            return self.intern(0, strings[offset : strings.index(0, offset)].tobytes())
+
+        def key_of(kind: int) -> int:
+            return VOID_KEY if kind == 0 else NO_KEY if kind == 1 else key + kind
+
+        row = TypeRow(key + number, kinds[number], flags[number] & LASTING, name(names[number]), sizes[number], counts[number])
+        row.target = key_of(targets[number])
+        self.types.append(row)
+        owner = len(self.types) - 1
+        for at in range(first_field[number], first_field[number + 1]):
+            kind, text, offset, of, bits, value = (column[at] for column in fields)
+            self.members.append(MemberRow(owner, kind, False, key_of(of), offset, value, name(text), bits))
+        for at in range(first_part[number], first_part[number + 1]):
+            kind, text, of, value = (column[at] for column in columns[15:19])
+            self.members.append(MemberRow(owner, kind, True, key_of(of), 0, value, name(text)))

@@ -11,8 +11,20 @@ from typing import NamedTuple, Optional
 from findleaks.engine.dwarf_sources import NO_KEY, VOID_KEY, Source
 from findleaks.engine.reference import dwarf_rows as rows
 from findleaks.engine.reference.dwarf_merge import Merge
-from findleaks.engine.reference.dwarf_rows import FunctionRow, Kind, MemberRow, Rows, TypeRow, VariableRow
-from findleaks.engine.reference.dwarf_units import MASK, NOTHING, Data, LimitExceeded, Malformed, Sections, Shape, Unit, Value, Values
+from findleaks.engine.reference.dwarf_rows import Frame, FunctionRow, Kind, MemberRow, Rows, TypeRow, VariableRow
+from findleaks.engine.reference.dwarf_units import (
+    MASK,
+    NOTHING,
+    Data,
+    LimitExceeded,
+    Malformed,
+    Sections,
+    Shape,
+    Unit,
+    Value,
+    Values,
+    number_in,
+)
 from findleaks.target.arch import Arch
 
 MOST_FRAMES, MOST_HOPS = 512, 4
@@ -24,19 +36,6 @@ _SKIPS_CHILDREN = (0x1D, 0x48, 0x4109, 0x04)
 _QUALIFIERS = {0x26: b"const", 0x35: b"volatile", 0x37: b"restrict", 0x47: b"_Atomic"}
 _AGGREGATES = {0x13: (Kind.STRUCT, 0), 0x38: (Kind.STRUCT, 0), 0x02: (Kind.STRUCT, rows.CLASS), 0x17: (Kind.UNION, 0), 0x04: (Kind.ENUM, 0)}
 _IN_CLASS = (0x0D, 0x1C, 0x2F, 0x30, 0x33, 0x19)
-
-
-class _Frame:
-    """An enclosing entry: see `frame` in dwarf.h."""
-
-    def __init__(self, above: Optional[_Frame] = None) -> None:
-        self.function = above.function if above is not None else VOID_KEY
-        self.scope = above.scope if above is not None else 0
-        self.outer = above.outer if above is not None else 0
-        self.owner = above.owner if above is not None else 0
-        self.value = above.value if above is not None else 0
-        self.kind = "function" if above is not None and above.kind == "function" else "other"
-        self.has_value = False
 
 
 class _Wanted(NamedTuple):
@@ -96,7 +95,7 @@ class PureTypeReader:
 
     def _read_unit(self, unit: Unit) -> None:
         shapes, info, at, base = self._shapes_of(unit), unit.sections.info, unit.first, unit.sections.source.key
-        frames = [_Frame()]
+        frames = [Frame()]
         while at < unit.end:
             offset = at
             code, at = info.uleb(at, unit.end)
@@ -111,7 +110,7 @@ class PureTypeReader:
             at, values = unit.read_entry(shape, at)
             if shape.children and len(frames) > MOST_FRAMES:
                 raise Malformed
-            child = _Frame(frames[-1])
+            child = Frame(frames[-1])
             self._add_entry(unit, shape.tag, base + offset, frames[-1], values, child)
             if not shape.children:
                 if len(frames) == 1:
@@ -124,14 +123,14 @@ class PureTypeReader:
             else:
                 frames.append(child)
 
-    def _add_entry(self, unit: Unit, tag: int, key: int, above: _Frame, values: dict[int, Value], child: _Frame) -> None:
+    def _add_entry(self, unit: Unit, tag: int, key: int, above: Frame, values: dict[int, Value], child: Frame) -> None:
         if tag in (0x24, 0x12):
-            self._add_type(key, Kind.BASE, 0, 0, values).count = _number(values, ENCODING)
+            self._add_type(key, Kind.BASE, 0, 0, values).count = number_in(values, ENCODING)
         elif tag == 0x3B:
             row = self._add_type(key, Kind.VOID, rows.ALIAS, 0, values)
             row.extra = VOID_KEY
         elif tag in (0x0F, 0x10, 0x42):
-            if not _number(values, SIZE):
+            if not number_in(values, SIZE):
                 values[SIZE] = Value("number", unit.address)
             self._add_type(key, Kind.POINTER, 0 if tag == 0x0F else rows.REFERENCE, 0, values)
         elif tag == 0x1F:
@@ -177,8 +176,8 @@ class PureTypeReader:
         return VOID_KEY if not value.kind else value.number if value.kind == "key" else NO_KEY
 
     def _add_type(self, key: int, kind: Kind, flags: int, scope: int, values: Values) -> TypeRow:
-        row = TypeRow(key, kind, flags, size=_number(values, SIZE))
-        if _number(values, DECLARATION):
+        row = TypeRow(key, kind, flags, size=number_in(values, SIZE))
+        if number_in(values, DECLARATION):
             row.flags |= rows.DECLARATION
         row.name = self._name(scope, values)
         signature, completes, origin = (values.get(name, NOTHING) for name in (SIGNATURE, SPECIFICATION, ORIGIN))
@@ -199,7 +198,7 @@ class PureTypeReader:
         value = values.get(NAME, NOTHING)
         return self._rows.intern(scope, value.data) if value.kind == "text" else 0
 
-    def _add_aggregate(self, unit: Unit, key: int, tag: int, above: _Frame, values: Values, child: _Frame) -> None:
+    def _add_aggregate(self, unit: Unit, key: int, tag: int, above: Frame, values: Values, child: Frame) -> None:
         kind, flags = _AGGREGATES[tag]
         if values.get(CONTAINING, NOTHING).kind:
             flags |= rows.POLYMORPHIC
@@ -210,12 +209,12 @@ class PureTypeReader:
             if row.name and not unit.is_c:
                 child.scope = row.name
 
-    def _add_dimension(self, key: int, above: _Frame, values: Values) -> None:
+    def _add_dimension(self, key: int, above: Frame, values: Values) -> None:
         count, upper, elements = values.get(COUNT, NOTHING), values.get(UPPER, NOTHING), 0
         if count.kind == "number":
             elements = count.number
         elif upper.kind == "number":
-            elements = (upper.number - _number(values, LOWER) + 1) & MASK
+            elements = (upper.number - number_in(values, LOWER) + 1) & MASK
         if elements == 1 << 32 or elements >> 62:
             elements = 0
         last = self._rows.types[above.owner]
@@ -226,10 +225,10 @@ class PureTypeReader:
         self._rows.types.append(TypeRow(key, Kind.ARRAY, count=elements, target=last.target))
         last.target = key
 
-    def _add_in_class(self, tag: int, key: int, above: _Frame, values: Values, child: _Frame) -> None:
+    def _add_in_class(self, tag: int, key: int, above: Frame, values: Values, child: Frame) -> None:
         inside = above.kind == "class"
         if tag == 0x0D:
-            if inside and (_number(values, DECLARATION) or _number(values, EXTERNAL)):
+            if inside and (number_in(values, DECLARATION) or number_in(values, EXTERNAL)):
                 self._declare_variable(key, above, values)
             elif inside or above.kind == "part":
                 self._add_field(key, above, rows.MEMBER if inside else rows.DISCRIMINANT, values)
@@ -245,7 +244,7 @@ class PureTypeReader:
             child.kind = "part" if inside else "other"
         else:
             child.kind = "variant" if above.kind == "part" else "other"
-            child.value = _number(values, DISCRIMINANT)
+            child.value = number_in(values, DISCRIMINANT)
             child.has_value = values.get(DISCRIMINANT, NOTHING).kind == "number"
 
     def _add_row(self, key: int, row: MemberRow, values: Values) -> None:
@@ -255,20 +254,20 @@ class PureTypeReader:
             row.type = self._type_of(key, values)
         self._rows.members.append(row)
 
-    def _add_part(self, key: int, above: _Frame, kind: int, kind_key: int, values: Values) -> None:
-        value = _number(values, CONSTANT) if kind == rows.VALUE_ARGUMENT else 0
+    def _add_part(self, key: int, above: Frame, kind: int, kind_key: int, values: Values) -> None:
+        value = number_in(values, CONSTANT) if kind == rows.VALUE_ARGUMENT else 0
         self._add_row(key, MemberRow(above.owner, kind, True, kind_key, value=value), values)
 
-    def _add_field(self, key: int, above: _Frame, kind: int, values: Values) -> None:
+    def _add_field(self, key: int, above: Frame, kind: int, values: Values) -> None:
         offset = self._offset(values.get(MEMBER_LOCATION, NOTHING))
-        if kind == rows.BASE and (offset is None or _number(values, VIRTUAL)):
+        if kind == rows.BASE and (offset is None or number_in(values, VIRTUAL)):
             self._add_part(key, above, rows.VIRTUAL_BASE, VOID_KEY, values)
             return
         row = MemberRow(above.owner, kind, offset=offset or 0, value=above.value if above.kind == "variant" else 0)
-        bits, first, storage = (_number(values, name) for name in (BIT_SIZE, DATA_BIT, SIZE))
+        bits, first, storage = (number_in(values, name) for name in (BIT_SIZE, DATA_BIT, SIZE))
         if 0 < bits < 1 << 16:
             if not values.get(DATA_BIT, NOTHING).kind:
-                from_end, big = _number(values, BIT_OFFSET), self._order == "big"
+                from_end, big = number_in(values, BIT_OFFSET), self._order == "big"
                 row.storage = not big and not storage
                 first = (8 * row.offset + (from_end if big else 8 * storage - from_end - bits)) & MASK
             row.bits = bits << 8 | first & 7
@@ -287,12 +286,12 @@ class PureTypeReader:
             return None
         return offset if value.data[0] == 0x23 and end == len(value.data) else None
 
-    def _declare_variable(self, key: int, above: _Frame, values: Values) -> None:
+    def _declare_variable(self, key: int, above: Frame, values: Values) -> None:
         if values.get(NAME, NOTHING).kind == "text" and above.function == VOID_KEY:
             name = self._name(above.scope, values)
             self._declared[key] = name, self._type_of(key, values)
 
-    def _add_variable(self, unit: Unit, key: int, above: _Frame, values: Values) -> None:
+    def _add_variable(self, unit: Unit, key: int, above: Frame, values: Values) -> None:
         place = unit.location_of(values.get(LOCATION, NOTHING))
         if place is None:
             self._declare_variable(key, above, values)
@@ -307,7 +306,7 @@ class PureTypeReader:
         if not row.name or row.type == VOID_KEY:
             self._want(_origin(values), number, 0, 0)
 
-    def _add_function(self, unit: Unit, key: int, above: _Frame, values: Values, child: _Frame) -> None:
+    def _add_function(self, unit: Unit, key: int, above: Frame, values: Values, child: Frame) -> None:
         child.kind, child.function, child.scope = "function", key, 0
         child.outer = above.scope if above.function == VOID_KEY else above.outer
         ranges = list(unit.code_of(values, self._rows.budget)) if LOW in values or RANGES in values else []
@@ -385,34 +384,10 @@ class PureTypeReader:
         return unit.read_entry(shapes[code], after)[1]
 
     def add_table(self, columns: Sequence[array[int]], key: int) -> None:
-        count = len(columns[1])
-        self._rows.budget.left += 2 * len(columns[0]) + 64 * (count + len(columns[8]) + len(columns[15])) + (1 << 20)
         try:
-            for number in range(2, count):
-                self._add_table_row(columns, number, key)
+            self._rows.add_table(columns, key)
         except LimitExceeded:
             self.incomplete = True
-
-    def _add_table_row(self, columns: Sequence[array[int]], number: int, key: int) -> None:
-        strings, kinds, flags, names, sizes, targets, counts, first_field, *fields, first_part = columns[:15]
-        parts = columns[15:19]
-
-        def name(offset: int) -> int:
-            return self._rows.intern(0, strings[offset : strings.index(0, offset)].tobytes())
-
-        def key_of(kind: int) -> int:
-            return VOID_KEY if kind == 0 else NO_KEY if kind == 1 else key + kind
-
-        row = TypeRow(key + number, kinds[number], flags[number] & rows.LASTING, name(names[number]), sizes[number], counts[number])
-        row.target = key_of(targets[number])
-        self._rows.types.append(row)
-        owner = len(self._rows.types) - 1
-        for at in range(first_field[number], first_field[number + 1]):
-            kind, text, offset, of, bits, value = (column[at] for column in fields)
-            self._rows.members.append(MemberRow(owner, kind, False, key_of(of), offset, value, name(text), bits))
-        for at in range(first_part[number], first_part[number + 1]):
-            kind, text, of, value = (column[at] for column in parts)
-            self._rows.members.append(MemberRow(owner, kind, True, key_of(of), 0, value, name(text)))
 
     def merge(self) -> float:
         self._merge = Merge(self._rows)
@@ -422,11 +397,6 @@ class PureTypeReader:
     def columns(self) -> list[array[int]]:
         assert self._merge is not None
         return self._merge.columns()
-
-
-def _number(values: Values, name: int) -> int:
-    value = values.get(name, NOTHING)
-    return value.number if value.kind in ("number", "section") else 0
 
 
 def _origin(values: Values) -> int:

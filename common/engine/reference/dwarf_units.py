@@ -44,6 +44,12 @@ NOTHING = Value("")
 Values = Mapping[int, Value]
 
 
+def number_in(values: Values, name: int) -> int:
+    """Return an attribute's number; 0 if it is missing, or something else."""
+    value = values.get(name, NOTHING)
+    return value.number if value.kind in ("number", "section") else 0
+
+
 class Shape(NamedTuple):
     """An abbreviation: tag, whether entries have children, and (name, form, size, constant) of
     each attribute."""
@@ -152,7 +158,8 @@ class Unit:
     def read_shapes(self, budget: Budget) -> dict[int, Shape]:
         """Return the unit's abbreviations."""
         data = self.sections.abbreviations
-        at, end, found = self.abbreviations, len(data.data), {}
+        at, end = self.abbreviations, len(data.data)
+        found: dict[int, Shape] = {}
         begin = at
         if at >= end:
             raise Malformed
@@ -264,14 +271,13 @@ class Unit:
     def begin(self, values: Values) -> None:
         """Take what the other entries depend on from the values of the first one."""
 
-        def number(name: int, otherwise: int) -> int:
-            value = values.get(name, NOTHING)
-            return otherwise if not value.kind else value.number if value.kind in ("number", "section") else 0
-
-        self.strings_base = number(STRINGS_BASE, self.strings_base)
-        self.address_base = number(ADDRESS_BASE, self.address_base)
-        self.ranges_base = number(RANGES_BASE, self.ranges_base) if self.version >= 5 else self.ranges_base
-        self.is_c = number(LANGUAGE, 0) in _C
+        if values.get(STRINGS_BASE, NOTHING).kind:
+            self.strings_base = number_in(values, STRINGS_BASE)
+        if values.get(ADDRESS_BASE, NOTHING).kind:
+            self.address_base = number_in(values, ADDRESS_BASE)
+        if values.get(RANGES_BASE, NOTHING).kind and self.version >= 5:
+            self.ranges_base = number_in(values, RANGES_BASE)
+        self.is_c = number_in(values, LANGUAGE) in _C
         low = self.address_of(values.get(LOW_PC, NOTHING))
         self.low_pc = self.low_pc if low is None else low
 

@@ -348,7 +348,8 @@ class PureTypeSpread:
         return agrees == UNKNOWN
 
     def in_element(self, layout: int, offset: int) -> int:
-        """Return the offset in an element of an array, or the offset itself: all elements are alike."""
+        """Return the offset in an element of an array, or the offset itself: all elements are
+        alike."""
         groups = self.layouts[layout]
         is_array = len(groups) == 1 and groups[0].start == groups[0].count == 0
         return offset % groups[0].stride if is_array else offset
