@@ -105,13 +105,13 @@ class WordClass(IntEnum):
 
 
 class Pointers(NamedTuple):
-    """Deferred pointers of one rule. `count`: all of them. Of the first MOST_POINTERS, the owner
+    """Deferred pointers of one rule. `total`: all of them. Of the first MOST_POINTERS, the owner
     (see ROOT), the address of the pointer, and the block that it refers to ("Q")."""
 
     reference: int
     offset: int
     size: int
-    count: int
+    total: int
     rows: array[int]
 
 

@@ -1,5 +1,5 @@
 /* Compares blocks with layouts: pointers must refer to blocks that can be what the layout says.
- * Used where several types are possible. The same in Python: ../engine/reference/type_match.py. */
+ * Used where several types are possible. The same in Python: ../engine/reference/type_spread.py. */
 #include "type_spread.h"
 
 #define MOST_WORDS 1024u /* words of one block that are compared */

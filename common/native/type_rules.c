@@ -1,6 +1,5 @@
 /* Rules of the spread of types: what pointers of some type say about blocks, as the caller
- * answered;
- * and the pointers that wait for a decision. Rules are in a hash table with open addressing. */
+ * answered; and the pointers that wait for a decision. Rules are in a hash table. */
 #include "type_spread.h"
 
 #include <stdlib.h>

@@ -23,8 +23,8 @@ typedef struct spread spread;
 #define MOST_POINTERS (1u << 12)
 #define GROUP_WORDS 7u
 #define QUESTION_WORDS 3u
-#define QUEUED_ROOT UINT64_C(1) /* in the queue: number of root memory << 1; addresses of blocks are
-even */
+/* In the queue: set in the number of root memory << 1. Addresses of blocks are even. */
+#define QUEUED_ROOT UINT64_C(1)
 #define SPENT (1u << 16)                /* queue items that are done before they are dropped */
 #define FAR 16u                         /* queue items ahead whose memory is prefetched */
 

@@ -64,7 +64,7 @@ def _memory(session: Session) -> Optional[Sequence[Piece]]:
 
 def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) -> Spreading:
     from findleaks.types.heap import HeapView
-    from findleaks.types.roots import variables
+    from findleaks.types.roots import find_locals, find_thread_locals, find_variables
     from findleaks.types.spread import Spreading
 
     target, blocks, table = session.target, session.directory.blocks, program.table
@@ -77,7 +77,10 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) ->
     view = HeapView(target.arch, blocks, pieces, mapped, code)
     search = Spreading(spread, view, session.directory, table, _modules(program), session.budget, session.report_progress)
     search.add_classes(_classes(session, table))
-    search.add_roots(variables(table))
+    search.add_roots(find_variables(program))
+    search.add_roots(find_thread_locals(target, session.type_index, program))
+    search.settle()
+    search.add_locals(find_locals(target, session.type_index, program))
     search.settle()
     search.compare(session.graph())
     return search

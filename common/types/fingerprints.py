@@ -125,7 +125,7 @@ class Fingerprints:
             ranked[index] = self._decided[key]
             for _, layout, _ in ranked[index]:
                 wanted.setdefault(layout, []).append(index)
-        fitting = set()
+        fitting: set[tuple[int, int]] = set()
         for layout, blocks in wanted.items():
             found = self._content.match(self._layouts.specs[layout], blocks)
             fitting.update((index, layout) for index, match in zip(blocks, found) if match.fits)

@@ -18,7 +18,7 @@ from findleaks.value_classes import NamedTuple
 class Place(NamedTuple):
     """A place in a block: the block's index, start and usable size, and the offset in it."""
 
-    index: int
+    block: int
     start: int
     size: int
     offset: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Optional
 
 from findleaks.engine.type_spread import LEVEL_SHIFT, NO_CLAIM, ROOT, Level, Pointers
@@ -72,7 +73,7 @@ class Judge:
         top = _winner(every)
         best = next((one for one in candidates if one.spec == top), None)
         if best is not None and self._fits_all(best, sample):
-            if found.count <= len(rows) or len(untyped) >= SAMPLE:
+            if found.total <= len(rows) or len(untyped) >= SAMPLE:
                 return Decision(self._rules.claim(best))
             return Decision(claims=[(row.block, best, row.owner) for row in untyped])
         return Decision(claims=list(self._by_groups(candidates, untyped, votes, rows)))
@@ -201,14 +202,14 @@ class Judge:
         word = self._heap.arch.word
         for at in range(-NEAR, NEAR + 1, word):
             if at:
-                yield (lambda row, at=at: self._static(row, at)), MOST_GROUPS
+                yield partial(self._static, at), MOST_GROUPS
         for at in range(-NEAR, NEAR + 1, 4):
-            yield (lambda row, at=at: self._near(row, at, 4)), MOST_GROUPS
+            yield partial(self._near, at, 4), MOST_GROUPS
         for at in range(-2 * word, 2 * word):
-            yield (lambda row, at=at: self._near(row, at, 1)), MOST_GROUPS
+            yield partial(self._near, at, 1), MOST_GROUPS
         yield self._beginning, 1 << 12
 
-    def _near(self, row: Row, at: int, size: int) -> Hashable:
+    def _near(self, at: int, size: int, row: Row) -> Hashable:
         """Return the bytes at an offset from the pointer, in the same block; None beyond it."""
         if row.owner < ROOT:
             start = self._heap.blocks.address(row.owner)
@@ -216,10 +217,10 @@ class Judge:
                 return None
         return self._heap.bytes(row.place + at, size)
 
-    def _static(self, row: Row, at: int) -> Hashable:
+    def _static(self, at: int, row: Row) -> Hashable:
         """Return the word at an offset from the pointer, if it refers to memory outside of
         blocks."""
-        data = self._near(row, at, self._heap.arch.word)
+        data = self._near(at, self._heap.arch.word, row)
         value = int.from_bytes(data, self._heap.arch.byteorder) if isinstance(data, bytes) else 0
         return value if value > 1 << 16 and self._heap.is_mapped(value) and self._heap.place(value) is None else None
 

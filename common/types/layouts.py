@@ -55,11 +55,11 @@ class Leaf(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """`count` equal elements of `stride` bytes from `start` on; 0: up to the block's end."""
+    """`number` equal elements of `stride` bytes from `start` on; 0: up to the block's end."""
 
     start: int
     stride: int
-    count: int
+    number: int
     leaves: Sequence[Leaf]
 
 
@@ -98,7 +98,7 @@ class Layouts:
                         slots += (leaf.offset, leaf.reference)
                     else:
                         checks += (leaf.offset, leaf.role)
-                groups += (one.start, one.stride, one.count, first, len(slots) // 2, first_check, len(checks) // 2)
+                groups += (one.start, one.stride, one.number, first, len(slots) // 2, first_check, len(checks) // 2)
             self._numbers[spec] = self._spread.add_layout(groups, slots, checks)
             self.specs.append(spec)
         return self._numbers[spec]

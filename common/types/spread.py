@@ -11,7 +11,7 @@ from findleaks.debuginfo.type_names import shorten_template
 from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
-from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, ROOT, Level, TypeSpread
+from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, ROOT, Level, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import Embedding
 from findleaks.types.fingerprints import Fingerprints
@@ -74,6 +74,23 @@ class Spreading:
             if any(part.leaves for part in self.layouts.shape(Spec(one.type))):
                 self.spread.add_root(one.address, one.size, layout)
                 self.roots.append(one)
+
+    def add_locals(self, roots: Iterable[TypedRoot]) -> None:
+        """Claim untyped blocks that local variables refer to. These claims are inferred: a variable may
+        be uninitialised, or no longer in use."""
+        for one in roots:
+            for part in self.layouts.shape(Spec(one.type)):
+                for leaf in part.leaves if part.start + part.stride <= one.size else ():
+                    if leaf.role == Role.REFERENCE:
+                        self._add_local(one.address + part.start + leaf.offset, leaf.reference)
+
+    def _add_local(self, address: int, reference: int) -> None:
+        value = self.heap.word(address)
+        place = self.heap.place(value) if value else None
+        if place is not None and not self.heap.claims[place.block]:
+            found = self.rules.candidates(reference, place.offset, place.size)
+            if len(found) == 1 and found[0].level in (Level.EXACT, Level.CONTAINER):
+                self.spread.seed(place.block, self.layouts.number(found[0].spec), found[0].level, True)
 
     def settle(self) -> None:
         """Spread types, and judge deferred pointers, until nothing changes: first the certain

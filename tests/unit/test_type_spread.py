@@ -126,7 +126,7 @@ def test_both_engines_agree(arch: Arch) -> None:
         said = spread_of(graphs.native(arch), heap, seed)
         assert said == spread_of(graphs.pure(arch), heap, seed), seed
         claimed += sum(1 for claim in said["last"][0] if claim & LAYOUT_MASK)
-        deferred += sum(one.count for one in said["first"][2])
+        deferred += sum(one.total for one in said["first"][2])
         disputed += len(said["first"][3])
     assert claimed > 50
     assert deferred > 20

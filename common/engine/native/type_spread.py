@@ -80,9 +80,9 @@ class NativeTypeSpread:
     def deferred(self) -> list[Pointers]:
         words, found, at = self._library.words(self._library.fl_spread_deferred, self._handle), [], 0
         while at < len(words):
-            reference, offset, size, count, listed = words[at : at + _ROW]
+            reference, offset, size, total, listed = words[at : at + _ROW]
             end = at + _ROW + 3 * listed
-            found.append(Pointers(reference, offset, size, count, words[at + _ROW : end]))
+            found.append(Pointers(reference, offset, size, total, words[at + _ROW : end]))
             at = end
         return found
 

@@ -50,14 +50,14 @@ class Elements(NamedTuple):
 
     start: int
     stride: int
-    count: int
+    number: int
     slots: Sequence[tuple[int, int]]
     checks: Sequence[tuple[int, int]]
 
     def bases(self, size: int) -> range:
         """Return the offsets of the elements in memory of `size` bytes."""
         room = (size - self.start) // self.stride if size > self.start else 0
-        count = min(self.count, room) if self.count else room
+        count = min(self.number, room) if self.number else room
         return range(self.start, self.start + count * self.stride, self.stride)
 
 
@@ -167,7 +167,7 @@ class PureTypeSpread:
         sound = all(row[1] and row[3] <= row[4] <= len(pairs) and row[5] <= row[6] <= len(words) for row in rows)
         if len(self.layouts) > MOST_LAYOUTS or not sound:
             raise ValueError("no such layout")
-        self.layouts.append([Elements(*row[:3], pairs[row[3] : row[4]], words[row[5] : row[6]]) for row in rows])
+        self.layouts.append([Elements(row[0], row[1], row[2], pairs[row[3] : row[4]], words[row[5] : row[6]]) for row in rows])
         return len(self.layouts) - 1
 
     def add_choices(self, layouts: Sequence[int]) -> int:
@@ -351,7 +351,7 @@ class PureTypeSpread:
         """Return the offset in an element of an array, or the offset itself: all elements are
         alike."""
         groups = self.layouts[layout]
-        is_array = len(groups) == 1 and groups[0].start == groups[0].count == 0
+        is_array = len(groups) == 1 and groups[0].start == groups[0].number == 0
         return offset % groups[0].stride if is_array else offset
 
     def rule(self, key: Key) -> int:
