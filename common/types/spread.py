@@ -76,8 +76,8 @@ class Spreading:
                 self.roots.append(one)
 
     def add_locals(self, roots: Iterable[TypedRoot]) -> None:
-        """Claim untyped blocks that local variables refer to. These claims are inferred: a variable may
-        be uninitialised, or no longer in use."""
+        """Claim untyped blocks that local variables refer to. These claims are inferred, because a
+        variable may be uninitialised, or no longer in use."""
         for one in roots:
             for part in self.layouts.shape(Spec(one.type)):
                 for leaf in part.leaves if part.start + part.stride <= one.size else ():

@@ -73,7 +73,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
 
 
 def test_source_archive_builds_the_same_wheel_and_serves_without_a_compiler(wheel: Path, source: Path, tmp_path: Path) -> None:
-    """It has tests and docs too; a second build at another time is identical. What it builds without a compiler lacks the libraries only, and uses the Python engine."""
+    """It has tests and docs too; a second build at another time is identical. What it builds without a compiler lacks the libraries only,
+    and uses the Python engine."""
     archive = layouts.build(source, tmp_path / "sdist", "sdist", SOURCE_DATE_EPOCH="1700000000")
     for path in source.rglob("*.md"):
         os.utime(path, (1_600_000_000, 1_600_000_000))
