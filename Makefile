@@ -34,7 +34,7 @@ all-tests: venv native bytecode
 
 test-matrix: machine-tools venv native bytecode ## run the tests of many libc, debugger and Python versions, and all tests without the C engine
 	$(PYTEST) $(ALL) -m matrix --hypothesis-profile=random
-	FINDLEAKS_PURE=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
+	FINDLEAKS_PURE=1 FINDLEAKS_TEST_FRESH=1 $(PYTEST) $(ALL) -m 'not matrix and not slow' --hypothesis-profile=random
 
 test-arm64: machine-tools venv ## run the core tests, and those of GDB, LLDB and live processes, in an emulated AArch64 Debian
 	$(BIN)/python tests/support/arm64_tests.py
@@ -79,10 +79,10 @@ native: ## build the C engine, for a checkout that is not installed
 	@if command -v $(firstword $(CC)) >/dev/null; then env -u MAKEFLAGS -u MFLAGS $(MAKE) --silent --jobs=4 CC='$(CC)' $(NATIVE); \
 	else echo "no C compiler ($(CC)): findleaks will run without its C engine, more slowly"; fi
 
-# pip compiles bytecode when it installs. An editable install needs this target: if PYTHONDONTWRITEBYTECODE is set, each of thousands of
-# starts would compile all modules again.
+# pip compiles nothing, as tests import a tenth of what it installs. Python compiles at the first import, but not if
+# PYTHONDONTWRITEBYTECODE is set: then each of thousands of starts would compile all modules again.
 bytecode: venv
-	@$(BIN)/python -m compileall -q common gdb lldb tests/support
+	@$(BIN)/python -m compileall -q common gdb lldb tests/support $(VENV)/lib/python3*/site-packages/_pytest $(VENV)/lib/python3*/site-packages/hypothesis
 
 wheels: venv ## build the archives of a release in dist/, and check them; needs no compiler
 	$(BIN)/pip install -q 'auditwheel>=6' 'build>=1' 'check-wheel-contents>=0.6' 'twine>=6' 'ziglang>=0.12'

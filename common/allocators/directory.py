@@ -25,6 +25,7 @@ FINDERS = (
     "findleaks.allocators.mimalloc",
     "findleaks.allocators.musl",
     "findleaks.allocators.pymalloc",
+    "findleaks.allocators.gslice",
     "findleaks.allocators.glibc",
 )
 """Modules with a function `find(target, engine, taken)`, in the order they are called. Add new
@@ -32,6 +33,10 @@ allocators here.
 
 A module sets `NAME` if users know the allocator by another name. glibc is the last: its mmapped
 chunks look like other memory, so the memory of all other allocators must be known before."""
+
+ONLY_IN = {"findleaks.allocators.gslice": "libglib-2.0"}
+"""Beginning of the name of the one library that an allocator can be in. Its module is imported only
+if such a library is loaded."""
 
 MAX_CHANGED = 1000  # malloc changes few places at a time, so more problems than this are damage
 
@@ -90,6 +95,11 @@ class Directory:
         """Return the parts of heaps that belong to `allocator`, ascending."""
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
+    def ranges(self) -> list[Range]:
+        """Return the memory of all heaps. Adjacent heaps, such as slabs in malloc's blocks, are one
+        range."""
+        return merge_ranges(Range(owned.start, owned.end) for owned in self.heaps)
+
     def _whole(self) -> list[Heap]:
         """Return each heap once. A heap with others inside has several parts in `heaps`."""
         return list({id(owned.heap): owned.heap for owned in self.heaps}.values())
@@ -122,7 +132,10 @@ def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
     taken: list[Range] = []
+    loaded = [module.path.rsplit("/", 1)[-1] for module in target.modules()]
     for name in FINDERS:
+        if name in ONLY_IN and not any(file.startswith(ONLY_IN[name]) for file in loaded):
+            continue
         find: Finder = importlib.import_module(name).find
         for allocator in find(target, engine, taken):
             found = [(heap, allocator) for heap in allocator.heaps()]

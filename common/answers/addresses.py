@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import allocation_sites
 from findleaks.audit.address_info import AddressDescription, Describer
+from findleaks.audit.block_contents import describe_more
+from findleaks.audit.block_words import WORDS, describe_words
 from findleaks.audit.typed_places import list_members
 from findleaks.results.addresses import AddressInfo
 from findleaks.session import Session
@@ -19,14 +22,21 @@ class Identified(NamedTuple):
     result: AddressInfo
 
 
-def identify(session: Session, addresses: Sequence[int], describer: Optional[Describer] = None) -> list[Identified]:
-    """What is at each address, with the recorded call stacks of blocks."""
+def identify(
+    session: Session, addresses: Sequence[int], describer: Optional[Describer] = None, words: Optional[int] = WORDS
+) -> list[Identified]:
+    """What is at each address, with the recorded call stacks of blocks, and the words of blocks and
+    variables. `words`: number of these words (0: all, None: none)."""
     describer = describer or Describer(session)
-    answers = [describer.answer(address) for address in addresses]
-    return [Identified(one, _result(session, one)) for one in answers]
+    return [_identify(session, describer, address, words) for address in addresses]
 
 
-def _result(session: Session, answer: AddressDescription) -> AddressInfo:
-    if answer.block is None:
-        return answer.result()
-    return answer.result(allocation_sites(session, answer.sites), list_members(session, answer.block.index))
+def _identify(session: Session, describer: Describer, address: int, words: Optional[int]) -> Identified:
+    answer = describer.answer(address)
+    answer = replace(answer, phrase=answer.phrase + describer.content(answer))
+    block = answer.block
+    sites = None if block is None else allocation_sites(session, answer.sites)
+    contents = describe_more(session, block.address, block.size, block.type, block.hint) if block is not None and block.kind else ""
+    members = list_members(session, block.index) if block is not None and block.kind else []
+    found = describe_words(session, describer, answer, words) if words is not None and not members else None
+    return Identified(answer, answer.result(sites, contents, found, members))

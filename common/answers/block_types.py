@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Optional
 
 from findleaks.audit.block_batches import Batch
+from findleaks.audit.block_contents import describe_untyped
 from findleaks.audit.block_rows import BlockFilters, BlockRows
+from findleaks.audit.leak_groups import NAMED
 from findleaks.engine.terms import Totals
 from findleaks.results.amounts import Amount
 from findleaks.results.block_types import BlocksOfType, BlockTypes
@@ -50,8 +52,9 @@ def sum_by_type(session: Session, filters: BlockFilters, limit: int = 0) -> Bloc
             one.bytes,
             Amount(one.leaked_blocks, one.leaked_bytes),
             one.example or 0,
+            None if key.type else _contents(session, one.example, at),
         )
-        for key, one in ordered[: limit or None]
+        for at, (key, one) in enumerate(ordered[: limit or None])
     ]
     return BlockTypes("type", _total(sums.values()), _total(typed), len(ordered), found)
 
@@ -74,6 +77,15 @@ def _add(batch: Batch, rows: BlockRows, sums: dict[_Key, _Sum], known: dict[tupl
             one = known[pair]
             if one.example is None or address < one.example:
                 one.example = address
+
+
+def _contents(session: Session, example: Optional[int], at: int) -> Optional[str]:
+    """Return what the example of row `at` contains; None for rows beyond the first NAMED."""
+    index = session.directory.blocks.find(example) if example is not None and at < NAMED else -1
+    if index < 0 or example is None:
+        return None
+    size = session.directory.blocks.size(index)
+    return describe_untyped(session, example, size) or None
 
 
 def _total(sums: Iterable[_Sum]) -> Amount:

@@ -10,7 +10,7 @@ from findleaks.audit.conventions import applied_heuristics
 from findleaks.audit.diagnostics import is_trusted, list_runtime_notes
 from findleaks.audit.in_flight import find_in_flight
 from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summarise_kernel_pointers
-from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks
+from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, name_contents
 from findleaks.audit.reference_evidence import count_garbage, is_garbage, summarise_reference_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.contract import Graph
@@ -51,7 +51,7 @@ def find_leaks(
     graph = session.graph()
     leaks = _lost_by_site(session, graph, suppressions) if by == SITE else list_leaks(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]
-    groups = wanted if by == SITE else merge_leaks(wanted, by)
+    groups = wanted if by == SITE else name_contents(session, merge_leaks(wanted, by))
     garbage, garbage_heads = count_garbage(session)
     result = Leaks(
         trusted=is_trusted(session),

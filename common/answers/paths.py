@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional, TypeVar
 from findleaks.audit.address_info import AddressDescription, Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
 from findleaks.audit.managed_objects import find_links_to, list_owned_objects
+from findleaks.audit.member_names import name_in_block
 from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
@@ -83,7 +84,8 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
     if chain and lost_from < 0 and not steps:
         chain, steps = _through_objects(session, describer, chain)
     links, skipped, last = _shown(chain, limit)
-    steps += [_block_step(session, describer, a, b) for a, b in links]
+    before = {b: a for a, b in links}
+    steps += [_block_step(session, describer, a, b, before.get(a, -1)) for a, b in links]
     gap = Skipped(skipped, len(steps) - last) if skipped else None
     leader = session.directory.blocks.address(lost_from) if lost_from >= 0 else None
     found = Path(answer.result(), [step.result() for step in steps], len(chain), gap, leader)
@@ -164,9 +166,9 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     return Step(answer.phrase, best.address, best.value, best.value - low, answer)
 
 
-def _block_step(session: Session, describer: Describer, source: int, to: int) -> Step:
+def _block_step(session: Session, describer: Describer, source: int, to: int, holder: int = -1) -> Step:
     """The first word of block `source` that refers to block `to`. References to its start are
-    preferred."""
+    preferred. `holder`: the block that `source` was reached from; -1: none."""
     base = session.directory.blocks.address(source)
     low, high = _extent(session, to)
     word, order = session.target.arch.word, session.target.arch.byteorder
@@ -180,7 +182,8 @@ def _block_step(session: Session, describer: Describer, source: int, to: int) ->
             return _disguised_step(describer, disguised)
         return Step(describer.block(source).phrase(), base, low, 0, None)
     where, value = best
-    return Step(describer.block(source).phrase(), where, value, value - low, describer.answer(where))
+    member = name_in_block(session, where, session.directory.blocks.address(holder) if holder >= 0 else 0)
+    return Step(f"{describer.block(source).phrase()}{'; ' if member else ''}{member}", where, value, value - low, describer.answer(where))
 
 
 def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:

@@ -13,7 +13,7 @@ from findleaks.audit.findings import find_findings
 from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summarise_kernel_pointers
 from findleaks.audit.residency import read_residency
 from findleaks.audit.unread_memory import find_unread_memory
-from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemory, Share, SharePart, Verdict
+from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemory, Share, ShareKind, SharePart, Verdict
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 from findleaks.target.residency.presence import Presence
@@ -80,6 +80,7 @@ def memory_shares(accounting: Accounting) -> list[Share]:
             count=one.count,
             detail=one.detail,
             largest=tuple(SharePart(part.address or None, part.name or None, part.bytes) for part in one.parts),
+            kinds=tuple(ShareKind(kind.name, kind.bytes, kind.mappings) for kind in one.kinds),
         )
         for one in accounting.shares
     ]

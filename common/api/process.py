@@ -144,15 +144,15 @@ class Process:
     def block_at(self, address: int) -> Block:
         """The block that contains `address`. Raises UsageError if no block contains it;
         `whatis(address).block` is then None."""
-        found = self.whatis(address)
+        found = identify(self._session, [address], words=None)[0].result
         if found.block is None:
             raise UsageError(f"{address:#x} is in no block: {found.text}")
         return found.block
 
-    def whatis(self, address: Address) -> AddressInfo:
-        """Describe what is at `address`: a block, a stack, a symbol, allocator metadata, a
-        mapping."""
-        (found,) = identify(self._session, [_start(address)])
+    def whatis(self, address: Address, words: int = 16) -> AddressInfo:
+        """Describe what is at `address`: a block, a stack, a symbol, allocator metadata, a mapping.
+        `words`: number of words of a block or variable to describe (0: all)."""
+        (found,) = identify(self._session, [_start(address)], words=words)
         return found.result
 
     def referrers(self, address: Address, exact: bool = False, limit: int = 0) -> References:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
 from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
+from findleaks.audit.mappings import name_mapping_kind
 from findleaks.audit.unread_memory import SHARED
 from findleaks.engine.terms import State
 from findleaks.formatting import size as human
@@ -27,6 +28,7 @@ from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.results.share_sort import ShareSort
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
+from findleaks.target.modules import DELETED
 from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
@@ -34,6 +36,7 @@ from findleaks.target.runs import Runs
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
+KINDS = 8  # most kinds of mappings that a share lists, the largest first
 NAMED = 5  # most unattributed mappings that are listed, the largest first
 
 
@@ -79,6 +82,15 @@ class NamedMemory(NamedTuple):
     bytes: int
 
 
+class MemoryKind(NamedTuple):
+    """Mappings of one kind: of a file, of shared memory of one name, or anonymous ones of about one
+    size. Names are the same at every moment of a process."""
+
+    name: str
+    bytes: int  # resident bytes
+    mappings: int
+
+
 @dataclass(frozen=True)
 class Share:
     """One share of the resident memory, such as the blocks in use of one allocator."""
@@ -89,6 +101,7 @@ class Share:
     count: int = 0  # number of blocks, threads, mappings or files; 0 for shares that count nothing
     detail: str = ""
     parts: tuple[NamedMemory, ...] = ()  # the largest named ranges in the share
+    kinds: tuple[MemoryKind, ...] = ()  # mapped memory of the share by kind, the largest first
 
 
 @dataclass(frozen=True)
@@ -327,6 +340,20 @@ def _function_name(session: Session, routine: int) -> str:
     return f"{os.path.basename(module.path)}+{routine - module.bias:#x}" if module is not None else ""
 
 
+class _Kinds:
+    """Sums mappings by kind."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, MemoryKind] = {}
+
+    def add(self, name: str, held: int) -> None:
+        before = self._found.get(name, MemoryKind(name, 0, 0))
+        self._found[name] = MemoryKind(name, before.bytes + held, before.mappings + 1)
+
+    def largest(self) -> tuple[MemoryKind, ...]:
+        return tuple(sorted(self._found.values(), key=lambda kind: -kind.bytes)[:KINDS])
+
+
 def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemory, regions: Sequence[Region]) -> Iterator[Share]:
     """Yield the remaining memory by kind of mapping."""
     modules = session.target.modules()
@@ -335,6 +362,7 @@ def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemo
     shared: dict[str, NamedMemory] = {}
     shared_mappings = kernel = 0
     unowned: list[NamedMemory] = []
+    kinds: dict[ShareSort, _Kinds] = {sort: _Kinds() for sort in (ShareSort.FILES, ShareSort.UNKNOWN, ShareSort.SHARED)}
     for region in regions:
         held = counter.bytes(left.within(region.start, region.end))
         if not held:
@@ -346,15 +374,20 @@ def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemo
             before = shared.get(region.name, NamedMemory(region.start, region.name, 0))
             shared[region.name] = before._replace(bytes=before.bytes + held)
             shared_mappings += 1
+            kinds[ShareSort.SHARED].add(region.name.removesuffix(DELETED) or "anonymous shared memory", held)
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") or module is None else module.path
-            files[os.path.basename(path.removesuffix(" (deleted)"))] += held
+            files[os.path.basename(path.removesuffix(DELETED))] += held
+            kinds[ShareSort.FILES].add(os.path.basename(path.removesuffix(DELETED)), held)
         else:
             unowned.append(NamedMemory(region.start, region.name, held))
+            kinds[ShareSort.UNKNOWN].add(name_mapping_kind(region), held)
     largest = sorted((NamedMemory(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
-    yield Share(ShareSort.FILES, "", sum(files.values()), len(files), parts=tuple(largest))
+    yield Share(ShareSort.FILES, "", sum(files.values()), len(files), parts=tuple(largest), kinds=kinds[ShareSort.FILES].largest())
     unowned.sort(key=lambda place: -place.bytes)
-    yield Share(ShareSort.UNKNOWN, "", sum(place.bytes for place in unowned), len(unowned), parts=tuple(unowned[:NAMED]))
+    unknown, total = kinds[ShareSort.UNKNOWN].largest(), sum(place.bytes for place in unowned)
+    yield Share(ShareSort.UNKNOWN, "", total, len(unowned), parts=tuple(unowned[:NAMED]), kinds=unknown)
     parts = tuple(sorted(shared.values(), key=lambda place: -place.bytes))
-    yield Share(ShareSort.SHARED, "", sum(place.bytes for place in parts), shared_mappings, parts=parts[:NAMED])
+    total = sum(place.bytes for place in parts)
+    yield Share(ShareSort.SHARED, "", total, shared_mappings, parts=parts[:NAMED], kinds=kinds[ShareSort.SHARED].largest())
     yield Share(ShareSort.KERNEL, "", kernel)

@@ -9,20 +9,21 @@ from functools import cached_property
 from typing import Any, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
+from findleaks.audit.block_contents import find_hint
 from findleaks.audit.block_type import describe_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
-from findleaks.audit.leak_groups import find_hint
 from findleaks.audit.mapping_contents import describe_beginning, find_stack_function
 from findleaks.audit.references import SIGNAL_STACK
+from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import field_at
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import shortened
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block, static_tls
 from findleaks.results import amounts
-from findleaks.results.addresses import AddressInfo, Block, MappedRegion, Member, SourceFunction, SourceLine
+from findleaks.results.addresses import AddressInfo, Block, MappedRegion, Member, SourceFunction, SourceLine, Word
 from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Thread
@@ -100,8 +101,15 @@ class AddressDescription:
     source: Sequence[SourcePlace] = ()  # source lines, for an address in code
     member: str = ""  # the member that contains the address: "server.jobs.next"
 
-    def result(self, sites: Optional[Sequence[Site]] = None, members: Sequence[Member] = ()) -> AddressInfo:
-        """Return the description as a typed result. `sites`, `members`: included if wanted."""
+    def result(
+        self,
+        sites: Optional[Sequence[Site]] = None,
+        contents: str = "",
+        words: Optional[Sequence[Word]] = None,
+        members: Sequence[Member] = (),
+    ) -> AddressInfo:
+        """Return the description as a typed result. `sites`: the stacks to include, if wanted;
+        `contents`, `words` and `members`: those of the block or variable."""
         block, region = self.block, self.region
         return AddressInfo(
             self.address,
@@ -117,6 +125,8 @@ class AddressDescription:
             source=self._source(),
             region=None if region is None else MappedRegion(region.start, region.end, permissions(region), region.name or None),
             sites=sites,
+            contents=contents or None,
+            words=words,
         )
 
     def _source(self) -> Optional[SourceLine]:
@@ -223,6 +233,9 @@ class Describer:
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
         holds = describe_in_flight(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
+        named = find_thread_local(self.session, address) if block.kind and not block.type else None
+        if named is not None and named.thread in self._numbers:
+            phrase += f"; {named.label} ({named.module}, thread-local, thread {self._numbers[named.thread]})"
         structure = describe_structure_of_block(self.session, index) if block.kind else ""
         phrase += f"; {structure}" if structure else ""
         disguised = next(disguised_references(self.session, index), None)
@@ -251,15 +264,17 @@ class Describer:
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
         )
-        content = self._content(region) if region.anonymous and region.readable and not region.name else ""
-        phrase += f"; {content}" if content else ""
         return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
-    def _content(self, region: Region) -> str:
-        """Describe the content of a mapping: 'begins with "GET /"'; "" if nothing is recognised."""
+    def content(self, answer: AddressDescription) -> str:
+        """Describe the content of an anonymous mapping: '; begins with "GET /"'; "" for other
+        memory, or if nothing is recognised."""
+        region = answer.region
+        if answer.sort != "mapping" or region is None or not region.anonymous or not region.readable or region.name:
+            return ""
         beginning = describe_beginning(self.session, region.start, region.end)
         function = find_stack_function(self.session, region.start, region.end)
-        return f"contains a stack of {function}" if function else f"begins with {beginning}" if beginning else ""
+        return f"; contains a stack of {function}" if function else f"; begins with {beginning}" if beginning else ""
 
     def _managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else
@@ -279,6 +294,9 @@ class Describer:
         if not stack.start <= pointer < stack.end or stack.end - pointer >= 0x2000:
             return phrase
         from_tp = address - pointer
+        named = find_thread_local(self.session, address)
+        if named is not None and named.thread == thread.tid:
+            return f"{named.label} ({named.module}, thread-local, {who}), tp{from_tp:+#x}"
         frames = thread.sp if stack.start <= thread.sp < pointer else stack.start
         if from_tp < 0 and address <= frames:
             return phrase

@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.audit.mapping_contents import name_mapping
 from findleaks.engine.terms import NO_BLOCK, NO_LABEL, State
 from findleaks.results.amounts import TypeSource
 from findleaks.session import Session
@@ -79,6 +78,16 @@ def source_of(found: BlockType) -> TypeSource:
     if not found.is_sure:
         return "inferred"
     return "debug-info"
+
+
+def name_mapping(session: Session, start: int) -> str:
+    """Return the type of a leaked mapping that starts here; "" for other blocks."""
+    if not session.directory.mappings.has(start):
+        return ""
+    # Few processes have leaked mappings.
+    from findleaks.audit import mapping_contents
+
+    return mapping_contents.name_mapping(session, start)
 
 
 def find_object_type(session: Session, index: int) -> Optional[str]:

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.audit.kernel_waits import EPOLL_WAITS, URING_ENTER, count_waiting
 from findleaks.engine.terms import NO_BLOCK, Kind
 from findleaks.formatting import counted, shortened, size
+from findleaks.libc.thread_state import EPOLL_WAITS, URING_ENTER, count_waiting
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import KernelReferences
+from findleaks.target.elf import occurrences
 from findleaks.target.kernel_objects import AIO_CONTEXT, AIO_RING, TIMERS_UNREAD, URING, URING_NAME
 
 if TYPE_CHECKING:
     from findleaks.results.note_parts import KernelUse, Unreadable
     from findleaks.session import Session
+    from findleaks.target.base import Module
+    from findleaks.target.elf import Table
 
 _ENTRIES_AT = 0x10000000
 """IORING_OFF_SQES (linux/io_uring.h): offset at which the entries of an io_uring are mapped."""
+_TIMERS, _EPOLL, _PIPES = "POSIX timers", "epoll registrations", "pipes and sockets"
+_FUNCTIONS = {
+    "timer_create": _TIMERS,
+    **dict.fromkeys(("sigqueue", "pthread_sigqueue"), "queued signals"),
+    **dict.fromkeys(("mq_send", "mq_timedsend", "mq_notify", "msgsnd"), "message queues"),
+    "epoll_ctl": _EPOLL,
+    **dict.fromkeys(("pipe", "pipe2", "socketpair", "eventfd"), _PIPES),
+}
+"""Functions that pass a pointer to the kernel, or make an object through which pointers pass."""
+_INTERPRETERS = ("python", "ruby", "perl", "php", "node", "java", "beam", "erl", "lua", "ocaml", "dotnet")
+"""Beginnings of the names of programs, and of their libraries after "lib", that import these
+functions for scripts. They register numbers of descriptors with epoll, and send no pointers."""
+_SYSTEM = ("/lib", "/usr/lib")
+"""Folders of the distribution's libraries. Many of them import `pipe` for other purposes."""
 
 
 def count_unreadable(session: Session) -> dict[str, int]:
@@ -52,12 +70,10 @@ def list_kernel_uses(session: Session) -> Sequence[KernelUse]:
     state = session.target.kernel_state()
     if not _has_leaks(session) or (state is not None and TIMERS_UNREAD not in state.hidden):
         return ()
-    from findleaks.audit.kernel_use import EPOLL, TIMERS, find_kernel_uses
-
-    found = session.once("kernel uses", lambda: list(find_kernel_uses(session)))
+    found = session.once("kernel uses", lambda: list(_find_kernel_uses(session)))
     if state is not None:
-        return [one for one in found if one.what == TIMERS]
-    return [one for one in found if one.what != EPOLL or not count_epoll_waiters(session)]
+        return [one for one in found if one.what == _TIMERS]
+    return [one for one in found if one.what != _EPOLL or not count_epoll_waiters(session)]
 
 
 def summarise_kernel_pointers(session: Session) -> KernelReferences:
@@ -106,3 +122,39 @@ def _leaked(session: Session) -> Amount:
     """All leaked blocks."""
     found = [session.graph().totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)] if len(session.directory.blocks) else []
     return Amount(sum(one.blocks for one in found), sum(one.bytes for one in found))
+
+
+def _find_kernel_uses(session: Session) -> Iterator[KernelUse]:
+    """Yield the ways in which the process can have given pointers to the kernel, one of each kind,
+    with the function that a module imports for it."""
+    from findleaks.results.note_parts import KernelUse  # few processes have such functions
+
+    target = session.target
+    found: set[str] = set()
+    modules = target.modules()
+    for module in modules:
+        excluded = found if _is_own(module, target.exe_path) else {*found, _EPOLL, _PIPES}
+        name = module.path.rsplit("/", 1)[-1]
+        if name.removeprefix("lib").startswith(_INTERPRETERS):
+            continue
+        for table in list(target.symbol_tables(module))[-1:]:  # .dynsym, or static: .symtab
+            for function in _imported(table, [one for one, what in _FUNCTIONS.items() if what not in excluded], len(modules) == 1):
+                what = _FUNCTIONS[function]
+                if what not in found:
+                    found.add(what)
+                    yield KernelUse(what, function, name)
+
+
+def _is_own(module: Module, program: str) -> bool:
+    """Whether the module is the program, or a library that is not the distribution's."""
+    return module.path == program or not module.path.startswith(_SYSTEM)
+
+
+def _imported(table: Table, names: Collection[str], is_static: bool) -> Iterator[str]:
+    """Yield the functions of these names that the module imports. `is_static`: or that it
+    defines."""
+    places = {at: name for name in names for at in occurrences(table.strings, name.encode() + b"\0")}
+    if places:
+        for entry in struct.iter_unpack(table.form, table.symbols):
+            if entry[0] in places and (is_static or not table.fields(entry)[2]):
+                yield places[entry[0]]

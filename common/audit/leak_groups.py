@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
 from findleaks.allocators.memory import Memory
-from findleaks.audit.block_type import find_block_type, label_names, source_of
-from findleaks.audit.mapping_contents import name_mapping
+from findleaks.audit.block_contents import agree_on_contents, find_hint
+from findleaks.audit.block_type import find_block_type, label_names, name_mapping, source_of
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import MARK, NO_LABEL, Group, Kind, Totals
-from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number
 from findleaks.results import amounts
 from findleaks.results.amounts import Amount, TypeSource
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 
-HINT = 64  # bytes of a block in which a readable string is looked for
-
 MANY = 10_000
 """Most leaked blocks without a type in their first word that are examined one by one: about 0.1 s.
 If there are more, only an example of each group is examined."""
@@ -40,6 +36,9 @@ If there are more, only an example of each group is examined."""
 _LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
+
+NAMED = 100
+"""Most groups whose contents are looked at: each takes up to a millisecond."""
 
 TRACK_SECONDS = 30
 """Seconds of `track` in the suggested command."""
@@ -69,6 +68,7 @@ class Leak(NamedTuple):
     site: int = 0  # number of the allocation site if grouped by it; 0: unknown
     estimated: Optional[Totals] = None  # the blocks that sampled blocks represent
     runtime: str = ""  # the runtime that the leak heads are objects of ("CPython"); "" if none
+    contents: str = ""  # what untyped blocks contain; see `name_contents`
     source: Optional[TypeSource] = None  # how the type is known; None without a type
     is_sure: bool = False  # whether the type is known without doubt
 
@@ -98,6 +98,7 @@ class Leak(NamedTuple):
             type_sure=self.is_sure if self.type else None,
             runtime=self.runtime or None,
             hint=self.hint or None,
+            contents=self.contents or None,
             site=site or self.site or None,
             size=self.smallest if self.smallest == self.largest else None,
             sizes=(self.smallest, self.largest),
@@ -153,7 +154,7 @@ def iterate_leak_heads(graph: Graph) -> Iterator[int]:
     heads, kinds = graph.heads(), graph.kinds()
     if heads is None:
         return (match.start() for match in _LEADING.finditer(kinds))
-    return merge_sorted((match.start() for match in _DEFINITE.finditer(kinds)), heads)
+    return iter(sorted([*(match.start() for match in _DEFINITE.finditer(kinds)), *heads]))
 
 
 def _drop_suppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
@@ -207,11 +208,11 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     known = known_types(session)
     marks = known.claims if known is not None else None
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    for count, index in enumerate(iterate_leak_heads(graph)):
+    heads = iterate_leak_heads(graph)
+    plain = [index for index in heads if labels[index] == NO_LABEL] if labels else heads
+    for count, index in enumerate(plain):
         if count % 1024 == 0:
             session.report_progress("examining leaked blocks", index / len(kinds))
-        if labels and labels[index] != NO_LABEL:
-            continue
         shown = graph.representative(index) if kinds[index] == Kind.DEFINITE else index
         own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
         # The engine reads the first word only if it is whole and aligned; so does this.
@@ -242,14 +243,6 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             examples=tuple(starts[:EXAMPLES]),
             source="pattern" if name else None,
         )
-
-
-def find_hint(session: Session, start: int, size: int) -> str:
-    """Return a readable string at the beginning of a block, or ""."""
-    try:
-        return session.types.hint(session.target.read(start, min(size, HINT)))
-    except UnreadableMemory:
-        return ""
 
 
 def _leak(group: Group, name: str, hint: str, runtime: str = "", source: Optional[TypeSource] = None, is_sure: bool = False) -> Leak:
@@ -309,12 +302,23 @@ def _merged_hint(a: Leak, b: Leak) -> str:
     return a.hint if a.hint == b.hint else ""
 
 
+def name_contents(session: Session, leaks: Sequence[Leak]) -> list[Leak]:
+    """Return the leaks, of which the first NAMED have `contents`."""
+    blocks, named = session.directory.blocks, []
+    for leak in leaks[:NAMED]:
+        examples = [(start, blocks.size(blocks.find(start))) for start in leak.examples if blocks.find(start) >= 0]
+        named.append(leak if leak.runtime else leak._replace(contents=agree_on_contents(session, examples, leak.type, leak.hint)))
+    return [*named, *leaks[NAMED:]]
+
+
 def describe_leak(leak: Leak) -> str:
     """Describe a group: "osgeo::Ellipsoid (48 B) → 3–7 blocks", "cycle of 4 (64 B)", "16–528 B,
     "GET /…""."""
     sizes = f"{number(leak.smallest)} B" if leak.smallest == leak.largest else f"{number(leak.smallest)}–{number(leak.largest)} B"
     words = f"{leak.type} ({sizes})" if leak.type else sizes
-    if leak.hint:
+    if leak.contents:
+        words += f", {leak.contents}"
+    elif leak.hint:
         words += f", {leak.hint}" if leak.blocks == 1 else f", e.g. {leak.hint}"
     if leak.cycle > 1:
         words = f"cycle of {leak.cycle}: {words}"
@@ -328,6 +332,15 @@ def describe_leak(leak: Leak) -> str:
 def select_usable_commands(session: Session, commands: Iterable[str]) -> list[str]:
     """Return those of the commands that can be run here: see Target.trackable."""
     return [words for words in commands if session.target.trackable or not words.startswith("track ")]
+
+
+def suggest_about(leak: Leak) -> str:
+    """Return the command that explains a leaked block: what it retains, the references that are
+    left, or the interior pointers on the way from a root."""
+    example = f"{leak.examples[0]:#x}"
+    if leak.kind == Kind.POSSIBLE:
+        return f"path {example}"
+    return f"roots {example}" if leak.most_indirect else f"refs {example}"
 
 
 def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:

@@ -100,7 +100,8 @@ class RuntimeHoldings(NamedTuple):
             count = _objects(most.type.objects)
             return f"the largest type is {shortened(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
         top = self.by_native[0]
-        words = f"{_objects(top.type.objects)} of {shortened(top.type.name)} retain {size(top.held.bytes)}"
+        verb = "retains" if top.type.objects == 1 else "retain"
+        words = f"{_objects(top.type.objects)} of {shortened(top.type.name)} {verb} {size(top.held.bytes)}"
         if self.unreported:
             return f"{words}; {size(self.unreported)} of this memory was not reported to {self.name}, so its collector is not triggered"
         return words

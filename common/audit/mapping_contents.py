@@ -15,19 +15,16 @@ _LIBRARIES = ("libc.so", "libc-", "ld-", "libpthread", "libboost_context")
 
 
 def name_mapping(session: Session, start: int) -> str:
-    """Return the type of a leaked mapping that starts here: "anonymous mapping", or "anonymous
-    mapping with a stack of serve"; "" if none starts here."""
-    mappings = session.directory.mappings
-    if not mappings.has(start):
-        return ""
+    """Return the type of the leaked mapping that starts here: "anonymous mapping", or "anonymous
+    mapping with a stack of serve"."""
     index = session.directory.blocks.find(start)
     name = find_stack_function(session, start, start + session.directory.blocks.size(index))
     return f"{TYPE} with a stack of {name}" if name else TYPE
 
 
 def find_stack_function(session: Session, start: int, end: int) -> str:
-    """Return the outermost function on the stack in this mapping, safe to print; "" if its upper
-    end does not look like a stack, or the function is unknown.
+    """Return the outermost function on the stack in this mapping; "" if its upper end
+    does not look like a stack, or the function is unknown.
 
     Frames contain return addresses, and often saved frame or stack pointers into the stack
     itself."""

@@ -29,7 +29,7 @@ def list_mappings(session: Session) -> list[NamedMappings]:
     for region in session.target.regions():
         if region.name.startswith(_KERNELS):
             continue
-        row = found.setdefault(_name(region), [0, 0, 0])
+        row = found.setdefault(name_mapping_kind(region), [0, 0, 0])
         row[0] += 1
         row[1] += region.size
         row[2] += pages.resident.bytes(region.start, region.end) if pages else 0
@@ -37,7 +37,7 @@ def list_mappings(session: Session) -> list[NamedMappings]:
     return sorted(rows, key=lambda row: (-(row.mapped if row.resident is None else row.resident), row.name))
 
 
-def _name(region: Region) -> str:
+def name_mapping_kind(region: Region) -> str:
     """Return a path or a label; for anonymous memory, its permissions and the next power of two of
     its size.
     Growth by many mappings of one size then shows as one row."""

@@ -18,6 +18,7 @@ class Origin(NamedTuple):
     name: str
     start: int  # address; 0 if its parts are not adjacent
     type: Optional[Type]  # None without debug information
+    holder: int = 0  # a managed object that the block was reached from; 0: unknown
     # the member at an offset: ".link.next"; "" if unknown
     member: Optional[Callable[[int], str]] = None
 

@@ -75,6 +75,7 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     found += find_thread_locals(session, whose)
     dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}
     found += find_frame_owners(session, whose, _ranges(found))
+    found += _frame_owners(session, whose)
     found += _managed_heap_owners(session, _ranges(found), objects)
     words = list(_owners_outside_memory(session, whose, dtvs))
     found += _mapping_owners(target.regions(), roots, _ranges([*found, *words]))
@@ -127,6 +128,16 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
     stacks = [("stack", start) for start in session.signal_stacks]
     yield Owner(OwnerSort.KERNEL, f"{SIGNAL_STACK}s", "kept by the kernel", 0, [], stacks)
     yield Owner(OwnerSort.LIBRARY, "table of loaded files", "ld.so", 0, [], [("segment", value) for value in table_blocks(target)])
+
+
+def _frame_owners(session: Session, whose: ThreadName) -> Iterator[Owner]:
+    """Yield frames of managed languages outside the threads' stacks, such as Python's."""
+    for runtime in session.runtimes:
+        for frame in runtime.frames():
+            ranges = intersection(session.roots, [frame.range])
+            if ranges:
+                where = f"{runtime.name} frame{f', {whose(frame.thread)}' if frame.thread else ''}"
+                yield Owner(OwnerSort.MAPPING, frame.name, where, frame.thread, ranges)
 
 
 def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:

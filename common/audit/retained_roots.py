@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
 from findleaks.audit.references import find_root_references
-from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
+from findleaks.audit.retained_rows import RetainedNode
+from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import blocks, size, some
@@ -21,6 +22,8 @@ SEARCHED = 5  # most such blocks whose roots are looked up: each takes a search 
 
 MANY, PART = 100, 0.1
 """Blocks of one size form a row if at least MANY of them retain PART of the shared memory."""
+
+FIRST = 3  # sizes with the most bytes that have a row even if they retain only a quarter of PART
 
 EXPANDED = 256
 """Most leak heads that are shown with their fields.
@@ -60,13 +63,15 @@ def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Se
 
 def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spread: Sequence[Spread]) -> None:
     """Replace the rows of many blocks of one size by one row, if the blocks together retain PART of
-    the shared memory. A block that retains PART of it alone keeps its row."""
-    blocks_, least = builder.reader.blocks, PART * made.totals.bytes
-    for group in spread:
+    the shared memory, or are those of one of the first sizes. A block that retains PART of it alone
+    keeps its row."""
+    blocks_, part = builder.reader.blocks, PART * made.totals.bytes
+    for at, group in enumerate(sorted(spread, key=lambda one: -one.bytes)):
+        least = part if at >= FIRST else part / 4
         if group.children < MANY or group.bytes < least:
             continue
         alike = [row for row in made.fields if blocks_.size(blocks_.find(row.address)) == group.size]
-        large = [row for row in alike if row.totals.bytes >= least]
+        large = [row for row in alike if row.totals.bytes >= part]
         totals = Totals(group.blocks - sum(row.totals.blocks for row in large), group.bytes - sum(row.totals.bytes for row in large))
         if totals.bytes < least:
             continue

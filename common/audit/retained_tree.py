@@ -5,24 +5,35 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from findleaks.audit.block_type import find_block_type
+from findleaks.audit.block_contents import describe_untyped, find_hint
+from findleaks.audit.block_type import find_block_type, find_object_type
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import recognise_first_node
 from findleaks.audit.declared_types import declared_types
-from findleaks.audit.fields import NOTHING, Field, Fields, group_fields, read_fields, size_key, sum_retained
-from findleaks.audit.leak_groups import find_hint
+from findleaks.audit.fields import Field, Fields, group_fields, read_fields, size_key, sum_retained
+from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
 from findleaks.audit.origins import Origin, check_declared_type
 from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.audit.retained_rows import (
+    Contents,
+    RetainedBlocks,
+    RetainedNode,
+    SimilarFields,
+    describe_blocks,
+    describe_contents,
+    describe_managed_variable,
+    join_steps,
+)
+from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import block_field
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
-from findleaks.formatting import counted, size
+from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -31,60 +42,10 @@ CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # most different sizes of blocks that are counted separately
 SHARED_PART = 0.1  # least part of a row that memory reached through several fields is shown from
 MOST_SHARED = 5  # rows of such memory
+NAMED_SPANS = 8  # words of a field for which a name is looked up
+NAMED_WORDS = 256  # words of a managed object in which a reference is looked for
 UNTYPED = "block of "  # beginning of the name of a block whose type is unknown
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
-
-
-class RetainedBlocks(NamedTuple):
-    """Blocks of one size that the nodes of a container retain. `strings`: the examined ones are
-    text."""
-
-    size: int
-    blocks: int
-    strings: bool
-
-
-@dataclass
-class Contents:
-    """A container, and the blocks that it retains."""
-
-    container: Container
-    nodes: int  # number of its nodes' blocks that the owner retains
-    least: int  # usable bytes of the smallest node
-    most: int  # usable bytes of the largest node
-    kept: list[RetainedBlocks]  # blocks other than nodes and tables, the most bytes first
-
-
-class SimilarFields(NamedTuple):
-    """Several similar fields in one row."""
-
-    fields: int
-    least: int = 0  # fewest blocks that one of them retains; 0: unknown
-    most: int = 0  # most blocks that one of them retains; 0: unknown
-
-
-@dataclass
-class RetainedNode:
-    """A row of the tree: a root, a field, or a block."""
-
-    name: str
-    totals: Totals
-    sort: str  # "root", "field", "block", "shared"
-    owner: Optional[Owner] = None
-    place: str = ""  # the place of the field ("Profiler+0x68")
-    what: str = ""  # the container, type or text that the field refers to
-    address: int = 0  # address of the block, or of a root's memory
-    offset: Optional[int] = None
-    contents: Optional[Contents] = None
-    sizes: list[tuple[int, int]] = field(default_factory=list)
-    # Rows of the next level, up to the limit.
-    fields: list[RetainedNode] = field(default_factory=list)
-    left: int = 0  # number of fields without a row
-    more: Totals = NOTHING  # memory that these fields retain
-    shared: Totals = NOTHING  # memory that is reached through several fields
-    shared_rows: list[RetainedNode] = field(default_factory=list)  # its largest blocks
-    holders: list[str] = field(default_factory=list)  # for a shared block: the roots that reach it
-    alike: Optional[SimilarFields] = None
 
 
 class TreeBuilder:
@@ -116,18 +77,19 @@ class TreeBuilder:
     def of_block(self, index: int, expand: bool = True) -> RetainedNode:
         """Return the row of a block, with its fields if `expand`."""
         block, name = self.reader.block(index), self.name(index)
-        made = RetainedNode(f"{name} at {block.start:#x}", self.tree.retained(index), "block", address=block.start)
+        made = RetainedNode(f"{self._label(index)} at {block.start:#x}", self.tree.retained(index), "block", address=block.start)
         self._least(made)
         if not expand or made.totals.blocks < 2:
             made.what = self._hint(index, name)
             return made
-        container = recognise_first_node(self.reader, block)
+        container = None if self._is_managed(index) else recognise_first_node(self.reader, block)
         if container is not None:
             made.sizes = self.tree.sizes(index, SIZES)
             made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
             made.what = describe_contents(made.contents) if made.contents is not None else ""
         if made.contents is None:
             self._fill(made, self._fields(index), self._origin(index), self.depth)
+            made.what = made.what or self._hint(index, name)
         return made
 
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
@@ -135,7 +97,7 @@ class TreeBuilder:
         nodes.
         None unless each node lies in a block, and several roots retain all of them."""
         block = self.reader.block(index)
-        container = recognise_first_node(self.reader, block)
+        container = None if self._is_managed(index) else recognise_first_node(self.reader, block)
         if container is None:
             return None, array("I")
         indices, sizes = self.reader.blocks.find_all(container.nodes)
@@ -165,9 +127,28 @@ class TreeBuilder:
         name = self.name(index)
         return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
-    def _origin(self, index: int, type_: Optional[Type] = None) -> Origin:
+    def _label(self, index: int, type_: Optional[Type] = None) -> str:
+        """Return the name of a block in rows, with more about a managed object: "list of 20"."""
+        return name_managed_object(self.session, index) or self.name(index, type_)
+
+    def _is_managed(self, index: int) -> bool:
+        return find_object_type(self.session, index) is not None
+
+    def _origin(self, index: int, type_: Optional[Type] = None, before: Optional[Origin] = None) -> Origin:
+        """Return the origin of a block's fields. `before`: that of the field that refers to it."""
+        holder = before.start if before is not None and before.start and self._is_managed(self.reader.blocks.find(before.start)) else 0
         member = partial(block_field, self.session, index)
-        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_, member)
+        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_, holder, member)
+
+    def _place(self, origin: Origin, offset: int) -> tuple[str, Optional[Type]]:
+        """Return the name of the field at this offset, and its type. A managed object's field is
+        named by its runtime."""
+        member = name_managed_member(self.session, origin.start + offset, origin.holder)
+        if not member:
+            named = find_thread_local(self.session, origin.start + offset) if origin.name.startswith(UNTYPED) else None
+            return (f"{named.label} ({named.module})", None) if named is not None else origin.place(offset)
+        alone = (not member.startswith(".") and is_telling(member)) or origin.name.startswith(UNTYPED)
+        return member if alone else f"{origin.name}{'' if member.startswith(('.', '[')) else '.'}{member}", None
 
     def _fields(self, index: int) -> Fields:
         block = self.reader.block(index)
@@ -181,6 +162,7 @@ class TreeBuilder:
     def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int, expands_shared: bool = True) -> None:
         """Set the fields of a row. If one field refers to one block, that block's fields are shown
         instead."""
+        steps: list[tuple[str, str]] = []
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
             container = self._agreed(only, origin) if only is not None else None
@@ -196,18 +178,21 @@ class TreeBuilder:
             if len(children) != 1:
                 break
             if children[0].blocks < 2 and row.owner is not None and not row.what:
-                row.what = self._block_phrase(children[0].block, self.name(children[0].block), 1, ())
+                phrase = self._block_phrase(children[0].block, self._label(children[0].block), 1, ())
+                row.what = " → ".join(join_steps(steps)) or phrase
                 return
             if children[0].blocks < 2:
                 break
             index = children[0].block
             type_ = origin.place(only.spans[0].start - origin.start)[1] if only.spans and origin.start else None
-            origin = self._origin(index, self._pointee(only, type_, index))
+            steps.append(self._step(origin, only, index))
+            origin = self._origin(index, self._pointee(only, type_, index), origin)
             row.address = row.address or origin.start
             found = self._fields(index)
+        row.what = " → ".join(filter(None, (row.what, *join_steps(steps))))
         row.shared = found.shared
         if depth > 0 and expands_shared and found.shared.bytes >= SHARED_PART * row.totals.bytes:
-            row.shared_rows = self._shared_rows(found.tree, max(int(SHARED_PART * row.totals.bytes), 1), depth)
+            row.shared_rows = self._shared_rows(found.tree, max(int(SHARED_PART * row.totals.bytes), 1), depth, origin)
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return
@@ -220,14 +205,30 @@ class TreeBuilder:
         row.left = sum(one.alike for one in rest)
         row.more = sum_retained(rest)
 
-    def _shared_rows(self, tree: Dominators, least: int, depth: int) -> list[RetainedNode]:
-        """Return rows for blocks that several fields reach, of at least `least` bytes each.
+    def _first_named(self, one: Field, origin: Origin) -> int:
+        """Return the address of the first word of a field that a runtime names, else of its first
+        word. Other words of a managed object may be links of a list of all objects."""
+        places = (span.start for span in one.spans[:NAMED_SPANS])
+        named = (place for place in places if name_managed_member(self.session, place, origin.holder))
+        return next(named, one.spans[0].start)
+
+    def _step(self, origin: Origin, only: Field, index: int) -> tuple[str, str]:
+        """Return the name of an object's only field, if the program's author knows it, and a phrase
+        for the object in block `index` that it refers to."""
+        at = self._first_named(only, origin) if only.spans and origin.start else 0
+        member = name_managed_member(self.session, at, origin.holder) if at else ""
+        label = name_managed_object(self.session, index)
+        return member if is_telling(member) else "", label
+
+    def _shared_rows(self, tree: Dominators, least: int, depth: int, origin: Origin) -> list[RetainedNode]:
+        """Return rows for blocks that several fields of `origin` reach, of at least `least` bytes
+        each.
 
         Example: a server has its clients in a list and in an index. No field retains them, but each
         client retains its buffers. A large block has a row with its own fields; many small ones of
         one size have a row together."""
         large = [child for child in tree.children(SHARED, MOST_SHARED) if child.bytes >= least]
-        rows = [self._shared_row(child, depth) for child in large]
+        rows = [self._shared_row(child, depth, origin) for child in large]
         named = Counter(self.reader.block(child.block).size for child in large)
         for group in tree.spread(SHARED, MOST_SHARED + len(named)):
             own = [child for child in large if self.reader.block(child.block).size == group.size]
@@ -239,11 +240,16 @@ class TreeBuilder:
             made = RetainedNode(f"{count:,} of {name}", totals, "block", address=self.reader.block(group.example).start)
             made.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
             rows.append(made)
+        if not rows and least > 1 and tree.retained(SHARED).bytes:  # Show the largest at least.
+            most = next(iter(tree.spread(SHARED, 1)), None)
+            return self._shared_rows(tree, max(min(most.bytes, least - 1), 1), depth, origin) if most is not None else rows
         return sorted(rows, key=lambda row: (-row.totals.bytes, row.address))
 
-    def _shared_row(self, child: Child, depth: int) -> RetainedNode:
+    def _shared_row(self, child: Child, depth: int, holder: Origin) -> RetainedNode:
         origin = self.declared_origin(child.block)
-        made = RetainedNode(f"{origin.name} at {origin.start:#x}", Totals(child.blocks, child.bytes), "block", address=origin.start)
+        member = self._name_first_reference(holder, child.block)
+        label = f"{member}{': ' if member else ''}{self._label(child.block, origin.type)} at {origin.start:#x}"
+        made = RetainedNode(label, Totals(child.blocks, child.bytes), "block", address=origin.start)
         if child.blocks > 1:
             # At depth 1 the block's own fields still get rows, as they show where the bytes are.
             self._fill(made, self._fields(child.block), origin, max(depth - 1, 1), expands_shared=depth > 1)
@@ -251,9 +257,23 @@ class TreeBuilder:
             made.what = self._hint(child.block, origin.name)
         return made
 
+    def _name_first_reference(self, origin: Origin, index: int) -> str:
+        """Return the name of the first word of a managed object that refers to a block, if the
+        program's author knows it."""
+        start = self.reader.blocks.find(origin.start)
+        if start < 0 or not self._is_managed(start):
+            return ""
+        low, block = self.reader.blocks.address(start), self.reader.block(index)
+        words = self.session.types.memory.words(low, min(self.reader.blocks.size(start) // self.reader.size, NAMED_WORDS)) or ()
+        places = (low + at * self.reader.size for at, word in enumerate(words) if block.start <= word < block.start + block.size)
+        names = (name_managed_member(self.session, place) for place in places)
+        return next(filter(is_telling, names), "")
+
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
         """Return the container that the field heads, unless debug information contradicts it."""
         if one.container is not None and one.spans and origin.start:
+            if self._is_managed(self.reader.blocks.find(origin.start)) or origin.holder:
+                return None  # fields of managed objects are no containers of C and C++
             one.found = check_declared_type(
                 one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None
             )
@@ -287,8 +307,9 @@ class TreeBuilder:
         return made
 
     def _field_row(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
-        offset = one.spans[0].start - origin.start if one.spans and origin.start else None
-        place, type_ = origin.place(offset) if offset is not None else (f"{origin.name}, {one.name or hex(one.spans[0].start)}", None)
+        offset = self._first_named(one, origin) - origin.start if one.spans and origin.start else None
+        unplaced = f"{origin.name}, {one.name or hex(one.spans[0].start)}" if offset is None else ""
+        place, type_ = self._place(origin, offset) if offset is not None else (unplaced, None)
         made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
         made.sizes = tree.sizes(one.node, SIZES)
         container = self._agreed(one, origin)
@@ -300,8 +321,8 @@ class TreeBuilder:
         children = tree.children(one.node, 2)
         if len(children) == 1:
             index = children[0].block
-            below = self._origin(index, self._pointee(one, type_, index))
-            made.what = self._block_phrase(index, below.name, children[0].blocks, made.sizes)
+            below = self._origin(index, self._pointee(one, type_, index), origin)
+            made.what = self._block_phrase(index, self._label(index), children[0].blocks, made.sizes)
             # At a negative depth only `what` is needed, and a damaged list might never end.
             if children[0].blocks > 1 and depth >= 0:
                 self._fill(made, self._fields(index), below, depth - 1)
@@ -318,9 +339,9 @@ class TreeBuilder:
         return f"{name}, and {describe_blocks([(s, n) for s, n in rest.items() if n])} below it"
 
     def _hint(self, index: int, name: str) -> str:
-        """Return a readable string at the beginning of a block without a type, or ""."""
+        """Return the text or the contents of a block without a type, or ""."""
         block = self.reader.block(index)
-        return find_hint(self.session, block.start, block.size) if name.startswith(UNTYPED) else ""
+        return describe_untyped(self.session, block.start, block.size) if name.startswith(UNTYPED) else ""
 
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
@@ -364,43 +385,6 @@ class TreeBuilder:
             if length in sizes and start + into not in own and len(seen.setdefault(length, [])) < SAMPLE:
                 seen[length].append(find_hint(self.session, start, length).startswith('"'))
         return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
-
-
-def describe_blocks(sizes: Sequence[tuple[int, int]], word: str = "block") -> str:
-    """Describe blocks: "12 blocks of 48 B", "1,024 blocks of 24–4,096 B"."""
-    count = sum(number for _, number in sizes)
-    return f"{count:,} {word}{'' if count == 1 else 's'} of {_range(min(s for s, _ in sizes), max(s for s, _ in sizes))}" if sizes else ""
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least:,} B" if least == most else f"{least:,}–{most:,} B"
-
-
-def describe_contents(contents: Contents) -> str:
-    """Describe a container: "std::map or set, 98,000 nodes of 80 B and 49,000 strings of 48 B"."""
-    made = contents.container
-    if made.nodes:
-        unit = made.unit if made.length != 1 else made.unit[:-1]
-        said = f"{made.length:,} {unit} of {_range(contents.least, contents.most)}"
-    else:
-        said = f"{made.length:,} {made.unit}" if made.unit != "bytes" else size(made.length)
-    strings = [(k.size, k.blocks) for k in contents.kept if k.strings]
-    others = [(k.size, k.blocks) for k in contents.kept if not k.strings]
-    parts = [describe_blocks(strings, "string"), describe_blocks(others)]
-    said = " and ".join(part for part in (said, *parts) if part)
-    trouble = f"; damaged: {made.problem}" if made.problem else ""
-    return f"{made.what}, {said}{trouble}"
-
-
-def describe_managed_variable(owner: Owner) -> str:
-    """Describe a managed variable: "Array, 60,000 elements, with 60,001 objects of 2.3 MiB"."""
-    unit, objects = owner.unit if owner.length != 1 else _SINGULAR.get(owner.unit, owner.unit), owner.objects
-    length = f", {owner.length:,} {unit}" if owner.length is not None else ""
-    held = f", with {counted(objects.blocks, 'object')} of {size(objects.bytes)}" if objects.blocks else ""
-    return f"{owner.what}{length}{held}"
-
-
-_SINGULAR = {"elements": "element", "entries": "entry", "bytes": "byte"}
 
 
 def build_root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:

@@ -9,8 +9,9 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.sites import STEP
+from findleaks.audit.block_contents import find_hint
 from findleaks.audit.block_type import find_block_type
-from findleaks.audit.leak_groups import EXAMPLES, Leak, find_hint, iterate_leak_heads
+from findleaks.audit.leak_groups import EXAMPLES, Leak, iterate_leak_heads
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph

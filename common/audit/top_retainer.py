@@ -9,7 +9,8 @@ from typing import NamedTuple, Optional
 from findleaks.audit.owner import Owner
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.retained_roots import PART, build_shared_row
-from findleaks.audit.retained_tree import RetainedNode, TreeBuilder
+from findleaks.audit.retained_rows import RetainedNode
+from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.session import Session
@@ -22,7 +23,7 @@ owner retains."""
 
 
 MEMBERS = 1 << 20  # retained blocks listed at a time
-NAMED = 3  # most variables of managed languages that are named
+NAMED = 12  # most variables of managed languages that are named
 
 
 class TopRetainer(NamedTuple):

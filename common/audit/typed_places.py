@@ -6,10 +6,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
+from findleaks.audit.block_contents import find_hint
 from findleaks.audit.block_type import find_block_type
-from findleaks.audit.leak_groups import find_hint, kind_word
+from findleaks.audit.leak_groups import kind_word
 from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
+from findleaks.escaping import visible
 from findleaks.results.addresses import Member
 from findleaks.session import Session
 from findleaks.session.known_types import known_types, type_table
@@ -177,4 +179,4 @@ def iterate_lines(members: Sequence[Member]) -> Iterator[str]:
     widest = min(max(len(one.name) for one in members), 40)
     digits = len(str(members[-1].offset)) + 1
     for one in members:
-        yield f"  {f'+{one.offset}':<{digits}}  {one.name:<{widest}}  {one.value or '–'}"
+        yield f"  {f'+{one.offset}':<{digits}}  {visible(one.name):<{widest}}  {visible(one.value or '–')}"

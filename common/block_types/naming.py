@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.block_types.contents import Contents
 from findleaks.block_types.rtti import Rtti
 from findleaks.block_types.shapes import is_array, is_file, is_string
 from findleaks.block_types.text import text_hint
@@ -28,7 +29,7 @@ class Types:
     """Type names of one target's blocks, cached by word."""
 
     def __init__(self, target: Target) -> None:
-        self._target, self._memory = target, Memory(target)
+        self._target, self.memory = target, Memory(target)
         self._names: dict[int, str] = {}
 
     @cached_property
@@ -38,6 +39,11 @@ class Types:
     @cached_property
     def _rtti(self) -> Rtti:
         return Rtti(self._target, self._ranges)
+
+    @cached_property
+    def contents(self) -> Contents:
+        """Names of blocks without a type, by what they contain."""
+        return Contents(self._target, self._ranges)
 
     def ranges(self) -> list[Range]:
         """Ranges that a first word points into if it identifies a type: vtables and code. Sorted,
@@ -71,7 +77,7 @@ class Types:
         "Foo[3]" for an array of objects preceded by its count; "FILE" for glibc's; "std::string"
         for a single string object; "" for none."""
         word = self._target.arch.word
-        words = self._memory.words(address, min(size // word, 5))
+        words = self.memory.words(address, min(size // word, 5))
         if not words:
             return ""
         found = self.name(words[0])
@@ -90,6 +96,10 @@ class Types:
         """Return what the first bytes look like, safe to print: '"GET /index.html…"', "zeros", or
         ""."""
         return text_hint(data, self._target.arch, lambda address: region_at(self._target.regions(), address) is not None)
+
+    def is_code(self, address: int) -> bool:
+        """Whether a loaded file has code at this address."""
+        return range_at(self._ranges.code, address) is not None
 
     def is_class(self, word: int) -> bool:
         """Whether `word` points to a vtable (not to code or to a C function table)."""
@@ -146,7 +156,7 @@ class Types:
     def _starts_table(self, word: int) -> bool:
         """Whether one of the first two words at `word` is the address of code, and the other too,
         or 0."""
-        words = self._memory.words(word, 2) if word % self._target.arch.word == 0 else None
+        words = self.memory.words(word, 2) if word % self._target.arch.word == 0 else None
         if words is None:
             return False
         (first, second), code = words, self._ranges.code

@@ -31,16 +31,16 @@ def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
         return "zeros" if len(data) >= arch.word else ""
     text = _text(data)
     if text is not None and not _is_pointer(data[: arch.word], arch, is_mapped):
-        return _quote(text)
+        return quote(text)
     inner = 2 * arch.word
     if len(data) > inner + 1:
         length = int.from_bytes(data[arch.word : inner], arch.byteorder)
         if _LEAST <= length <= 15 and len(data) > inner + length and data[inner + length] == 0:
             text = _text(data[inner : inner + length + 1])
             if text is not None and len(text.encode("utf-8")) == length:
-                return _quote(text)
+                return quote(text)
     text = _text(data[arch.word :], least=6)
-    return f"+{arch.word} {_quote(text)}" if text is not None else ""
+    return f"+{arch.word} {quote(text)}" if text is not None else ""
 
 
 def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> list[str]:
@@ -64,7 +64,7 @@ def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> 
     for at in places:
         body = text[bounds[at] : bounds[at + 1]]
         if not plain.fullmatch(body):
-            shown = _quote(body.decode("utf-8"))
+            shown = quote(body.decode("utf-8"))
         elif len(body) <= COLUMNS:
             shown = f'"{body.decode("ascii")}"'
         else:
@@ -118,12 +118,13 @@ def character_table() -> bytearray:
     return bytearray(1 + character_columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
 
 
-def _quote(text: str) -> str:
+def quote(text: str, columns: int = COLUMNS) -> str:
+    """Return text in quotes, safe to print, cut to this number of columns."""
     shown, taken = "", 0
     for character in text:
         part = character if character.isprintable() and character not in _ESCAPES else _escape(character)
         wide = sum(map(character_columns, part))
-        if taken + wide > COLUMNS or len(shown) > 3 * COLUMNS:
+        if taken + wide > columns or len(shown) > 3 * columns:
             return f'"{shown}…"'
         shown += part
         taken += wide

@@ -33,4 +33,6 @@ def _leaked(one: BlocksOfType) -> str:
 
 
 def _what(one: BlocksOfType) -> str:
-    return printable(one.type, 200) if one.type else f"{number(one.size or 0)} B, type not known"
+    if one.type:
+        return printable(one.type, 200)
+    return f"{number(one.size or 0)} B, {f'e.g. {one.contents}' if one.contents else 'type not known'}"

@@ -10,6 +10,7 @@ from itertools import islice
 from findleaks.answers.warnings import warnings_of
 from findleaks.arg_types import SizeRange, parse_count, parse_size_range
 from findleaks.audit.address_info import STATES, BlockInfo
+from findleaks.audit.block_contents import describe_untyped
 from findleaks.audit.block_rows import BlockFilters, BlockRows, check_allocator_name, map_words_to_kinds, parse_kinds, parse_states
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
@@ -106,7 +107,7 @@ class Listing:
             yield {"schema": SCHEMA, "command": "blocks", **written_json(self.written), "warnings": warnings}
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
-        rows = [_row(self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
+        rows = [_row(self.session, self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
         count, held = self._counted_totals() or self.rows.totals()
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
@@ -159,8 +160,9 @@ def _site(session: Session, number: int | None) -> int:
     return number or 0
 
 
-def _row(block: BlockInfo) -> tuple[str, ...]:
-    return hex(block.address), number(block.size), block.kind or block.state, block.type or block.hint
+def _row(session: Session, block: BlockInfo) -> tuple[str, ...]:
+    what = block.type or (describe_untyped(session, block.address, block.size) if block.kind else "") or block.hint
+    return hex(block.address), number(block.size), block.kind or block.state, what
 
 
 @command(arguments=_arguments)

@@ -11,7 +11,7 @@ from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.history.figures import ARROW, SEVERAL
-from findleaks.history.growth import EXPLAINS, REST, SMALL_GROUPS, Grown, Growth, Series
+from findleaks.history.growth import CLASS_METADATA, EXPLAINS, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import MIN_INTERVAL, Trend
 from findleaks.quoting import shell_quoted
@@ -290,8 +290,12 @@ def sentence(row: Grown, several: bool = False) -> str:
             ShareSort.CACHED: "Not a leak: the allocator keeps free blocks in thread caches",
             ShareSort.METADATA: "Allocator metadata grows",
             ShareSort.RUNTIME: "A managed heap grows",
+            ShareSort.SHARED: "More shared memory is mapped",
+            ShareSort.UNKNOWN: "More memory is mapped outside of all allocators",
         }
         kind = kinds.get(name.rpartition(": ")[2], "Growth outside of all allocators")
+        if section == "share" and name.endswith(f" {CLASS_METADATA}: {ShareSort.RUNTIME}"):
+            kind = "Class metadata grows: classes are loaded and their class loaders are not garbage"
         if name == "stacks":
             kind = "More stacks: threads are started and do not end"
         elif name == "files":
@@ -324,7 +328,7 @@ def suggestion(row: Grown) -> str:
         return "find --kind definite"
     if last == "handles":
         return "scopes"
-    if last == "native" or last == "runtime type":
+    if last in ("native", "runtime type", "counter"):
         return "runtime"
     if SEVERAL in (name, within):
         return "roots --depth 4"

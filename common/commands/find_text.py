@@ -8,7 +8,7 @@ from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.in_flight import format_in_flight
-from findleaks.audit.leak_groups import Leak, describe_leak, select_usable_commands, suggest_track, unite_leaks
+from findleaks.audit.leak_groups import Leak, describe_leak, select_usable_commands, suggest_about, suggest_track, unite_leaks
 from findleaks.audit.reference_evidence import describe_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation
@@ -44,7 +44,7 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     first = rows[0]
     at = f"{first.examples[0]:#x}"
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
-    found = [f"whatis {at}", f"path {at}", f"blocks --kind {first.kind.name.lower()} {chosen}"]
+    found = [f"whatis {at}", suggest_about(first), f"blocks --kind {first.kind.name.lower()} {chosen}"]
     # Show who allocated the blocks, if that was recorded, and who will allocate such blocks.
     return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
 

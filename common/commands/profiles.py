@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from findleaks.audit.block_batches import Batch, BlockNames
 from findleaks.audit.leak_groups import Leak
-from findleaks.audit.retained_tree import RetainedNode
+from findleaks.audit.retained_rows import RetainedNode
 from findleaks.engine.terms import Totals
 from findleaks.formatting import number, printable
 from findleaks.report.profile import BYTES, COUNT, Frame, Measure, Profile, Sample, frame_name

@@ -11,7 +11,8 @@ from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
 from findleaks.audit.retained_roots import build_leaked_tree, build_shared_row, list_leak_heads, match_owners
-from findleaks.audit.retained_tree import RetainedNode, TreeBuilder, build_root_rows
+from findleaks.audit.retained_rows import RetainedNode
+from findleaks.audit.retained_tree import TreeBuilder, build_root_rows
 from findleaks.commands.export import of_target, write_profile
 from findleaks.commands.profiles import of_retained
 from findleaks.engine.dominators import SHARED, root_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.answers.roots import Shown
-from findleaks.audit.retained_tree import RetainedNode
+from findleaks.audit.retained_rows import RetainedNode
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
@@ -90,13 +90,17 @@ def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
 
 
 def _next(shown: Shown) -> list[str]:
-    """Suggested commands: the path to a shared block; the largest root in more depth; the leaks."""
+    """Suggested commands: the path to a shared block, or the largest shared block; the largest root
+    in more depth."""
     made = []
     if shown.shared is not None and shown.shared.address:
         made.append(f"path {shown.shared.address:#x}")
+    first = shown.shared.fields[0] if shown.shared is not None and shown.shared.fields else None
+    if first is not None and first.address and first.totals.bytes >= max((row.totals.bytes for row in shown.rows), default=0):
+        made.append(f"roots {first.address:#x}")
     row = shown.rows[0] if shown.rows else None
     if row is not None and row.owner is not None:
         made += [f"roots {shell_quoted(row.owner.word)} --depth 4"] if row.owner.word else []
     elif row is not None and row.address:
         made += [f"whatis {row.address:#x}", f"path {row.address:#x}"]
-    return [*made, "find" if shown.lost else "roots --lost"]
+    return made or ["find" if shown.lost else "verdict"]

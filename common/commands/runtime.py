@@ -1,5 +1,5 @@
-"""The `runtime` command: lists the objects of managed runtimes (Ruby, CPython, V8, JVM), the native
-memory that they retain, and the part of it that the runtime knows."""
+"""The `runtime` command: lists the objects of managed runtimes (Ruby, CPython, V8, JVM, Go), the
+native memory that they retain, and the part of it that the runtime knows."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from findleaks.session import Session
 
 NONE = "–"  # A cell without a value.
 ROWS = 20  # Most types and sites printed as text without --limit.
+GARBAGE = "garbage_bytes"  # Key of a type's own counts: objects that are not collected yet.
 PARTS = 20  # At least this many parts are printed below a part, even with a smaller --limit.
 
 
@@ -103,8 +104,13 @@ def _types(one: RuntimeHoldings, limit: int, width: int) -> Iterator[str]:
     if any(row.reported is not None for row in shown):
         head.append("REPORTED")
     leaked = any(row.leaked is not None and row.leaked.blocks for row in one.types)
-    rows = [[*_row(row)[: len(head)], *([_leaked(row)] if leaked else []), printable(row.type.name)] for row in shown]
+    garbage = any(row.type.own.get(GARBAGE) for row in one.types)
+    rows = [
+        [*_row(row)[: len(head)], *([_leaked(row)] if leaked else []), *([_garbage(row)] if garbage else []), printable(row.type.name)]
+        for row in shown
+    ]
     head += ["LEAKED"] if leaked else []
+    head += ["GARBAGE"] if garbage else []
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
     yield from _more(len(one.types), limit, "type")
 
@@ -116,6 +122,10 @@ def _row(row: TypeHoldings) -> list[str]:
 
 def _leaked(row: TypeHoldings) -> str:
     return number(row.leaked.blocks) if row.leaked is not None and row.leaked.blocks else NONE
+
+
+def _garbage(row: TypeHoldings) -> str:
+    return size(row.type.own[GARBAGE]) if row.type.own.get(GARBAGE) else NONE
 
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ MAX_FUNCTION_BYTES = 1 << 14  # most bytes decoded when a whole function is
 _CHUNK = 256
 _NEAR = 1 << 20  # most bytes from the stack pointer to the frame pointer of the same function
 _MASK = (1 << 64) - 1
+_LONGEST = 15  # most bytes of an instruction of any machine
 _ENDBR = 4  # bytes of endbr64, with which a stub may begin
 
 
@@ -154,6 +155,8 @@ class Liveness:
     def instructions(self, extent: Range, most: int = MAX_FUNCTION_BYTES) -> list[Effect] | None:
         """Return all instructions of a function by address; None if some are unknown, or if there are
         more than `most`."""
+        if extent.end - extent.start > most * _LONGEST:
+            return None
         try:
             effects = list(islice(self._sweep(extent), most + 1))
         except _Exhausted:

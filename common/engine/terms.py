@@ -145,7 +145,7 @@ class Exclusion(NamedTuple):
 
     `words` is a mask of words that never are references. `links` is a mask of words that are not
     references if they refer to the `header` of another block: the offset in bytes at which a
-    runtime chains its objects, or NO_HEADER."""
+    runtime chains its objects, or NO_HEADER. The two low bits of such a word may be flags."""
 
     words: int
     links: int = 0

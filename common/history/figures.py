@@ -95,6 +95,8 @@ def _verdict(answer: Answer) -> Iterator[Figure]:
     for share in answer["shares"]:
         name = share["share"] if share["of"] is None else f"{share['of']}: {share['share']}"
         yield Figure("share", name, share.get("count"), share["bytes"], note=_UNITS.get(share["share"], ""))
+        for kind in share.get("kinds", ()):
+            yield Figure("kind of mapping", kind["name"], kind["mappings"], kind["bytes"], name)
 
 
 def _find(answer: Answer) -> Iterator[Figure]:

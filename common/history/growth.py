@@ -42,6 +42,7 @@ OBJECTS = 3
 """Most types named for the growth of a runtime's heap."""
 REST = "rest"
 """The note of a root's series from which its largest parts were subtracted."""
+CLASS_METADATA = "metaspace"  # name of a runtime's part whose growth class loaders explain
 SMALL_GROUPS = "other groups"
 """The name of the row for leaked groups that each changed by less than MIN_BYTES."""
 
@@ -53,7 +54,9 @@ RANKED = frozenset(
         "root",
         "field",
         "container",
+        "counter",
         "handles",
+        "kind of mapping",
         "native",
         "objects",
         "runtime type",
@@ -261,7 +264,20 @@ class Growth:
                 objects = self._objects_in(one)
                 rest = _less(one, objects) if objects else one
                 explained = rest.delta < (1 - EXPLAINS) * one.delta
-                yield self.judged(rest, self._threads() if key[2] == "stacks" else () if explained else self._types(one))
+                yield self.judged(rest, () if explained else self._causes(key[2], one))
+
+    def _causes(self, name: str, share: Series) -> list[Series]:
+        """What explains the growth of a share: call stacks of threads, kinds of mappings, class
+        loaders, or types of objects."""
+        if name == ShareSort.STACKS:
+            return self._threads()
+        if kinds := [one for key, one in self.series.items() if key[:2] == ("kind of mapping", name)]:
+            return _most_grown(kinds, share.delta)
+        if name.endswith(f" {CLASS_METADATA}: {ShareSort.RUNTIME}"):
+            runtime = name.partition(" ")[0]
+            counters = [self.series.get(("counter", runtime, counter)) for counter in ("class loaders", "classes")]
+            return [one for one in counters if one is not None and one.delta >= MIN_COUNT]
+        return self._types(share)
 
     def _objects_in(self, heap: Series) -> list[Series]:
         """The objects of variables whose managed heap this is. The rows of these variables contain

@@ -10,6 +10,7 @@
 /* Opaque structures. */
 struct blocks;
 struct graph;
+struct go_types;
 struct grouping;
 struct counting;
 struct disguises;
@@ -311,6 +312,10 @@ API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types
                    uint8_t *leaves, const uint8_t *lives, uint64_t count, uint64_t shift, const range *program, uint32_t *found, uint32_t *merged, uint8_t
                    *patterns, uint64_t *sums, words *cut);
 API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
+
+/* go_types.c */
+API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint32_t *types, uint64_t
+                    *queue, uint64_t *state, uint64_t budget);
 
 /* cpython_storage.c */
 API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t

@@ -285,6 +285,8 @@ static int add_entry(types *t, uint32_t tag, uint64_t key, frame *above, value *
         child->is = IN_SCOPE;
         if (v[A_NAME].is == TEXT)
             return intern(t, above->scope, v[A_NAME].data, v[A_NAME].number, &child->scope);
+        if (v[A_ORIGIN].is == KEY) /* of link-time optimization: another unit has its name */
+            return DONE;
         return intern(t, above->scope, TEXT_OF("(anonymous namespace)"), &child->scope);
     case 0x2e:
         return add_function(t, key, above, v, child);

@@ -110,13 +110,14 @@ INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? g-
 /* Whether the word `at` bytes into block `source`, which refers to `offset` in block `target`,
  * is excluded as a reference. Bit i of a mask is word i of a block; bit 63 is all words from
  * number 63 on. A word counts as a link only if it refers to the place of the target's links: a
- * block may contain remains of an object, and then the word that looks like its link is data. */
+ * block may contain remains of an object, and then the word that looks like its link is data. The
+ * two low bits of a link may be flags. */
 INLINE bool is_excluded(const uint8_t *patterns, const exclusion *exclusions, uint32_t source, uint64_t at, uint32_t target, uint64_t offset) {
     const exclusion *of = patterns && patterns[source] ? &exclusions[patterns[source]] : NULL;
     if (!of)
         return false;
     uint64_t word = at / WORD, bit = UINT64_C(1) << (word < 63 ? word : 63);
-    return of->words & bit || (of->links & bit && exclusions[patterns[target]].header == offset);
+    return of->words & bit || (of->links & bit && exclusions[patterns[target]].header == (offset & ~UINT64_C(3)));
 }
 
 INLINE uint8_t *node_of(const graph *g, uint32_t index) { return &g->groups[index / GROUP].nodes[index % GROUP]; }

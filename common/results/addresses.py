@@ -96,6 +96,24 @@ class MappedRegion(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Word(Record):
+    """A word of a block or variable, or adjacent equal words, or words of text."""
+
+    offset: int
+    """Bytes from the start of the block or variable."""
+    bytes: int
+    """Bytes of the row: those of one word, or of all its words."""
+    value: Optional[int] = field(metadata=ADDRESS)
+    """The value of the word; None for text."""
+    member: Optional[str]
+    """The name of the member at this offset, if it is known."""
+    sort: Literal["pointer", "text", "zeros", "number"] = field(metadata=named("is"))
+    """What the row contains."""
+    text: Optional[str]
+    """What a pointer refers to, the text, or the number in words."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class AddressInfo(Record):
     """A description of one address."""
 
@@ -125,6 +143,10 @@ class AddressInfo(Record):
     """The mapping that contains the address."""
     sites: Optional[Sequence[Site]] = field(default=None, metadata=OPTIONAL)
     """The recorded call stacks that allocated or freed the block; None: not asked for."""
+    contents: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """What a block of unknown type contains: "zlib inflate state", "→ inflate, libz.so.1"."""
+    words: Optional[Sequence[Word]] = field(default=None, metadata=OPTIONAL)
+    """Words of the block or variable; None: not asked for, or other memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

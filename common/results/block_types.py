@@ -26,6 +26,8 @@ class BlocksOfType(Record):
     """The definitely or indirectly lost blocks among them."""
     example: int = field(metadata=ADDRESS)
     """The lowest address of these blocks."""
+    contents: Optional[str]
+    """What the block at `example` contains, if its type is not known: "→ inflate, libz.so.1"."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

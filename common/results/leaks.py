@@ -28,6 +28,8 @@ class LeakGroup(Record):
     """The managed runtime whose objects the blocks are: "CPython"."""
     hint: Optional[str]
     """Readable content of the first block."""
+    contents: Optional[str]
+    """What blocks of unknown type contain: "zlib inflate state", "→ inflate, libz.so.1"."""
     site: Union[int, Site, None]
     """The allocation site, if the groups are by site and it was recorded."""
     size: Optional[int]

@@ -43,6 +43,18 @@ class SharePart(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class ShareKind(Record):
+    """Mappings of one kind in a share. Names are the same at every moment of a process."""
+
+    name: str
+    """The file, the name of shared memory, or the access and size of anonymous mappings."""
+    bytes: int
+    """Their bytes."""
+    mappings: int
+    """Their number."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Share(Record):
     """One share of the memory."""
 
@@ -60,6 +72,8 @@ class Share(Record):
     """More details in words."""
     largest: Sequence[SharePart] = field(default=(), metadata=OPTIONAL)
     """Its largest mappings or files."""
+    kinds: Sequence[ShareKind] = field(default=(), metadata=OPTIONAL)
+    """Its mappings by kind, the largest first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

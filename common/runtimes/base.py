@@ -18,12 +18,13 @@ from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Exclusion, Heuristic, Totals
-from findleaks.target.base import Piece, Range, Target
+from findleaks.target.base import Piece, Range, Target, Thread
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
     from findleaks.results import verdict
+    from findleaks.runtimes.managed_frame import Frame
     from findleaks.unwind.stacks import NamedFrame
 
 NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
@@ -247,6 +248,8 @@ class Runtime:
     version: str  # "3.1.2", or "" if unknown
     where: str  # "libruby-3.1.so.3.1.2"
     problems: list[Problem]
+    # Whether it has mappings to which no word in memory refers.
+    maps_unreferenced_memory = False
     lists_objects = False  # whether `types` includes all objects of its heap
     shares_module = False  # whether the module `where` also has data of the program
 
@@ -382,6 +385,27 @@ class Runtime:
         """Return a command or statement that makes this runtime call `call` ("malloc_trim(0)"),
         which returns an allocator's free memory to the kernel; "" if there is none."""
         return ""
+
+    def name_object(self, index: int) -> str:
+        """Return a phrase for the object in a block ("list of 20"); "" if its type says all."""
+        return ""
+
+    def name_member(self, address: int, holder: int = 0) -> str:
+        """Return the name of the word of an object, of its storage or of a frame, or "". `holder`:
+        an object that the word's block was reached from, if known.
+
+        Names that the program's author knows begin with "." or "[", or contain a space: ".cache",
+        "closure variable kept". Others are members of the runtime's structures ("ob_type")."""
+        return ""
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        """Return the text with which the runtime ended the process in this thread, or "".
+        `frames`: stack pointer, function and module of each, innermost first."""
+        return ""
+
+    def frames(self) -> Sequence[Frame]:
+        """Return frames that are not on the threads' stacks."""
+        return ()
 
     def describe(self, address: int) -> str:
         """Return a phrase that describes the managed object at this address ("Ruby String, 12

@@ -60,7 +60,6 @@ class Progress(Protocol):
 
     def clear(self) -> None:
         """Remove the progress line, as the work is done and output follows."""
-        ...
 
 
 class Session(DebugInformation):
@@ -73,8 +72,7 @@ class Session(DebugInformation):
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self._timed_seconds = 0.0  # Seconds of all work that was timed.
-        # Threads inside an allocator; `directory` sets it.
-        self.inside: Sequence[ThreadInside] = []
+        self.inside: Sequence[ThreadInside] = []  # Threads inside an allocator; set by `directory`.
         self.reads = 1
         self.host: Host = Host()
         self.presence: Optional[Presence] = None  # Set when a command needs it: audit/residency.py.
@@ -82,7 +80,7 @@ class Session(DebugInformation):
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
-        self.doubtful_mappings: Sequence[Range] = ()  # Possibly leaked ones; `directory` sets it.
+        self.doubtful_mappings: Sequence[Range] = ()  # Set by `directory`.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
 
@@ -289,7 +287,7 @@ class Session(DebugInformation):
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            blocks, roots, heaps = self.directory.blocks, self.root_memory, merge_ranges(self.heap_ranges())
+            blocks, roots, heaps = self.directory.blocks, self.root_memory, self.heap_ranges()
             unaligned = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if not one.allocator.aligns)
             poll = partial(self.report_progress, "finding containers", 0.0)
             return find_stale_slots(self.target, self.engine, blocks, roots, heaps, poll, unaligned)
@@ -300,7 +298,7 @@ class Session(DebugInformation):
 
     def graph(self) -> Graph:
         """The reference graph of all blocks, marked and classified."""
-        _ = self.directory  # Computed first, as it may replace `graphs`.
+        _ = self.directory  # It may replace `graphs`.
         return self.once("graph", self.graphs.graph)
 
     @property
@@ -376,7 +374,7 @@ class Session(DebugInformation):
         return tree
 
     def heap_ranges(self) -> list[Range]:
-        return [Range(owned.start, owned.end) for owned in self.directory.heaps]
+        return self.once(("heap ranges",), self.directory.ranges)
 
     def done(self) -> None:
         """Remove the progress line, as the work is done and output follows."""

@@ -1,11 +1,10 @@
 """Finds leaked mappings: private anonymous memory from mmap to which no live word refers.
 
-A mapping is a candidate if nothing that findleaks knows owns it: no allocator, runtime, file or
-thread. Candidates that root memory or a register refers to are live. Whether the others are live
-depends on blocks: a candidate is live if a reachable block, or a live candidate, refers to it, and
-then its own words are roots. So they are left out of the roots first, and added to a graph that is
-being marked as soon as a marked block refers to them. A block that only a leaked mapping refers to
-is therefore leaked, too, even if it refers to that mapping.
+Candidates (block_directory.py) that root memory or a register refers to are live. Whether the
+others are live depends on blocks: a candidate is live if a reachable block, or a live candidate,
+refers to it, and then its own words are roots. So they are left out of the roots first, and added
+to a graph that is being marked as soon as a marked block refers to them. A block that only a
+leaked mapping refers to is therefore leaked, too, even if it refers to that mapping.
 
 The kernel merges neighbouring mappings, so that one candidate may come from several calls of mmap.
 One reference then keeps all of it."""
@@ -13,44 +12,31 @@ One reference then keeps all of it."""
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Optional
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.terms import Kind, State
-from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
-from findleaks.libc.thread_local import control_block, static_tls
-from findleaks.target.base import Range, Region, Target, is_shared_memory
+from findleaks.session.block_directory import Mapping
+from findleaks.target.base import Range, Region, is_shared_memory
 from findleaks.target.ranges import cut_out, intersection, merge_ranges, merge_to_most, subtract
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-LEAST = 64 << 10  # bytes; with fewer in all candidates, none is examined
-LARGEST_GUARD = 1 << 20  # bytes; more inaccessible memory beside a mapping is a reservation
 SIGNAL_STACK = 256 << 10  # bytes; a larger mapping is no alternate signal stack
-LIBC = 256 << 10  # bytes below thread-local variables that may belong to ld.so
 CLUSTERS = 8  # ranges of addresses in which candidates are searched for
-MOST_WORDS = 1 << 18  # words that are examined; with more, all candidates count as live
+MOST_WORDS = 1 << 17  # words that are examined; with more, all candidates count as live
 SHIFTS = (12, 14, 16, 20, 21, 22)  # log2 of the sizes of pages and chunks that allocators number
 SAMPLE = 8  # mappings whose numbers are searched for
 SEARCHED = 16 << 20  # bytes in which they are searched for
-ROUNDS = 64  # how often marking goes on with further mappings; then all count as live
+ROUNDS = 32  # how often marking goes on with further mappings; then all count as live
 PHASE = "looking for references to mappings"
 
 _DEVICES = ("/dev/", "anon_inode:", "socket:")
 _MEMORY = ("/dev/zero", "/dev/hugepages")
-
-
-class Mapping(NamedTuple):
-    """A candidate: the range [start, end) that the program can write to. `low`: where a guard below
-    it starts, or `start`. An address in the guard belongs to the mapping, too."""
-
-    low: int
-    start: int
-    end: int
 
 
 class LeakedMappings(NamedTuple):
@@ -67,13 +53,14 @@ class TooManyWords(Exception):
     """More than MOST_WORDS words may refer to candidates."""
 
 
-def find_leaked_mappings(session: Session) -> LeakedMappings:
-    """Return the leaked mappings of a session whose directory contains no mapping yet.
+def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMappings:
+    """Return those of the candidates that leaked. The session's directory contains no mapping yet.
 
-    None are leaked in a process with a managed heap that findleaks does not read object by object,
-    as references there may be compressed. Computes the graph if it is needed."""
-    found = _list_candidates(session)
-    if sum(one.end - one.start for one in found) < LEAST or any(not one.lists_objects for one in session.runtimes):
+    None are leaked in a truncated core, or in a process with a managed heap that findleaks does
+    not read object by object, as references there may be compressed. Computes the graph if it
+    is needed."""
+    unknown = any(not one.lists_objects or one.maps_unreferenced_memory for one in session.runtimes)
+    if session.target.truncated or unknown:
         return LeakedMappings()
     try:
         search = MappingSearch(session, found)
@@ -89,77 +76,6 @@ def find_leaked_mappings(session: Session) -> LeakedMappings:
     graphs.mappings = None
     ranges = [Range(one.start, one.end) for one in leaked]
     return LeakedMappings(ranges, _select_doubtful(session, leaked, search), bool(late))
-
-
-def _list_candidates(session: Session) -> list[Mapping]:
-    """Return the mappings of data that nothing explains, ascending."""
-    regions = session.target.regions()
-    runs = _split_at_libc(session.target, merge_ranges(Range(one.start, one.end) for one in regions if _is_data(one)))
-    if sum(end - start for start, end in runs) < LEAST:
-        return []
-    places = [one for one in regions if one.writable]
-    known = [Range(module.start, module.end) for module in session.target.modules()]
-    known += [*session.directory.claimed(), *thread_stacks(session.target).values(), *dead_stacks(session.target, session.engine, places)]
-    known += [one.stack for one in unjoined_threads(session.target, session.engine, places)]
-    runs = _without(runs, known)
-    if sum(end - start for start, end in runs) < LEAST:
-        return []
-    known = [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
-    runs = _without(runs, [*known, *(part for one in session.reserved for part in one.ranges)])
-    below, above = {one.end: one for one in regions}, {one.start: one for one in regions}
-    owned = merge_ranges(part for one in session.reserved for part in one.ranges)
-    made = []
-    for start, end in runs:
-        before, after = below.get(start), above.get(end)
-        if not any(_excludes(one, owned) for one in (before, after) if one is not None):
-            made.append(Mapping(before.start if before is not None and _is_inaccessible(before) else start, start, end))
-    return made
-
-
-def _is_data(region: Region) -> bool:
-    return region.private and region.readable and region.writable and not region.executable and not region.name
-
-
-def _split_at_libc(target: Target, runs: Sequence[Range]) -> list[Range]:
-    """Divide the run with the main thread's thread-local variables, if it is much larger.
-
-    ld.so maps them, and little other memory, before the program starts. The kernel merges them with
-    mappings that the program makes right below."""
-    made = []
-    threads = target.threads()[:1]
-    below = static_tls(target) if threads else None
-    for run in runs:
-        cut = 0
-        if below is not None and threads[0].thread_pointer and run.start <= threads[0].thread_pointer < run.end:
-            cut = (control_block(target, threads[0].thread_pointer).start - below - LIBC) // target.arch.page * target.arch.page
-        made += [Range(run.start, cut), Range(cut, run.end)] if run.start < cut else [run]
-    return made
-
-
-def _is_inaccessible(region: Region) -> bool:
-    """Whether a region may be a guard or a reservation. gcore marks all memory as readable."""
-    return region.private and not (region.writable or region.executable or region.name)
-
-
-def _without(runs: Sequence[Range], known: Sequence[Range]) -> list[Range]:
-    """Return the runs that no known range overlaps: a mapping with a known part has one owner."""
-    explained = merge_ranges(known)
-    starts = [one.start for one in explained]
-    return [one for one in runs if not _overlaps(explained, starts, one)]
-
-
-def _overlaps(ranges: Sequence[Range], starts: Sequence[int], one: Range) -> bool:
-    at = bisect_left(starts, one.end) - 1
-    return at >= 0 and ranges[at].end > one.start
-
-
-def _excludes(neighbour: Region, owned: Sequence[Range]) -> bool:
-    """Whether memory right beside this region is not examined. A program that generates code
-    refers to data beside it by the distance, and to parts of a reservation by their number."""
-    if neighbour.executable and not neighbour.name:
-        return True
-    reserves = _is_inaccessible(neighbour) and neighbour.end - neighbour.start > LARGEST_GUARD
-    return reserves and not intersection([Range(neighbour.start, neighbour.end)], owned)
 
 
 class MappingSearch:
@@ -257,7 +173,7 @@ class MappingSearch:
 def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: MappingSearch) -> list[Range]:
     """Return the ranges that may be in use without a reference in memory: the kernel and devices
     may know them, or they may be alternate signal stacks, of which each thread has one."""
-    if session.target.truncated or any(map(_is_device, session.target.regions())) or _are_numbered(session, leaked):
+    if any(map(_is_device, session.target.regions())) or _are_numbered(session, leaked):
         return [Range(one.start, one.end) for one in leaked]
     sizes: dict[int, int] = {}
     for one in leaked:

@@ -93,7 +93,7 @@ class ReferenceGraphs:
         bit = 1 << min((address - blocks.address(index)) // self._session.target.arch.word, LAST_WORD)
         if of.words & bit:
             return True
-        return bool(of.links & bit) and target >= 0 and exclusions[patterns[target]].header == value - blocks.address(target)
+        return bool(of.links & bit) and target >= 0 and exclusions[patterns[target]].header == value - blocks.address(target) & -4
 
     # -- scanning
 

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.leak_groups import find_hint, group_leaked_blocks
+from findleaks.audit.block_contents import describe_untyped
+from findleaks.audit.leak_groups import group_leaked_blocks
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import NO_LABEL, Group, Kind
 from findleaks.session import Session
@@ -122,7 +123,7 @@ def _summed(session: Session, program: str, size: int, cluster: Cluster) -> Leak
     return LeakSum(
         signature=signature_of(program, cluster.label, size, cluster.words),
         what=described(cluster.label, size, cluster.ring, cluster.words),
-        hint=find_hint(session, first, known.size(known.find(first))) if not cluster.label or cluster.label.startswith(TEXT_LABEL) else "",
+        hint=_hint(session, cluster.label, first, known.size(known.find(first))),
         leaks=leaks,
         blocks=blocks,
         bytes=held,
@@ -132,6 +133,11 @@ def _summed(session: Session, program: str, size: int, cluster: Cluster) -> Leak
         ring=cluster.ring,
         words=cluster.words,
     )
+
+
+def _hint(session: Session, label: str, start: int, size: int) -> str:
+    """The text of a block that the label does not describe, or what else it contains."""
+    return describe_untyped(session, start, size) if not label or label.startswith(TEXT_LABEL) else ""
 
 
 def _typical(cluster: Cluster) -> int:

@@ -4,6 +4,7 @@
  * is kept: sizes of chunks are not 0, outputs have space. */
 #include "../../common/native/disguises.h"
 #include "../../common/native/dwarf.h"
+#include "../../common/native/go_types.h"
 #include "../../common/native/rows.h"
 
 #include <stdlib.h>
@@ -73,6 +74,36 @@ static void interiors(graph *g, uint32_t made) {
     free_all((void *const[]){last, found.items}, 2);
 }
 
+/* Structures that interior references of a marked graph lead into: hash tables, chunks, counted values. */
+static void structures(graph *g, const piece *p, uint64_t count) {
+    range code = {BASE + 32, BASE + 256};
+    words places = {NULL, 0, 0};
+    fl_structures_places(g, 1000, &places);
+    for (int php = 0; php < 2; php++) {
+        words found = {NULL, 0, 0};
+        struct examination *e = fl_structures_new(g, &code, 1, 1 << 16, php);
+        while (e && fl_structures_examine(e, p, count, 100) == 1) {
+        }
+        if (e) {
+            fl_structures_found(e, &found);
+            fl_structures_free(e);
+        }
+        free_all((void *const[]){found.items}, 1);
+    }
+    free_all((void *const[]){places.items}, 1);
+}
+
+/* Words of each page of the heap, as `map` counts them. */
+static void page_words(const blocks *b, const piece *p, uint64_t count) {
+    range types = {BASE + 32, BASE + 256}, whole = {BASE, BASE + (1 << 16)};
+    uint64_t *found = calloc(3 * 16, 8), *weights = calloc(3 * 16, 8);
+    words runs = {NULL, 0, 0};
+    for (uint64_t at = 0; at < count; at++)
+        fl_page_words(b, &p[at], &types, 1, &whole, 12, found, weights);
+    fl_gaps(b, BASE, BASE + (1 << 16), 16, &runs);
+    free_all((void *const[]){found, weights, runs.items}, 3);
+}
+
 /* A classified graph's cycles, bytes by kind, and its objects' counts of references. */
 static void cycles(graph *g, const piece *p, uint64_t count, uint32_t made) {
     range types = {BASE + 32, BASE + 256}, parts[2] = {{BASE, BASE + 100}, {BASE + 128, BASE + 4096}};
@@ -128,18 +159,26 @@ static void disguised_pointers(graph *g, const piece *p, uint64_t count) {
 }
 
 /* The graph of these blocks: marked, classified, grouped. */
-static void heap(blocks *b, const piece *p, uint64_t count) {
+static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patterns) {
     uint32_t made = fl_count(b);
     uint8_t *kinds = calloc(made + 1, 1);
     graph *g = fl_graph_new(b, kinds);
     range types = {BASE + 32, BASE + 256};
     words found = {NULL, 0, 0};
+    exclusion exclusions[256] = {{0, 0, 0}};
+    for (uint64_t number = 1; number < 256; number++)
+        exclusions[number] = (exclusion){number, number & 3, number & 4 ? number : UINT64_MAX};
     fl_graph_note(g);
+    fl_graph_exclude_words(g, patterns, exclusions);
     for (uint64_t at = 0; at < count; at++)
         fl_scan_blocks(g, &p[at]);
     fl_scan_roots(g, &p[0]);
+    while (fl_mark_starts(g, 100) > 0) {
+    }
+    fl_unreferenced(g, 16, 1 << 20, 50, &found);
     while (fl_mark(g, 100) > 0) {
     }
+    structures(g, p, count);
     interiors(g, made);
     while (fl_classify(g, 100) > 0) {
     }
@@ -150,11 +189,32 @@ static void heap(blocks *b, const piece *p, uint64_t count) {
         fl_groups_feed(s, &p[at]);
     fl_groups_finish(s, &found);
     rows(g, b, p, count, made);
-    for (uint32_t index = 0; index < made && index < 50; index++)
+    page_words(b, p, count);
+    for (uint32_t index = 0; index < made && index < 50; index++) {
         fl_path(g, index, &found);
+        fl_references(g, index, &found);
+        fl_referrers(g, index, &found);
+    }
     fl_groups_free(s);
     fl_graph_free(g);
     free_all((void *const[]){kinds, found.items}, 2);
+}
+
+/* Go's types: of the bytes that the input gives, each 8 KiB is a page of objects with pointers. */
+static void go_objects(const blocks *b, const piece *p, uint64_t count, uint32_t made) {
+    uint64_t addresses[2] = {BASE + 64, BASE + 128}, sizes[3] = {8, 16, 48}, arenas[1] = {BASE >> 26 << 26}, below[128] = {0, 8}, state[3] = {0};
+    uint32_t pointees[2] = {2, NONE}, elements[2] = {NONE, 1}, first[4] = {0, 1, 3, 6}, offsets[6] = {0, 0, 8, 0, 16, 16};
+    uint32_t targets[6] = {5, 0, 3, 2, 4, 3};
+    uint8_t pointers[3] = {1, 1, 2}, kinds[6] = {0, 3, 2, 1, 4, 5}, *classes = malloc(8192);
+    uint32_t *types = malloc(4 * (size_t)(made + 1));
+    uint64_t *queue = malloc(8 * (size_t)(made + 1));
+    memset(classes, 12, 8192);
+    memset(types, 0xff, 4 * (size_t)(made + 1));
+    go_types known = {addresses, pointees, elements, 2, sizes, pointers, first, offsets, kinds, targets, 3, arenas, classes, 1, below, made % 2};
+    while (state[0] < count || state[1] < state[2])
+        if (fl_go_types(b, p, count, &known, types, queue, state, 64))
+            break;
+    free_all((void *const[]){classes, types, queue}, 3);
 }
 
 static void chunks(const piece *p, uint64_t count) {
@@ -168,6 +228,7 @@ static void chunks(const piece *p, uint64_t count) {
     uint32_t made = fl_count(b), *found = calloc(made + 1, 4), *merged = calloc(made + 1, 4);
     memset(found, 0xff, (made + 1) * sizeof *found); /* no objects */
     uint8_t *patterns = calloc(made + 1, 1);
+    go_objects(b, p, count, made);
     uint64_t types[2] = {BASE + 64, BASE + 128}, sums[12] = {0};
     uint8_t offsets[2] = {0, 16}, marks[2] = {0, 33}, leaves[2] = {1, 0x40}, lives[2] = {2, 3};
     range program = {BASE + 32, BASE + 256};
@@ -188,7 +249,7 @@ static void chunks(const piece *p, uint64_t count) {
     uint64_t previous = 0, seen = 0;
     chunk = BASE;
     fl_sound_chunks(p, &chunk, end, 1, &previous, &seen, &sound);
-    heap(b, p, count);
+    heap(b, p, count, patterns);
     free_all((void *const[]){found, merged, patterns, cut.items, sound.items, claims, rest.items}, 7);
     fl_blocks_free(b);
 }

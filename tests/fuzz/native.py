@@ -5,16 +5,20 @@ usage: python tests/fuzz/native.py [SECONDS [RUNS]]     SECONDS: for all four to
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 from findleaks.engine.native.sources import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CLANG = "clang-19"
+BASE = 0x10000  # as in native.c
+SEEDS = 200
 FLAGS = ("-std=c11", "-g", "-O1", "-DFL_SOURCES=0", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
-LIMITS = ("-max_len=20000", "-timeout=20", "-rss_limit_mb=2000", "-use_value_profile=1", "-seed=1")
+LIMITS = ("-max_len=20000", "-len_control=0", "-timeout=20", "-rss_limit_mb=2000", "-use_value_profile=1", "-seed=1")
 
 
 def build(folder: Path) -> list[Path]:
@@ -32,10 +36,26 @@ def build(folder: Path) -> list[Path]:
     return [program for program, _ in made]
 
 
-def run(program: Path, seconds: int, runs: int) -> int:
+def write_seeds(folder: Path, word: int, order: Literal["little", "big"]) -> None:
+    """Inputs of the harness that are glibc heaps (glibc_chunks.c) whose words refer to one another; random bytes hardly are."""
+    for number in range(SEEDS):
+        chance, heap = random.Random(number), b""
+        sizes = [2 * word * chance.randint(2, 40) for _ in range(chance.randint(4, 60))]
+        starts = [BASE + sum(sizes[:at]) + 2 * word for at in range(len(sizes))]
+        for size in sizes:
+            values = [
+                chance.choice((chance.choice(starts) + chance.choice((0, 0, word, 16)), 0, chance.randint(0, 300)))
+                for _ in range(size // word - 2)
+            ]
+            heap += b"".join(value.to_bytes(word, order) for value in (0, size | 1, *values))
+        (folder / f"seed-{number}").write_bytes(bytes((4 * chance.randint(0, 60), chance.randint(0, 255))) + heap)
+
+
+def run(program: Path, words: tuple[int, str], seconds: int, runs: int) -> int:
     """The exit status of libFuzzer; what fails is kept beside the program."""
     corpus = program.with_name(f"corpus-{program.name}")
     corpus.mkdir(exist_ok=True)
+    write_seeds(corpus, words[0], "big" if words[1] == "big" else "little")
     limits = [*LIMITS, f"-max_total_time={seconds}", f"-runs={runs}", f"-artifact_prefix={program.parent}/{program.name}-"]
     return subprocess.run([str(program), *limits, str(corpus)], check=False).returncode
 
@@ -43,7 +63,7 @@ def run(program: Path, seconds: int, runs: int) -> int:
 def main() -> int:
     seconds, runs = map(int, [*sys.argv[1:], *("60", "-1")[len(sys.argv) - 1 :]])
     programs = build(ROOT / "build" / "fuzz" / "native")
-    return max([run(program, max(1, seconds // len(programs)), runs) for program in programs])
+    return max([run(program, words, max(1, seconds // len(programs)), runs) for program, words in zip(programs, VARIANTS)])
 
 
 if __name__ == "__main__":

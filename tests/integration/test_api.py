@@ -14,6 +14,7 @@ from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import NamedTuple
 
+import debian
 import numpy
 import pyarrow
 import pytest
@@ -256,7 +257,7 @@ def test_types_of_a_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(_example())
     (tmp_path / "wrong.py").write_text("import findleaks\n\nprint(findleaks.open('core').leaks()[0].lost)\nfindleaks.load(1)\n")
     environment = {**os.environ, "MYPYPATH": str(tmp_path / "tree")}
-    words = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(ROOT / ".mypy_cache" / "scripts")]
+    words = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(debian.cache() / "mypy" / "scripts")]
     done = subprocess.run(
         [*words, "script.py", "wrong.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )

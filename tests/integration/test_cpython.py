@@ -13,6 +13,7 @@ import mallocs_python
 import pytest
 import truth
 from mallocs_python import SUITES
+from variants import mark_matrix_except
 
 import cores
 
@@ -66,7 +67,7 @@ while True:
 
 
 @pytest.mark.parametrize("stop", ["idle", "collect"])
-@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_native_memory_of_an_extension(modules: Path, tmp_path: Path, version: str, picture: str, stop: str) -> None:
     """Every block that its objects hold, and none that something else holds too; also in the middle of a collection, when all objects are
@@ -89,7 +90,7 @@ def reported(one: cores.Running) -> dict[str, Any]:
 
 
 @pytest.mark.platform("x86-64", "CPython", of="3.9 to 3.14")
-@pytest.mark.parametrize("picture", ["live", "kernel", pytest.param("gcore", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel", "gcore"], "kernel"))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, picture: str) -> None:
     """Every type that has objects, exactly: gc.get_objects(), and types whose objects the collector does not know of."""
@@ -106,7 +107,7 @@ def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, 
         assert {name: counters[f"generation {number} {name}"] for name in stats} == stats
 
 
-@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "live"))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sites_are_those_of_tracemalloc(tmp_path: Path, version: str, picture: str) -> None:
     with running(version, tmp_path, "trace") as one:
@@ -139,7 +140,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 def test_verdict_names_the_objects_that_hold_native_memory(tmp_path: Path, picture: str) -> None:
     """200 × some 264 KiB, by zlib's own documentation, behind 200 small objects. glibc fills what it hands out:
     zlib leaves most of it as it is, and pointers that were there before would hold blocks."""

@@ -70,6 +70,30 @@ def said(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place
     return made
 
 
+def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
+    """Exactly, where the program knows the number; all objects within 1 %, as the program goes on after it has printed its figures."""
+    types = {one["name"]: one for one in page["types"]}
+    if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before, objects had no headers
+        assert types["main.Session"]["objects"] == 10 * COUNT  # the others are known to stacks only, which have no types
+        assert types["func main.fill.func1"]["objects"] == COUNT
+        assert types["chan *main.Session"]["objects"] == COUNT
+    whole = [sum(one["objects"] + one["own"]["garbage_objects"] for one in types.values())]
+    whole.append(sum(one["bytes"] + one["own"]["garbage_bytes"] for one in types.values()))
+    for mine, name in zip(whole, ("HeapObjects", "HeapAlloc")):
+        assert abs(mine - figures[name]) <= figures[name] // 100, name
+    garbage = [one["own"]["garbage_objects"] for one in types.values()]
+    assert sum(garbage) >= COUNT - 1
+
+
+def sparse_map(*where: str) -> None:
+    found = json.loads(findleaks("verdict", "--json", *where))["findings"]
+    (one,) = [finding for finding in found if finding["finding"] == "go-map"]
+    assert one["evidence"]["entries"] == 1
+    assert one["evidence"]["slots"] >= 40_000
+    assert one["evidence"]["type"] == "map[uint64][12]uint64"
+    assert one["bytes"] >= 40_000 * 104
+
+
 def compare(run: Running, file: Path, *where: str) -> None:
     figures = {name: int(value) for name, value in (pair.split("=") for pair in run.output.splitlines()[0].split())}
     found = json.loads(findleaks("stacks", "--json", *where))
@@ -83,6 +107,7 @@ def compare(run: Running, file: Path, *where: str) -> None:
     assert {name: counters[name] for name in figures if name.endswith(("GC", "BuckHashSys"))} == {
         name: value for name, value in figures.items() if name.endswith(("GC", "BuckHashSys"))
     }
+    objects_as_counted(page, figures)
     for name in ("HeapSys", "HeapInuse", "StackInuse", "MSpanSys", "MCacheSys", "GCSys", "OtherSys"):
         assert abs(counters[name] - figures[name]) <= figures[name] // 100 + (128 << 10), name
 
@@ -95,6 +120,7 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
     with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run", environment) as run:
         file = tmp_path / "run" / "goroutines"
         compare(run, file, "--pid", str(run.pid))
+        sparse_map("--pid", str(run.pid))
         text = findleaks("stacks", "--pid", str(run.pid))
         assert f"{COUNT + 12} goroutines of Go" in text
         assert f"  {COUNT} goroutines, waiting, chan receive" in text
@@ -115,3 +141,4 @@ def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
     program = build(tmp_path, version, *flags)
     with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run") as run:
         compare(run, tmp_path / "run" / "goroutines", "--pid", str(run.pid))
+        sparse_map("--pid", str(run.pid))

@@ -11,6 +11,7 @@ import rubies
 import truth
 from debuggers import ran
 from growing import Rounds, compared
+from variants import mark_matrix_except
 
 FIRST, MORE = 2000, 20_000
 
@@ -28,7 +29,7 @@ def nodes(lines: list[str]) -> int:
     return int(line.split()[2])
 
 
-@pytest.mark.parametrize("fixed", [True, False], ids=["addresses the same", "addresses random"])
+@pytest.mark.parametrize("fixed", mark_matrix_except({"addresses the same": True, "addresses random": False}, "addresses random"))
 def test_one_map_of_two_runs_of_a_cpp_program(map_program: Path, tmp_path: Path, fixed: bool) -> None:
     """Cores of two processes, an hour apart: the field is matched by its name."""
     words = ["setarch", "-R", str(map_program)] if fixed else [str(map_program)]
@@ -78,6 +79,7 @@ def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
     assert "still growing at the end" in " ".join(text.split())
 
 
+@pytest.mark.matrix
 def test_a_map_that_is_filled_at_first(map_program: Path, tmp_path: Path) -> None:
     """A warm-up that has ended is no growth."""
     with Rounds([str(map_program)], tmp_path) as one:

@@ -27,6 +27,7 @@ def first_line(text: str) -> str:
     return " ".join(text.split()).partition(" BEFORE ")[0]
 
 
+@pytest.mark.matrix
 def test_node_that_leaves_a_handle_of_each_close(tmp_path: Path) -> None:
     """Version 0.10.21: two cores, 100,000 closes and half an hour apart."""
     with Rounds([nodes.get("0.10.21"), str(truth.PROGRAMS / "growth_closing.js")], tmp_path) as one:
@@ -99,7 +100,11 @@ def loaded(folder: Path, name: str, words: Callable[[int], bytes], times: int, c
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "times"), [("nginx", lambda at: real.GET, 40), ("redis", overwritten, 1)], ids=["nginx", "redis"]
+    ("name", "words", "times"),
+    [
+        pytest.param("nginx", lambda at: real.GET, 40, id="nginx"),
+        pytest.param("redis", overwritten, 1, id="redis", marks=pytest.mark.matrix),
+    ],
 )
 def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callable[[int], bytes], times: int) -> None:
     answer, text = compared(*loaded(tmp_path, name, words, times, 8))
@@ -108,6 +113,7 @@ def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callab
     assert "  1. " not in text
 
 
+@pytest.mark.matrix
 def test_redis_whose_keys_are_never_deleted_grows(tmp_path: Path) -> None:
     answer, text = compared(*loaded(tmp_path, "redis", added, 1, 5))
     row = answer["grown"][0]

@@ -100,7 +100,7 @@ def test_make_demo_on_a_fresh_clone_without_the_module_venv(tmp_path: Path) -> N
 def test_help_names_every_target() -> None:
     done = run("make", cwd=ROOT)
     words = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")}
-    running = {"test", "test-matrix", "test-arm64", "platforms", "lint", "bench", "fuzz", "fuzz-guided"}
+    running = {"wheels", "test", "test-matrix", "test-arm64", "platforms", "lint", "bench", "fuzz", "fuzz-guided"}
     assert words == {"help", "demo", "venv", "native", "clean", *running}
 
 

@@ -79,3 +79,19 @@ def test_mappings_that_are_referred_to(kind: str, program: Path, tmp_path: Path)
     for found in findings(program, tmp_path, kind):
         assert "leaked-mappings" not in found
         assert "unread-memory" in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "share", "name"), [("memfd", "shared", "/memfd:frame"), ("kept", "unknown", "anonymous rw-, up to 256 KiB each")]
+)
+def test_growth_of_a_share_has_a_cause(kind: str, share: str, name: str, program: Path, tmp_path: Path) -> None:
+    snapshots = []
+    for count in (60, 120):
+        with cores.Running([str(program), kind, str(count), ""], tmp_path / f"run{count}") as running:
+            snapshots.append(str(tmp_path / f"snapshot{count}"))
+            assert ran("snapshot", "-o", snapshots[-1], "--pid", str(running.pid)).returncode == 0
+    row = json.loads(ran("diff", "--json", *snapshots).stdout)["grown"][0]
+    assert (row["what"], row["name"]) == ("share", share)
+    (cause,) = row["inside"]
+    assert (cause["name"], cause["counts"], cause["delta"]) == (name, [60, 120], 60 * PART)
+    assert f"{name} 60 → 120" in ran("diff", *snapshots).stdout.replace("\n", " ").replace("  ", " ")

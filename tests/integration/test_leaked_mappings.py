@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import truth
-from debuggers import ran
+from debuggers import gdb, lldb, objects, ran
 
 import cores
 
@@ -106,3 +106,6 @@ def test_every_command_knows_them(program: Path, tmp_path: Path) -> None:
     assert (share["count"], share["bytes"]) == (number, number * PART)
     referring = json.loads(ran("refs", address, "--json", core).stdout)
     assert referring["references"]
+    for other in (gdb(["leaks find --json"], str(program), core), lldb(["leaks find --json"], str(program), "-c", core)):
+        answer = json.loads(objects(other)[0])
+        assert (answer["groups"], answer["mappings"], answer["totals"]) == (body["groups"], body["mappings"], body["totals"])

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 
 GLIBC = sorted(set(PROGRAMS) - {"redis"})
 """Programs that allocate with glibc's malloc, CPython also with its own; Debian's redis-server has jemalloc."""
-SLOW = ("java", "node")
-"""Programs that take Valgrind half a minute of CPU time each: it translates the code that they generate."""
+SLOW = ("java", "node", "ruby")
+"""Programs that take Valgrind ten seconds of CPU time and more: it translates the code that they generate."""
 CONFIRMED = [pytest.param(name, marks=pytest.mark.matrix) if name in SLOW else name for name in GLIBC]
 
 
@@ -71,7 +71,7 @@ def test_definite_is_confirmed_by_valgrind(name: str, pictures: Callable[[str], 
             assert _definite(found), f"{how}: all missed of {records}"
 
 
-@pytest.mark.parametrize("name", GLIBC)
+@pytest.mark.parametrize("name", CONFIRMED)
 def test_pictures_of_one_process_agree(name: str, pictures: Callable[[str], Pictures]) -> None:
     """Alive and in the kernel's core the process is the same, but for what its threads did in between; what is lost stays lost."""
     for how, found in pictures(name).items():

@@ -63,7 +63,7 @@ def test_any_word_may_be_wrong(tmp_path: Path, made: Callable[[Path], AbstractCo
     with made(tmp_path / "run") as running:
         whole = running.kernel_core()
     seen: list[Sequence[object]] = []
-    for seed in range(2):
+    for seed in range(1 if made is python else 2):
         core = tmp_path / f"core{seed}"
         shutil.copyfile(whole, core)
         damage(core, seed)

@@ -18,6 +18,7 @@ import objdump
 import pytest
 import truth
 from debuggers import findleaks, gdb, lldb, objects
+from variants import mark_matrix_except
 
 from cores import PATIENCE, Running
 from findleaks.disasm.x86 import instructions
@@ -54,16 +55,15 @@ def consistent(isolate: dict[str, Any]) -> None:
     assert isolate["problem"] is None
 
 
-def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object]) -> None:
-    """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the same answer, which `check` finds right."""
+def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object], some: bool = False) -> None:
+    """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the same answer, which `check` finds right.
+    `some`: live on the command line, and in the kernel's core."""
     words = ["leaks scopes --json"]
     pid = str(running.pid)
-    reported = {
-        "live": findleaks("scopes", "--json", "--pid", pid),
-        "live, gdb": gdb(words, "-p", pid),
-        "live, lldb": lldb(words, "-p", pid),
-    }
-    for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core)):
+    reported = {"live": findleaks("scopes", "--json", "--pid", pid)}
+    if not some:
+        reported |= {"live, gdb": gdb(words, "-p", pid), "live, lldb": lldb(words, "-p", pid)}
+    for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core))[some:]:
         core = str(make())
         reported[name] = findleaks("scopes", "--json", core)
         reported[f"{name}, gdb"] = gdb(words, program, core)
@@ -97,7 +97,7 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
     program = nodes.get("0.10.21")
     with closing(tmp_path, "0.10.21", CLOSED) as running:
         text = findleaks("scopes", "--pid", str(running.pid), COLUMNS="80")
-        every_picture(running, program, check)
+        every_picture(running, program, check, some=True)
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     words = " ".join(text.split())
     assert "1,000,010 handles in 979 blocks, 7.6 MiB; scope level 1" in words
@@ -157,7 +157,7 @@ def after_requests(found: dict[str, Any], version: str) -> None:
     consistent(isolate)
 
 
-@pytest.mark.parametrize("version", AFTER_REQUESTS)
+@pytest.mark.parametrize("version", mark_matrix_except(AFTER_REQUESTS.keys(), "0.10.21"))
 def test_http_requests(version: str, tmp_path: Path) -> None:
     with served(tmp_path, version) as running:
         after_requests(live(running.pid), version)

@@ -1,4 +1,4 @@
-"""What several fields of a root reach is shown block by block: the clients of a server that has them in a list and in an index."""
+"""What several fields of a root, or several roots, reach is shown block by block, with the types of declarations."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def test_clients_in_a_list_and_in_an_index(tmp_path: Path) -> None:
     server = next(row for row in answer["roots"] if row["name"].startswith("server ("))
     (first, *others) = server["shared_children"]
     assert first["address"] == client
+    assert first["name"] == f"client at {client}"  # as server.index is declared to point to
     assert first["retained_blocks"] == int(replies) + 1
     # The clients together are no tenth of the root: 39 of a reply each have a row, or none.
     assert all(row["retained_bytes"] < first["retained_bytes"] / 4 for row in others)
@@ -34,3 +35,30 @@ def test_clients_in_a_list_and_in_an_index(tmp_path: Path) -> None:
     assert f"linked list, {replies} nodes" in " ".join("".join(lines[at + 2 : at + 5]).split())
     for other in (gdb(["leaks roots --json"], str(program), core), lldb(["leaks roots --json"], str(program), "-c", core)):
         assert json.loads(objects(other)[0])["roots"] == answer["roots"]
+
+
+def test_growth_of_what_several_roots_or_fields_reach(tmp_path: Path) -> None:
+    program = tmp_path / "shared_sessions"
+    source = truth.PROGRAMS / "shared_sessions.c"
+    subprocess.run(["gcc", "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", str(source), "-o", str(program)], check=True)
+    snapshots = [str(tmp_path / name) for name in ("before", "after")]
+    with subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdin is not None and running.stdout is not None
+        counts = []
+        for snapshot in snapshots:
+            counts.append(int(running.stdout.readline()))
+            assert running.stdout.readline() == "ready\n"
+            assert ran("snapshot", "-o", snapshot, "--pid", str(running.pid), check=True).returncode == 0
+            if snapshot == snapshots[0]:
+                print(file=running.stdin, flush=True)
+        roots = json.loads(ran("roots", "--json", "--pid", str(running.pid), check=True).stdout)
+        running.kill()
+    (shared,) = roots["shared"]["children"]
+    assert shared["name"] == f"{counts[1]:,} of session"
+    assert shared["retained_blocks"] == 2 * counts[1]
+    rows = json.loads(ran("diff", "--json", *snapshots, check=True).stdout)["grown"]
+    # A row is either the field itself, or the root with the field that explains its growth.
+    every = [one for row in rows for one in (row, *row["inside"]) if one["what"] == "field" and "session" in one["name"]]
+    grown = {one["name"]: (one["counts"], one["delta"] > 1_900_000) for one in every}
+    names = ("by_number (shared_sessions, data): session", "session (reached through several fields)")
+    assert grown == dict.fromkeys(names, ([2 * counts[0], 2 * counts[1]], True))

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define CLIENTS 40
-#define REPLIES 400
+#define REPLIES 400 /* or the program's argument */
 #define SIZE 16000
 
 struct reply {
@@ -26,14 +26,15 @@ static struct {
     struct client **index;
 } server;
 
-int main(void) {
+int main(int count, char **words) {
+    int replies = count > 1 ? atoi(words[1]) : REPLIES;
     server.index = calloc(CLIENTS, sizeof *server.index);
     for (int i = 0; i < CLIENTS; i++) {
         struct client *made = calloc(1, sizeof *made);
         made->number = i;
         made->next = server.clients;
         server.clients = server.index[i] = made;
-        for (int reply = 0; reply < (i == 17 ? REPLIES : 1); reply++) {
+        for (int reply = 0; reply < (i == 17 ? replies : 1); reply++) {
             struct reply *one = malloc(sizeof *one);
             memset(one->text, 'r', sizeof one->text - 1);
             one->text[sizeof one->text - 1] = 0;
@@ -41,7 +42,7 @@ int main(void) {
             made->replies = one;
         }
     }
-    printf("%p %d\n", (void *)server.index[17], REPLIES);
+    printf("%p %d\n", (void *)server.index[17], replies);
     puts("ready");
     fflush(stdout);
     pause();

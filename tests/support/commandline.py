@@ -1,26 +1,31 @@
-"""The command line, each time in a process of its own, forked from one that has imported findleaks: the start of Python and
-the imports are most of what a command on a small core costs. Tests of the start itself, of terminals, pipes and signals start
-`python -m findleaks`."""
+"""The command line, in processes that are forked from one that has imported findleaks: the start of Python and the imports are most of
+what a command on a small core costs. Tests of the start itself, of terminals, pipes and signals start `python -m findleaks`.
+
+Commands on one core, one after the other, run in one process, which keeps the core open and what was computed of it, as debuggers do. A
+command on another core, on several, on a process, or with another environment has a process of its own."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pkgutil
+import signal
 import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, NoReturn, Optional
+from typing import IO, Any, Optional
 
 PATIENCE = 600.0
 """Seconds after which a command hangs, on however busy a machine."""
 PACKED = 1 << 16
 """Bytes that the words of a command take at most, as they are sent."""
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 UNLIKE = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION")
 """Variables that pytest changes, and findleaks does not read."""
 
@@ -105,23 +110,101 @@ def _serve(asked: socket.socket) -> None:
             with suppress(ImportError):  # the kernel is no Python module, and what needs a library that is missing is not imported either
                 import_module(module.name)
     main = Path(str(findleaks.__file__)).with_name("__main__.py")
+    last: Optional[Keeper] = None
     while True:
         message, outputs, _, _ = socket.recv_fds(asked, PACKED, 2)
         if not message:
             return
         folder, *words = json.loads(message)
-        child = os.fork()
-        if child == 0:
-            asked.close()
-            os.chdir(folder)
-            _command([str(main), *words], outputs)
+        os.chdir(folder)
+        core = _only_core(words)
+        if last is None or last.core != core or core is None:
+            if last is not None:
+                last.end()
+            last = Keeper(core, str(main))
+        status = last.run(message, outputs)
         for output in outputs:
             os.close(output)
-        asked.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+        if core is None or status is None:
+            ended, last = last.end(), None
+            status = ended if status is None else status
+        asked.send(str(status).encode())
 
 
-def _command(words: list[str], outputs: Sequence[int]) -> NoReturn:
-    """Run it as `python -m findleaks` does."""
+Core = tuple[str, tuple[int, ...]]
+"""A core's path, and what tells it from another that was at this path."""
+
+
+def _only_core(words: Sequence[str]) -> Optional[Core]:
+    """The file that a command is about, if there is one only. None if FINDLEAKS_TEST_FRESH is 1: each command has a process of its own."""
+    if os.environ.get("FINDLEAKS_TEST_FRESH") == "1":
+        return None
+    files = [word for word in words if os.path.isfile(word)]
+    if len(files) != 1 or "--pid" in words:
+        return None
+    found = os.stat(files[0])
+    return os.path.abspath(files[0]), (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class Keeper:
+    """A process that runs commands on one core, and keeps it open."""
+
+    def __init__(self, core: Optional[Core], main: str) -> None:
+        self.core = core
+        self._asked, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._pid = os.fork()
+        if self._pid == 0:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            self._asked.close()
+            _keep(its, main)
+            os._exit(0)
+        its.close()
+
+    def run(self, message: bytes, outputs: Sequence[int]) -> Optional[int]:
+        """The exit status of a command; None if the process ended."""
+        socket.send_fds(self._asked, [message], list(outputs))
+        answer = self._asked.recv(PACKED)
+        return int(answer) if answer else None
+
+    def end(self) -> int:
+        """The exit status of the process."""
+        self._asked.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def _keep(asked: socket.socket, main: str) -> None:
+    """Run commands until nothing asks any more; what they open stays open."""
+    from findleaks import cli
+
+    cli._open = _opening_once(cli._open)
+    while True:
+        message, outputs, _, _ = socket.recv_fds(asked, PACKED, 2)
+        if not message:
+            return
+        folder, *words = json.loads(message)
+        os.chdir(folder)
+        asked.send(str(_command([main, *words], outputs)).encode())
+
+
+def _opening_once(opened: Callable[..., Any]) -> Callable[..., Any]:
+    """`cli._open`, which opens the same core once."""
+    kept: dict[tuple[str, ...], Any] = {}
+
+    def open_(args: Any, core: str, progress: Any) -> Any:
+        key = os.path.abspath(core), args.exe, args.sysroot
+        if not core or not os.path.isfile(core):
+            return opened(args, core, progress)
+        if key not in kept:
+            kept[key] = opened(args, core, progress)
+            kept[key].close = lambda: None
+        kept[key].progress = progress
+        return kept[key]
+
+    return open_
+
+
+def _command(words: list[str], outputs: Sequence[int]) -> int:
+    """The status with which `python -m findleaks` ends."""
     status: Optional[int] = 1
     try:
         for number, output in enumerate(outputs, 1):
@@ -138,7 +221,7 @@ def _command(words: list[str], outputs: Sequence[int]) -> NoReturn:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status or 0)
+    return status or 0
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ SOURCE, PLAIN = truth.PROGRAMS / "mutated.cpp", truth.PROGRAMS / "mutated.c"
 FLAGS = ("-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-pthread", "-fno-builtin")
 PLAIN_FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread", "-fno-builtin")
 PAGE = 4096
+GLIB = "/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0"
 ROOT = Path(__file__).parents[2]
 
 RUBY = """
@@ -100,6 +101,13 @@ def _compiled(folder: Path, *more: str) -> Path:
 
 def _glibc(folder: Path) -> Path:
     return _core(folder, _compiled(folder))
+
+
+def _gslice(folder: Path) -> Path:
+    """GLib's slices: see tests/integration/test_gslice.py."""
+    program = folder.parent / "gslice"
+    subprocess.run(["gcc", "-O1", "-pthread", str(truth.PROGRAMS / "gslice.c"), "-o", str(program), GLIB], check=True)
+    return _core(folder, program)
 
 
 def _preloaded(library: Callable[[], Path]) -> Callable[[Path], Path]:
@@ -277,6 +285,7 @@ SAVED = {"snapshot": ".snapshot", "triage": ".sqlite", "map": ".residency"}
 MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "sample": _sample,
     "glibc": _glibc,
+    "gslice": _gslice,
     "glibc-2.31": _libc("2.31"),
     "glibc-2.41": _libc("2.41"),
     "glibc-2.43": _libc("2.43"),

@@ -15,12 +15,15 @@ step() {
     "$@" || { echo "lint: $name failed" >&2 && status=1; }
 }
 
+# What mypy knows of each module outlives the checkout: a fresh clone in the same place has a third of the work.
+known=${FINDLEAKS_CACHE:-${HOME:-/tmp}/.cache/findleaks}/mypy/$(printf %s "$root" | cksum | tr ' ' -)
+
 types() {
     # Packages as they are imported, of links: run in the checkout, mypy would take gdb/ and lldb/ for the debuggers' modules.
     rm -rf "$build/tree"
     mkdir -p "$build/tree/findleaks"
     ln -s "$root"/common/* "$root/gdb" "$root/lldb" "$build/tree/findleaks/"
-    (cd "$build/tree" && MYPYPATH=. "$bin/mypy" --config-file "$root/pyproject.toml" --cache-dir "$root/.mypy_cache" -p findleaks)
+    (cd "$build/tree" && MYPYPATH=. "$bin/mypy" --config-file "$root/pyproject.toml" --cache-dir "$known" -p findleaks)
 }
 
 native() {

@@ -358,7 +358,8 @@ def _scope(die: DIE, functions: bool) -> str:
                 words += [next((_name(one) for one in _origins(above) if _name(one)), "")]
             break
         if word in _SCOPES:
-            words.append(_name(above) or ("(anonymous namespace)" if word == "namespace" else ""))
+            nameless = word == "namespace" and not _has(above, "abstract_origin")
+            words.append(_name(above) or ("(anonymous namespace)" if nameless else ""))
         above = above.get_parent()
     return "::".join(one for one in reversed(words) if one)
 

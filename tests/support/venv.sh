@@ -41,4 +41,4 @@ create() {
 # A good one is kept: it may be in use.
 usable || create || fail "$python can make no virtual environment: neither venv (Debian: apt install python3-venv) nor virtualenv nor pip works"
 
-"$venv/bin/python" -m pip install -q -e "$what" >>"$log" 2>&1 </dev/null || fail "pip could not install findleaks ($what)"
+"$venv/bin/python" -m pip install -q --no-compile -e "$what" >>"$log" 2>&1 </dev/null || fail "pip could not install findleaks ($what)"

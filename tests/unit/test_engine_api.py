@@ -51,6 +51,7 @@ STRUCTURES: dict[str, Any] = {
     "piece": CPiece,
     "range": CRange,
     "words": library.CWords,
+    "struct go_types": library.CGoTypes,
     "struct row_rules": library.CRules,
     "struct row_columns": library.CRowColumns,
     "struct run_search": library.CRunSearch,

@@ -8,12 +8,14 @@ import struct
 import subprocess
 import zlib
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 from fake import FakeTarget
 from inlined import SOURCE, last, plain
+from variants import mark_matrix_except
 
 from findleaks.debuginfo import ranges, zstd
 from findleaks.debuginfo.dwarf import DebugFile, open_dwarf
@@ -25,10 +27,11 @@ from findleaks.target import elf, separate
 from findleaks.target.base import Module, SourcePlace
 from findleaks.target.files import FilePlace
 
-BUILDS = [(compiler, version) for compiler in ("g++", "clang++-19") for version in ("-gdwarf-4", "-gdwarf-5")]
+BUILDS = {"".join(build): build for build in product(("g++", "clang++-19"), ("-gdwarf-4", "-gdwarf-5"))}
+KEPT = ("g++-gdwarf-5", "clang++-19-gdwarf-4")
 
 
-@pytest.fixture(scope="module", params=BUILDS, ids=["".join(build) for build in BUILDS])
+@pytest.fixture(scope="module", params=mark_matrix_except(BUILDS, *KEPT))
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("located") / "program"
     subprocess.run([*request.param, "-O2", "-no-pie", "-o", made, SOURCE], check=True, cwd=made.parent)

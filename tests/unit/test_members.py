@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
 from fake import FakeTarget
+from variants import mark_matrix_except
 
 from findleaks.debuginfo.dwarf import open_dwarf
 from findleaks.debuginfo.members import Members, Type
@@ -25,10 +27,10 @@ static struct link links[8];
 int main(void) { return (int)(long)&links[3] + (int)(long)pointer; }
 """
 
-COMPILERS = [(compiler, version) for compiler in ("gcc", "clang-19") for version in ("-gdwarf-4", "-gdwarf-5")]
+COMPILERS = {"-".join(pair): pair for pair in product(("gcc", "clang-19"), ("-gdwarf-4", "-gdwarf-5"))}
 
 
-@pytest.fixture(scope="module", params=COMPILERS, ids=["-".join(pair) for pair in COMPILERS])
+@pytest.fixture(scope="module", params=mark_matrix_except(COMPILERS, "gcc--gdwarf-4", "clang-19--gdwarf-5"))
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler, version = request.param
     folder = tmp_path_factory.mktemp("members")

@@ -11,6 +11,7 @@ import elfcore
 import pytest
 from elfcore import Load, Task
 from handmade import HEAP, opened, page
+from variants import mark_matrix_except
 
 from findleaks import cli
 from findleaks.target import elf
@@ -42,7 +43,7 @@ def outcome(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, 
     return status, out, err
 
 
-@pytest.mark.parametrize("pure", ["", "1"])
+@pytest.mark.parametrize("pure", mark_matrix_except(["", "1"], ""))
 def test_every_command_on_a_core_that_reaches_the_end(
     tmp_path: Path, pure: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,8 +112,8 @@ def test_split_types_are_those_in_one_file(tmp_path: Path, form: str) -> None:
     assert named(split) == named(whole)
     assert variables(split) == variables(whole)
     assert check_facts(split, without_vector(facts(program))) > 29
-    if form == SPLIT_FORMS["gcc-5"]:
-        return  # the test of the matrix that makes such a package needs llvm-dwp
+    if form in (SPLIT_FORMS["gcc-5"], SPLIT_FORMS["gcc-5-O2"]):
+        return  # packages of DWARF 5 need llvm-dwp, which the matrix has; that of LLVM 14 does not end with range lists
     package(program, "dwp" if "dwarf-4" in form else "llvm-dwp")
     assert not list(tmp_path.glob("*.dwo"))
     assert named(read_file(program)) == named(whole)
@@ -212,7 +212,7 @@ def test_types_of_big_endian_targets(tmp_path: Path, target: str, word: int) -> 
         assert member_places(little, little.find("node")[0]) == member_places(big, node)
         assert (wide.offset * 8 + wide.first_bit, wide.bits) == (32 * 8 + 10, 40)
     else:
-        assert big.sizes[node] == little.sizes[little.find("node")[0]] - 6 * 4  # its six pointers are shorter
+        assert big.sizes[node] == little.sizes[little.find("node")[0]] - 8 * 4  # of seven pointers and a long
         assert all(big.sizes[number] == 4 for number, kind in enumerate(big.kinds) if kind == Kind.POINTER)
 
 

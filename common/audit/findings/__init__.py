@@ -14,7 +14,13 @@ from findleaks.audit.accounting import Accounting, Store
 from findleaks.audit.findings.crash import find_crash
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.free_memory import find_cached_memory, find_memory_freed_by_runtimes, find_unreturned_memory
-from findleaks.audit.findings.large_shares import find_mapped_files, find_shared_memory, find_thread_stacks, find_unlisted_heaps
+from findleaks.audit.findings.large_shares import (
+    find_class_metadata,
+    find_mapped_files,
+    find_shared_memory,
+    find_thread_stacks,
+    find_unlisted_heaps,
+)
 from findleaks.audit.findings.leaked import find_leaked_memory, find_possible_leaks, find_uncollected_garbage
 from findleaks.audit.findings.leaked_mappings import find_leaked_mappings
 from findleaks.audit.findings.retained import find_retained_memory
@@ -40,10 +46,11 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += [*freed, *scopes, *find_unjoined_threads(accounting)]
     shared = list(find_shared_memory(session, accounting))
     found += [*find_thread_stacks(session, accounting), *shared, *find_mapped_files(session, accounting)]
-    mappings = list(find_leaked_mappings(session, figures))
+    mappings = list(find_leaked_mappings(session, accounting, figures))
     found += mappings
     unread = list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
     unowned = [] if unread else list(find_unattributed_memory(session, accounting))
+    found += find_class_metadata(session, accounting)
     found += [] if unread else find_unlisted_heaps(session, accounting)
     possible = []
     inside = find_unread_memory(session).is_inside  # the unread memory is malloc's blocks

@@ -16,15 +16,22 @@ _WIDEST = 300  # characters of a message of the process that are shown
 def find_crash(session: Session) -> Iterator[Finding]:
     """Yield one finding, unless the process called abort() without message, exception or damage."""
     found = read_crash(session)
-    if found is None or (found.signal == "SIGABRT" and not (found.message or found.exception or found.damage)):
+    if found is None or (found.signal == "SIGABRT" and not (_has_message(found) or found.exception or found.damage)):
         return
-    title = f"The process ended with {found.signal}{_place(found)}{_reason(found, session.target)}."
+    title = f"The process ended with {found.signal}{_place(found)}{_reason(found, session.target)}"
+    title += "" if title.endswith(("!", "…")) else "."
     commands = ("verify", "stacks") if found.damage is not None else ("stacks",)
     yield Finding("crash", 0, title, _cause(found), (), commands, _facts(found), 0)
 
 
+def _has_message(found: Crash) -> bool:
+    return bool(found.message or found.runtime_message or found.panic)
+
+
 def _place(found: Crash) -> str:
     frame = found.frame
+    if found.runtime_message or (found.panic is not None and frame is not None and not frame.function):
+        return ""  # the runtime's own function, which is the same for every such end
     if frame is None or not (frame.function or frame.module):
         return ""
     module = f" ({shortened(frame.module, 60)})" if frame.function and frame.module else ""
@@ -36,8 +43,11 @@ def _reason(found: Crash, target: Target) -> str:
     if found.exception is not None:
         what = f": {shortened(found.exception.what, _WIDEST)}" if found.exception.what else ""
         return f", for an exception that nothing caught, {shortened(found.exception.type, 200)}{what}"
-    if found.message:
-        return f": {shortened(found.message, _WIDEST).rstrip('.')}"
+    if found.panic is not None:
+        text = f": {shortened(found.panic.message, _WIDEST).rstrip('.')}" if found.panic.message else ""
+        return f", after a panic at {shortened(found.panic.place, _WIDEST)}{text}"
+    if found.message or found.runtime_message:
+        return f": {shortened(found.message or found.runtime_message, _WIDEST).rstrip('.')}"
     if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8:
         return ": it used a pointer that is no valid address"
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
@@ -73,15 +83,16 @@ def _cause(found: Crash) -> str:
 
 
 def _facts(found: Crash) -> dict[str, object]:
-    frame, exception = found.frame, found.exception
+    frame, exception, panic = found.frame, found.exception, found.panic
     return {
         "signal": found.signal,
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
         "function": frame.function or None if frame is not None else None,
         "module": frame.module or None if frame is not None else None,
-        "message": found.message or None,
+        "message": found.message or found.runtime_message or None,
         "exception": {"type": exception.type, "what": exception.what} if exception else None,
+        "panic": {"message": panic.message or None, "place": panic.place} if panic else None,
         "damaged_places": found.damages,
         "damage": found.damage.result().to_json() if found.damage is not None else None,
     }

@@ -22,6 +22,8 @@ from findleaks.unwind.stacks import group_threads
 
 _MANY = 32  # mappings of one kind or file, or threads, that are worth a sentence
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
+METASPACE = "metaspace"  # name of a runtime's part with class metadata
+DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 _OTHER = "anonymous shared mapping"
 
 
@@ -88,11 +90,30 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
     yield Finding("mapped-file", part.bytes, title, cause, (), commands, facts, part.bytes if accounting.known else None)
 
 
+def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding, if class metadata of a JVM is a tenth of the private memory."""
+    for runtime in session.runtimes:
+        share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
+        if share is None or not is_large(share.bytes, _private(accounting)):
+            continue
+        counters = runtime.counters()
+        loaders, classes = (counters[name].value if name in counters else None for name in ("class loaders", "classes"))
+        percent = 100 * share.bytes // max(_private(accounting), 1)
+        title = f"Class metadata of {runtime.name} takes {size(share.bytes)}, {percent} % of the private memory"
+        title += f": {number(classes)} classes of {counted(loaders, 'class loader')}." if loaders and classes is not None else "."
+        cause = "A class is unloaded only when its class loader is garbage." if loaders and loaders >= _MANY else ""
+        facts: dict[str, object] = {"runtime": runtime.name, "class_loaders": loaders, "classes": classes}
+        commands = ("runtime", *([f"count {DEFINE_CLASS}"] if session.target.live else []))
+        yield Finding("class-metadata", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
+
+
 def find_unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding for each runtime whose memory is a tenth of the private memory, if findleaks
     does not list its objects."""
     for runtime in session.runtimes:
         parts = [share for share in accounting.shares if share.sort == ShareSort.RUNTIME and share.of.startswith(f"{runtime.name} ")]
+        # Large class metadata has a finding of its own.
+        parts = [share for share in parts if not (share.of.endswith(METASPACE) and is_large(share.bytes, _private(accounting)))]
         total = sum(share.bytes for share in parts)
         if runtime.lists_objects or not is_large(total, _private(accounting)):
             continue

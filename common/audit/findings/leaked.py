@@ -11,7 +11,7 @@ from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
-from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, suggest_track
+from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, name_contents, suggest_about, suggest_track
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
     explain_uncollected_garbage,
@@ -167,13 +167,14 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
         return "", commands
+    groups[:1] = name_contents(session, groups[:1])
     cause = _describe_top(groups[0], amount)
     sited = _describe_largest_site(session, amount)
     if sited is not None:
         facts["site"], words = sited
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
-    return cause, [*commands, f"whatis {example:#x}", f"path {example:#x}", *suggest_track(session, groups[0])]
+    return cause, [*commands, f"whatis {example:#x}", suggest_about(groups[0]), *suggest_track(session, groups[0])]
 
 
 def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
@@ -229,7 +230,7 @@ def find_possible_leaks(session: Session, figures: BlockFigures) -> Iterator[Fin
         title, cause = head.title(totals, part), head.cause(totals)
         commands += [f"whatis {head.address:#x}", f"refs {head.address:#x}"]
     elif groups and groups[0].examples:
-        top = groups[0]
+        (top,) = name_contents(session, groups[:1])
         cause = f"The largest group: {number(top.blocks)} × {describe_leak(top)}, {size(top.bytes)}."
         commands += [f"path {top.examples[0]:#x}", f"refs {top.examples[0]:#x}"]
     facts: dict[str, object] = {

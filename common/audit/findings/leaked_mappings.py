@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.mapped import TYPE
+from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
+from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, suggest_mapping_track
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, size, some
@@ -15,11 +17,12 @@ from findleaks.session import Session
 _GROUPS = 3  # groups that are named
 
 
-def find_leaked_mappings(session: Session, figures: BlockFigures) -> Iterator[Finding]:
-    """Yield a finding about leaked mappings, and one about those that are possibly leaked."""
+def find_leaked_mappings(session: Session, accounting: Accounting, figures: BlockFigures) -> Iterator[Finding]:
+    """Yield a finding about leaked mappings, and one about those that are possibly leaked, if they
+    have a tenth of the memory."""
     for kinds, word in ((LEAKED, "Leaked"), ((Kind.POSSIBLE,), "Possibly leaked")):
         own, below = figures.of_mappings(*kinds)
-        if not own.blocks:
+        if not own.blocks or (kinds != LEAKED and not is_significant(own.bytes if own.resident is None else own.resident, accounting)):
             continue
         groups = [leak for leak in merge_leaks(list_leaks(session, session.graph(), None)) if leak.kind in kinds and leak.is_mapping]
         title = f"{word}: {own.amount} in {counted(own.blocks, 'anonymous mapping')} that no word in live memory refers to"

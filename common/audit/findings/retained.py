@@ -22,12 +22,15 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
 if TYPE_CHECKING:
-    from findleaks.audit.retained_tree import RetainedNode
+    from findleaks.audit.retained_rows import RetainedNode
     from findleaks.audit.top_retainer import TopRetainer
 
 HELD, GROWN = 8 << 20, 0.25
 """Bytes in use, and their fraction of the memory without files, from which on the top retainer is
 computed."""
+
+SHOWN = 0.05
+"""Least fraction of the memory of managed objects that a variable retains if it is named."""
 
 GROWTH = 0.5
 """Least fraction of `denominator` that is in use for a finding about memory that no single root
@@ -81,15 +84,17 @@ def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: 
             continue
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
             continue
-        named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= PART * one.bytes]
+        named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= SHOWN * one.bytes]
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named)):
             continue
         title = f"In use, not leaked: {one.sentence()}."
         cause, commands, facts = to_sentence(one.cause()), ["runtime"], one.result().to_json()
-        remedies = [f"limit the size of {owner.name}, or evict entries that are no longer needed" for owner, _ in named[:1]]
+        remedies = []
         if named:
-            cause += f" Variables that retain it: {some([f'{owner.name} ({size(held.bytes)})' for owner, held in named])}."
-            commands.append(f"roots {shell_quoted(named[0][0].word)} --depth 4")
+            cause += f" Variables that retain it: {some([f'{owner.name} ({size(held.bytes)})' for owner, held in named], 6)}."
+            # One variable with most of it explains it; else all holders do.
+            first, held = named[0]
+            commands.append(f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots")
             facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         if one.unreported:
             call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
@@ -99,7 +104,7 @@ def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: 
 
 
 def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]) -> bool:
-    parts = [*(row.bytes for row in one.types), *(2 * held.bytes for _, held in named)]
+    parts = [*(row.bytes for row in one.types), *(2 * held.bytes for _, held in named if held.bytes >= PART * one.bytes)]
     return max(parts, default=0) >= CONCENTRATED * one.bytes
 
 
@@ -148,10 +153,9 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         its = [one for one in accounting.native if one.bytes]
         cause = " ".join([cause, *(to_sentence(one.cause()) for one in its)]).strip()
         facts["runtimes"] = [one.result().to_json() for one in its]
-    remedies = ("limit its size, or evict entries that are no longer needed",) if found.length or variable else ()
     word = found.owner.word
     commands = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)
-    yield Finding("held", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
+    yield Finding("held", retained.bytes, title, cause, (), commands, facts, retained.resident)
 
 
 def _describe_field(one: RetainedNode) -> str:

@@ -83,6 +83,27 @@ class CRunSearch(Structure):
     _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
 
 
+class CGoTypes(Structure):
+    """go_types.h: go_types."""
+
+    _fields_ = (
+        ("addresses", POINTER(c_uint64)),
+        *((name, POINTER(c_uint32)) for name in ("pointees", "elements")),
+        ("count", c_uint64),
+        ("sizes", POINTER(c_uint64)),
+        ("pointers", POINTER(c_ubyte)),
+        *((name, POINTER(c_uint32)) for name in ("first", "offsets")),
+        ("kinds", POINTER(c_ubyte)),
+        ("targets", POINTER(c_uint32)),
+        ("numbers", c_uint64),
+        ("arenas", POINTER(c_uint64)),
+        ("classes", POINTER(c_ubyte)),
+        ("arena_count", c_uint64),
+        ("below", POINTER(c_uint64)),
+        ("has_headers", c_uint64),
+    )
+
+
 # Python's buffers are passed as objects (see memory.py), structures of the C engine as handles.
 _U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
@@ -269,6 +290,7 @@ SIGNATURES = {
         c_int,
         [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS],
     ),
+    "fl_go_types": (c_int, [_HANDLE, _PIECES, c_uint64, POINTER(CGoTypes), _U32S, _U64S, _U64S, c_uint64]),
     "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
     "fl_records_free": (None, [_HANDLE]),
     "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),

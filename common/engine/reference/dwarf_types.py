@@ -159,7 +159,8 @@ class PureTypeReader:
         elif tag in (0x39, 0x1E):
             name = values.get(NAME, NOTHING)
             child.kind = "scope"
-            child.scope = self._rows.intern(above.scope, name.data if name.kind == "text" else b"(anonymous namespace)")
+            if name.kind == "text" or values.get(ORIGIN, NOTHING).kind != "key":
+                child.scope = self._rows.intern(above.scope, name.data if name.kind == "text" else b"(anonymous namespace)")
         elif tag == 0x2E:
             self._add_function(unit, key, above, values, child)
         elif tag == 0x34:

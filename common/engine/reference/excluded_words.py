@@ -24,7 +24,7 @@ class ExcludedWords:
         starts, of = self.blocks.starts, self._exclusions[self.patterns[source]]
         bit = 1 << min((address - starts[source]) // self.blocks.arch.word, LAST_WORD)
         header = self._exclusions[self.patterns[target]].header
-        return bool(of.words & bit or (of.links & bit and value - starts[target] == header))
+        return bool(of.words & bit or (of.links & bit and value - starts[target] & -4 == header))
 
     def mask(self, index: int) -> int:
         """Return the mask of the words of a block that are never references, and the mask of

@@ -35,6 +35,7 @@ class Borrowed:
         self.exclusions = [Exclusion(0), Exclusion(EVERY_WORD)]  # the second is engine.LEAF
         self._numbers = {exclusion: number for number, exclusion in enumerate(self.exclusions)}
         self.lives, self.kept = bytearray(), bytearray()
+        self._from: dict[tuple[int, int], int] = {}
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
@@ -59,6 +60,17 @@ class Borrowed:
     def all_of(self, words: int) -> int:
         """Return the pattern that excludes a mask of words; 0 if there are too many patterns."""
         return self._pattern(Exclusion(words))
+
+    def all_from(self, number: int, first: int) -> int:
+        """Return the pattern of live objects of type `number` that also excludes the words from
+        word `first` of a block on; without these words if there are too many patterns."""
+        key = number, first
+        if key not in self._from:
+            plain = self.lives[number]
+            words, links, header = self.exclusions[plain]
+            rest = EVERY_WORD & -(1 << first) if first < LAST_WORD else 0
+            self._from[key] = self._pattern(Exclusion(words | rest, links, header), plain) if rest else plain
+        return self._from[key]
 
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
         """Return the number of this pattern, which is added if necessary; `fallback` if there are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -23,12 +24,17 @@ from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects, immortal_objects
+from findleaks.runtimes.cpython.fatal_error import find_fatal_error
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
+from findleaks.runtimes.cpython.members import ObjectNames
+from findleaks.runtimes.cpython.python_frames import list_frames
 from findleaks.runtimes.cpython.ranks import type_ranks
+from findleaks.runtimes.cpython.rests import exclude_rests
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
-from findleaks.target.base import Piece, Range, Target
+from findleaks.runtimes.managed_frame import Frame
+from findleaks.target.base import Piece, Range, Target, Thread
 
 HEAD = 160  # bytes of a block read to recognise its object, which begins in them
 
@@ -161,6 +167,7 @@ class CPython(Runtime):
     @cached_property
     def _excluded(self) -> Exclusions:
         patterns = self.tally.patterns
+        exclude_rests(self._target, self._engine, self._directory.blocks, self.tally, self.known, self.borrowed)
         if self.traced is not None:
             blocks, key_end = self._directory.blocks, tracing.KEY_END * self._target.arch.word
             for entry, index in zip(self.traced.entries, blocks.find_all(self.traced.entries)[0]):
@@ -204,7 +211,7 @@ class CPython(Runtime):
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Compare reference counts; see Runtime."""
-        return compare_counts(self._engine, graph, pieces, self._whole_block, self.tally, self._names)
+        return compare_counts(self._engine, graph, pieces, self._whole_block, self.tally, self._live_names)
 
     def _whole_block(self, address: int, most: int = 1 << 30) -> Optional[Piece]:
         """Return the memory of the block at `address`, at most `most` bytes, or None if it cannot
@@ -216,16 +223,24 @@ class CPython(Runtime):
 
     @cached_property
     def _lists(self) -> InterpreterMemory:
-        return read_interpreter_memory(self._target, self._image, self.version, self._directory.blocks, self.known, self.tally.found)
+        return read_interpreter_memory(
+            self._target, self._engine, self._image, self.version, self._directory.blocks, self.known, self.tally.found
+        )
 
-    def object_types(self) -> Optional[ObjectTypes]:
-        """Return the type of every live object, by its block. Types without objects have no
-        names."""
+    @cached_property
+    def _live_names(self) -> list[str]:
+        """Names of the types that have live objects, by number; "" for the others."""
         names = []
         for number, objects in enumerate(self.tally.sums[::SUMS]):
             if self._target.interrupted():
                 raise Interrupted
             names.append(self.known.name(number) if objects else "")
+        return names
+
+    def object_types(self) -> Optional[ObjectTypes]:
+        """Return the type of every live object, by its block. Types without objects have no
+        names."""
+        names = self._live_names
         return ObjectTypes(self.tally.found, names, type_ranks(self.known, names), self.name, "Python object")
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
@@ -310,6 +325,36 @@ class CPython(Runtime):
     def recordings(self) -> Sequence[Recording]:
         """Return tracemalloc's recorded stacks."""
         return [self.traced.recording(self._target, self._directory.blocks)] if self.traced is not None else []
+
+    @cached_property
+    def _object_names(self) -> ObjectNames:
+        return ObjectNames(self._target, self._directory.blocks, self.known, self.tally.found, self.version)
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        text = find_fatal_error(Memory(self._target), frames)
+        return f"Fatal Python error: {text}" if text else ""
+
+    def name_object(self, index: int) -> str:
+        return self._object_names.name_object(index)
+
+    def name_member(self, address: int, holder: int = 0) -> str:
+        at = bisect_right(self._frame_starts, address) - 1
+        if at >= 0 and address < self._frames[at].range.end:
+            return self._object_names.name_in_frame(self._frame_starts[at], address)
+        return self._object_names.name_member(address, holder)
+
+    def frames(self) -> Sequence[Frame]:
+        """Return the frames in the threads' chunks; see interpreter_memory.py. None before 3.11,
+        where frames are objects."""
+        return self._frames
+
+    @cached_property
+    def _frame_starts(self) -> Sequence[int]:
+        return [frame.range.start for frame in self._frames]
+
+    @cached_property
+    def _frames(self) -> Sequence[Frame]:
+        return list_frames(self._target, self._object_names, self._lists.threads)
 
     def describe(self, address: int) -> str:
         blocks = self._directory.blocks

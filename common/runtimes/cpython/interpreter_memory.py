@@ -22,16 +22,18 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Blocks
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.free_arrays import FreeArrays
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import table
-from findleaks.target.base import Range, Target
+from findleaks.target.arch import Words
+from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 # Possible sizes in bytes of a block that is an interpreter's state.
@@ -56,6 +58,7 @@ class InterpreterMemory(NamedTuple):
     # Blocks of objects in free lists, and their types' numbers.
     free_objects: Sequence[tuple[int, int]]
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
+    threads: Sequence[int]  # addresses of datastack_chunk in the states of threads
 
 
 class _Words(NamedTuple):
@@ -65,32 +68,33 @@ class _Words(NamedTuple):
     `others` are the same for all other blocks, in use or not."""
 
     address: int
-    words: Sequence[int]
+    words: Words
     objects: Sequence[tuple[int, int]]
     others: Sequence[tuple[int, int]]
 
 
 def read_interpreter_memory(
-    target: Target, image: Image, version: str, blocks: Blocks, known: Types, found: array[int]
+    target: Target, engine: Engine, image: Image, version: str, blocks: Blocks, known: Types, found: array[int]
 ) -> InterpreterMemory:
     """Find that memory. `found` is, by block, the type of its object or NO_OBJECT; see
     engine.ObjectTally."""
-    reader = _Reader(target, blocks, known, found)
+    reader = _Reader(target, engine, blocks, known, found)
     arrays = FreeArrays(version, target.arch.word, reader.free_tuple_items, reader.is_free)
     states = list(reader.states(image))
     heads = [at for state in states for at in reader.list_heads(state)]
     tops = [at for state in states for at in reader.chunk_words(state)]
-    unused = [part for at in reader.all_threads(tops) for part in reader.unused_frames(at)]
+    threads = reader.all_threads(tops)
+    unused = [part for at in threads for part in reader.unused_frames(at)]
     unused += [part for state in states for part in arrays.unused(state.address, state.words, [at for at, _ in state.others])]
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
     chained = dict(one for state in states for one in reader.chained(state))
-    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()))
+    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads)
 
 
 class _Reader:
-    def __init__(self, target: Target, blocks: Blocks, known: Types, found: array[int]) -> None:
-        self._target, self._blocks, self._known, self._found = target, blocks, known, found
+    def __init__(self, target: Target, engine: Engine, blocks: Blocks, known: Types, found: array[int]) -> None:
+        self._target, self._engine, self._blocks, self._known, self._found = target, engine, blocks, known, found
         self._memory = Memory(target)
         self.word = target.arch.word
         # No block begins below the start of the first or ends above the end of the last.
@@ -107,30 +111,31 @@ class _Reader:
                 if self._target.interrupted():
                     raise Interrupted
                 skipped = -piece.address % self.word
-                data = piece.data[skipped : skipped + (len(piece.data) - skipped) // self.word * self.word]
-                state = self._state(piece.address + skipped, self._target.arch.unpack(bytes(data)))
+                state = self._state(Piece(piece.address + skipped, piece.data[skipped:]))
                 yield state
                 seen.update(index for _, index in state.others if blocks.size(index) in STATE_SIZES)
         for index in sorted(seen):
             if blocks.state(index) == State.IN_USE:
-                read = self._memory.words(blocks.address(index), blocks.size(index) // self.word)
-                if read is not None:
-                    yield self._state(blocks.address(index), read)
+                read = self._memory.read(blocks.address(index), blocks.size(index))
+                if read:
+                    yield self._state(Piece(blocks.address(index), memoryview(read)))
 
-    def _state(self, address: int, words: Sequence[int]) -> _Words:
-        low, high = self._low, self._high
-        near = [at for at, value in enumerate(words) if low <= value < high]
-        indices, _ = self._blocks.find_all(array("Q", [words[at] for at in near]))
-        inside = [(at, index) for at, index in zip(near, indices) if index != NO_BLOCK]
+    def _state(self, piece: Piece) -> _Words:
+        """Return the words of aligned memory."""
+        places, values = find_pointers(self._engine, piece, self._low, self._high)
+        indices, _ = self._blocks.find_all(values)
+        inside = [((at - piece.address) // self.word, index) for at, index in zip(places, indices) if index != NO_BLOCK]
         found = self._found
         objects = [one for one in inside if found[one[1]] != NO_OBJECT]
-        return _Words(address, words, objects, [one for one in inside if found[one[1]] == NO_OBJECT])
+        words = self._target.arch.words(piece.data)
+        return _Words(piece.address, words, objects, [one for one in inside if found[one[1]] == NO_OBJECT])
 
     def list_heads(self, state: _Words) -> Iterator[int]:
         """Yield addresses of heads: the next object refers back to the head, and the previous one
         forward to it."""
+        inside = {at for at, _ in state.objects}.union(at for at, _ in state.others)
         for at, _ in state.objects:
-            if at + 1 == len(state.words):
+            if at + 1 not in inside:
                 continue
             address = state.address + at * self.word
             back = self._memory.word(state.words[at] + self.word)
@@ -141,9 +146,8 @@ class _Reader:
     def chunk_words(self, state: _Words) -> Iterator[int]:
         """Yield addresses of datastack_chunk in thread states."""
         words = state.words
-        aligned = [at for at, value in enumerate(words) if value and not value & CHUNK_ALIGNMENT - 1]
-        for at in aligned:
-            if at + 2 < len(words) and self._is_chunk(*words[at : at + 3]):
+        for at, (chunk, top) in enumerate(zip(words, words[1:])):
+            if chunk < top and chunk and not chunk & CHUNK_ALIGNMENT - 1 and at + 2 < len(words) and self._is_chunk(*words[at : at + 3]):
                 yield state.address + at * self.word
 
     def _is_chunk(self, chunk: int, top: int, limit: int) -> bool:

@@ -33,6 +33,7 @@ INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13): attributes after the 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
 
+TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS
 NAME_LENGTH = 200  # maximum number of bytes read of a name
 KEYS = 1 << 12  # bytes searched of a class's dictionary for its module's name
 
@@ -55,6 +56,7 @@ class Types:
         self._memory = Memory(target)
         self.shift = shift
         self._data = 0
+        self._texts: dict[int, str] = {}  # C strings by address: the names of types
         word = target.arch.word
         known = array("Q", sorted(set(addresses)))
         data, missing = read_records(target, engine, array("Q", (address + shift for address in known)), LENGTH * word)
@@ -103,6 +105,18 @@ class Types:
                 return f"{module}.{name}"
         return name
 
+    def is_type(self, number: int) -> bool:
+        """Whether objects of this type are types themselves: `type` or a metaclass."""
+        return bool(self.flags[number] & TYPE_SUBCLASS)
+
+    def basic_size(self, number: int) -> int:
+        """Return the bytes of an object of this type, without items and inline values."""
+        return self._memory.word(self.addresses[number] + self.shift + BASIC_SIZE * self._memory.size) or 0
+
+    def item_size(self, number: int) -> int:
+        """Return the bytes of an item of an object of this type; 0 if all objects have one size."""
+        return self._memory.word(self.addresses[number] + self.shift + ITEM_SIZE * self._memory.size) or 0
+
     def number(self, address: int) -> int:
         """Return the number of the type at this address, or -1."""
         return self._number.get(address, -1)
@@ -122,8 +136,10 @@ class Types:
 
     def _text(self, address: int) -> str:
         """Return the C string at this address."""
-        text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")
-        return text.decode("utf-8", "backslashreplace") if end else ""
+        if address not in self._texts:
+            text, end, _ = self._read(address, (NAME_LENGTH, 32)).partition(b"\0")
+            self._texts[address] = text.decode("utf-8", "backslashreplace") if end else ""
+        return self._texts[address]
 
     def _read(self, address: int, lengths: Sequence[int]) -> bytes:
         """Return the bytes at this address, in the first of these lengths that can be read; b"" if

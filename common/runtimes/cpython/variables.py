@@ -8,7 +8,7 @@ contains the number of slots instead of its logarithm, and every entry has a has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -16,7 +16,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.cpython.types import Types
 
-GENERAL, UNICODE = 0, 1  # kinds of tables: any keys, strings only
+GENERAL, UNICODE, SPLIT = 0, 1, 2  # kinds of tables: any keys, strings only, keys without values
 
 MOST = 1 << 16  # maximum number of variables listed of a module
 
@@ -34,9 +34,9 @@ class Table(NamedTuple):
     entries: int
 
 
-def table(memory: Memory, start: int, size: int) -> Optional[Table]:
+def table(memory: Memory, start: int, size: int, kinds: Sequence[int] = (GENERAL, UNICODE)) -> Optional[Table]:
     """Return the table at `start`, whose block has `size` bytes from there on; None if there is
-    none."""
+    none of these kinds. Before 3.11 the kind is unknown."""
     word = memory.size
     head = 3 * word + 8
     if size < head + 2 * word:
@@ -47,10 +47,10 @@ def table(memory: Memory, start: int, size: int) -> Optional[Table]:
         return None
     log_slots, log_indices, kind = data[word : word + 3]
     wide = (log_slots >= 8) + (log_slots >= 16) + (log_slots >= 32)
-    if not 3 <= log_slots <= 48 or log_indices != log_slots + wide or kind not in (GENERAL, UNICODE):
+    if not 3 <= log_slots <= 48 or log_indices != log_slots + wide or kind not in kinds:
         return _old_table(memory, start, size)
     usable, entries = memory.arch.unpack(data[word + 8 :])
-    stride = 2 * word if kind == UNICODE else 3 * word
+    stride = 3 * word if kind == GENERAL else 2 * word
     first = start + head + (1 << log_indices)
     if usable + entries > (2 << log_slots) // 3 or first + entries * stride > start + size:
         return None
@@ -96,14 +96,14 @@ def variable(memory: Memory, known: Types, start: int, size: int, address: int) 
 def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
     """Return the name of the module whose dictionary has this table, "" if unreadable; None if it
     is not a module's."""
-    for _, key, value in _items(memory, found, FIRST):
+    for _, key, value in items(memory, found, FIRST):
         if known.text(key, 8) == "__name__":
             return known.text(value)
     return None
 
 
-def _items(memory: Memory, found: Table, most: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (address of the value, key, value) of a table's first entries."""
+def items(memory: Memory, found: Table, most: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (address of the value, key, value) of a table's `most` first entries."""
     for end in range(found.first + found.stride, found.first + min(found.entries, most) * found.stride + 1, found.stride):
         pair = memory.words(end - 2 * memory.size, 2)
         if pair is not None:
@@ -124,7 +124,7 @@ def of_module(memory: Memory, known: Types, module: int, size_at: Callable[[int]
     name = _module_of(memory, known, found) if found is not None else None
     if found is None or not name:
         return
-    for at, key, value in _items(memory, found, MOST):
+    for at, key, value in items(memory, found, MOST):
         bound = known.text(key) if value and size_at(value) else ""
         if bound and bound not in OTHERS:
             yield Variable(f"{name}.{bound}", at, value)

@@ -11,18 +11,21 @@ from typing import Optional
 from findleaks.allocators.base import Problem
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Finding, Part, Runtime, UserThread
+from findleaks.runtimes.base import Count, Finding, Part, Runtime, Type, UserThread
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
-from findleaks.runtimes.go.metadata import metadata
+from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
-from findleaks.runtimes.go.verdict_findings import find_free_memory, find_many_goroutines
+from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.panics import find_fatal_message
+from findleaks.runtimes.go.verdict_findings import describe_goroutines, find_free_memory, find_sparse_maps, large_groups
 from findleaks.runtimes.user_threads import group_user_threads
-from findleaks.target.base import Module, Range, Target
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 
 
@@ -31,6 +34,7 @@ class Go(Runtime):
 
     name = "Go"
     user_thread = "goroutine"
+    maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
     shares_module = True  # if the program calls C, the module also has C code
 
     def __init__(self, target: Target, engine: Engine, module: Module) -> None:
@@ -66,8 +70,38 @@ class Go(Runtime):
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
 
     @cached_property
-    def _metadata(self) -> list[Range]:
-        return metadata(self._memory, self._engine, self._heap, self.variables_memory) if self._heap is not None else []
+    def _metadata(self) -> Metadata:
+        if self._heap is None:
+            return Metadata([], [])
+        return metadata(self._memory, self._engine, self._heap, self.variables_memory)
+
+    @cached_property
+    def _objects(self) -> Optional[HeapObjects]:
+        """The objects of the heap; None if they cannot be read."""
+        if self._heap is None or self.program is None or not self._spans:
+            return None
+        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, self.user_threads)
+        return found if found.spans else None
+
+    @cached_property
+    def _graph(self) -> Optional[Graph]:
+        return self._objects.mark() if self._objects is not None else None
+
+    @property
+    def lists_objects(self) -> bool:  # type: ignore[override]
+        return self._objects is not None
+
+    def types(self) -> Sequence[Type]:
+        return self._types
+
+    @cached_property
+    def _types(self) -> Sequence[Type]:
+        if self._objects is None or self._graph is None:
+            return []
+        return [
+            Type(one.name, one.live.blocks, one.live.bytes, {"garbage_objects": one.garbage.blocks, "garbage_bytes": one.garbage.bytes})
+            for one in self._objects.by_type(self._graph)
+        ]
 
     @cached_property
     def _spans(self) -> Sequence[Span]:
@@ -81,6 +115,12 @@ class Go(Runtime):
 
     def _of(self, state: int) -> list[Range]:
         return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        if self._target.arch.name != X86_64.name:
+            return ""
+        code = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.executable)
+        return find_fatal_message(Memory(self._target), code, thread)
 
     def is_own_name(self, symbol: str) -> bool:
         """Return whether this is a name of Go, which has a package ("runtime.mheap_"). A C name has
@@ -109,7 +149,7 @@ class Go(Runtime):
             idle = f"free {size(stats.value('HeapIdle') - stats.value('HeapReleased'))}, returned {size(stats.value('HeapReleased'))}; "
         detail = f"objects {size(_sum(objects))}, goroutines' stacks {size(_sum(stacks))}, {idle}{detail}"
         whole = Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts)
-        own = Part("metadata", self._metadata, None, detail="descriptors of spans, bitmaps, and what the runtime never frees")
+        own = Part("metadata", self._metadata.ranges, None, detail="descriptors of spans, bitmaps, and what the runtime never frees")
         return [whole, table, *([own] if own.ranges else [])]
 
     def counters(self) -> Mapping[str, Count]:
@@ -143,8 +183,13 @@ class Go(Runtime):
         return self.goroutines.list() if self.goroutines is not None else ()
 
     def findings(self) -> Sequence[Finding]:
-        groups = group_user_threads(one for one in self._user_threads if not one.is_internal)
-        return [*find_free_memory(self._target, self.mem_stats, self._parts), *find_many_goroutines(groups)]
+        groups = large_groups(group_user_threads(one for one in self._user_threads if not one.is_internal))
+        retained: Sequence[Optional[Retained]] = [None] * len(groups)
+        if groups and self._objects is not None and self._graph is not None:
+            retained = self._objects.retained_by(self._graph, [group.threads for group in groups])
+        many = [describe_goroutines(group, one) for group, one in zip(groups, retained)]
+        maps = [] if self._objects is None or self._graph is None else find_sparse_maps(self._target, self._objects, self._graph)
+        return [*find_free_memory(self._target, self.mem_stats, self._parts), *many, *maps]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
@@ -160,8 +205,9 @@ class Go(Runtime):
     def note(self) -> str:
         if self._heap is None:
             return ""
+        known = "are read without their native memory" if self.lists_objects else "are not followed individually"
         return (
-            "Go's objects are not followed individually; memory that C code allocates with malloc (cgo) counts as reachable if anything in "
+            f"Go's objects {known}; memory that C code allocates with malloc (cgo) counts as reachable if anything in "
             "Go's heap refers to it, and as leaked otherwise"
         )
 

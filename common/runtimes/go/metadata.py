@@ -17,6 +17,7 @@ from findleaks.engine.contract import Engine
 from findleaks.runtimes.go.heap import ARENA, PAGES, Heap, anonymous
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
+from findleaks.value_classes import NamedTuple
 
 _CHUNK = 256 << 10  # persistentChunkSize
 _MAX_CHUNKS = 1 << 16
@@ -26,12 +27,20 @@ _GROUP = 128 << 13  # bytes of a group: a pallocData has 128 bytes
 _PAGE = 4096
 
 
-def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) -> list[Range]:
-    """Return this memory, sorted and disjoint: only ranges that are mapped, readable and writable.
-    `data`: the program's variables."""
+class Metadata(NamedTuple):
+    """This memory: ranges that are mapped, readable and writable, sorted and disjoint.
+    `persistent` is the part that is never freed."""
+
+    ranges: Sequence[Range]
+    persistent: Sequence[Range]
+
+
+def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) -> Metadata:
+    """Return this memory. `data`: the program's variables."""
     regions = anonymous(memory.target.regions())
     if not regions:
-        return []
+        return Metadata([], [])
+    persistent: list[Range] = []
     found: list[Range] = [Range(entry, entry + heap.layout + 8 * PAGES + _PAGE) for entry in heap.entries]
     tried: set[int] = set()
     spans = sorted(span.address for span in heap.spans)
@@ -44,10 +53,11 @@ def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) 
                 tried.add(value)
                 chunks = _persistent_chunks(memory, value)
                 if any(_has(chunk, spans) for chunk in chunks):
-                    found += chunks
+                    persistent += chunks
                 found += _page_allocator(memory, address)
     mapped = merge_ranges(Range(region.start, region.end) for region in regions)
-    return subtract(intersection(mapped, merge_ranges(found)), [Range(base, base + ARENA) for base in heap.arenas])
+    arenas = [Range(base, base + ARENA) for base in heap.arenas]
+    return Metadata(*(subtract(intersection(mapped, merge_ranges(part)), arenas) for part in ([*found, *persistent], persistent)))
 
 
 def _persistent_chunks(memory: Memory, head: int) -> list[Range]:

@@ -51,6 +51,7 @@ class ModuleData(NamedTuple):
     types: Range
     gofunc: int
     itabs: Range  # itablinks
+    typelinks: Range  # offsets of unnamed types from the start of `types`
     data_mask: int
     bss_mask: int
 
@@ -161,6 +162,7 @@ def _module(memory: Memory, types: Types, layout: int, address: int, version: in
         between("types", "etypes"),
         word("gofunc"),
         items("itablinks", 8),
+        items("typelinks", 4),
         word("gcdatamask", 1),
         word("gcbssmask", 1),
     )

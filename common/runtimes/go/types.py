@@ -22,6 +22,7 @@ HEADER = 48  # bytes of abi.Type
 ARRAY, CHAN, FUNC, INTERFACE, MAP, POINTER, SLICE, STRING, STRUCT, UNSAFE = 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
 _KINDS = 27
 _EXTRA_STAR = 2  # TFlagExtraStar: the name has a star that does not belong to it
+_DIRECT = 32  # KindDirectIface, in the kind up to 1.25, in the flags since 1.26 (TFlagDirectIface)
 _STR = 40  # offset of Type.Str
 _MAX_NAME, _MAX_FIELDS = 1 << 14, 1 << 14
 _MAX_SECTION = 1 << 29  # bytes of type descriptors of a program
@@ -30,8 +31,8 @@ _CACHED = 1 << 16
 
 class Type(NamedTuple):
     """A type descriptor. `size` and `pointers` (the prefix that may have pointers) are in bytes;
-    `elem` is the element type of an array, channel, map, pointer or slice, else 0; `mask` is the
-    address of the bitmap of pointers."""
+    `elem` is the element type of an array, channel, map, pointer or slice, else 0. `direct`: an
+    interface stores the value itself, which is a pointer."""
 
     address: int
     name: str
@@ -39,8 +40,7 @@ class Type(NamedTuple):
     size: int
     pointers: int
     elem: int
-    mask: int
-    flags: int
+    direct: bool
 
 
 class Field(NamedTuple):
@@ -73,7 +73,7 @@ class Types:
         data = memory.read(address, HEADER + 8) if section is not None and address % 8 == 0 else b""
         if section is None or len(data) < HEADER + 8:
             return None
-        size, pointers, _, mask = (memory.arch.unpack(data[at : at + 8])[0] for at in (0, 8, 24, 32))
+        size, pointers = memory.arch.unpack(data[:16])
         order = memory.arch.byteorder
         kind, flags = data[23] & 31, data[20]
         name = self._name(section.start + int.from_bytes(data[_STR : _STR + 4], order))
@@ -85,7 +85,7 @@ class Types:
             elem = int.from_bytes(data[HEADER : HEADER + 8], order)
         elif kind == MAP:
             elem = memory.word(address + HEADER + 8) or 0
-        return Type(address, name, kind, size, pointers, elem, mask, flags)
+        return Type(address, name, kind, size, pointers, elem, bool((data[23] | flags) & _DIRECT))
 
     def _name(self, address: int) -> str:
         """Return the name at this address: a byte of flags, the length as a varint, the text."""
@@ -133,10 +133,16 @@ class Types:
     def offset(self, structure: int, path: str) -> Optional[int]:
         """Return the offset of a field ("sched.pc") in a structure, or None if it has no such
         field."""
-        found = 0
+        found = self.field(structure, path)
+        return found.offset if found is not None else None
+
+    def field(self, structure: int, path: str) -> Optional[Field]:
+        """As `offset`, with the field's type."""
+        offset = 0
+        one: Optional[Field] = None
         for name in path.split("."):
             one = next((field for field in self.fields(structure) if field.name == name), None)
             if one is None:
                 return None
-            found, structure = found + one.offset, one.type
-        return found
+            offset, structure = offset + one.offset, one.type
+        return one._replace(offset=offset) if one is not None else None

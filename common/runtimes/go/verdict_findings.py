@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.formatting import number, shortened, size
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Kind, Totals
+from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import Finding, Part
 from findleaks.runtimes.go.memstats import MemStats
+from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
 from findleaks.target.base import Target
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
+_LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
+_MOST_TYPES = 3  # types that a sentence names
 _LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
@@ -43,28 +48,63 @@ def is_library(function: str) -> bool:
     return function.startswith(_LIBRARIES)
 
 
-def find_many_goroutines(groups: Sequence[UserThreadGroup]) -> Iterator[Finding]:
-    """Yield a finding for each group of MANY goroutines that wait at the same place, at most
-    three. `groups`: those with most goroutines first."""
-    for group in groups[:_MOST_GROUPS]:
-        count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
-        if count < _MANY or group.first.state != "waiting" or frame is None:
-            return
-        place = f" ({shortened(frame.place())})" if frame.line else ""
-        title = f"{number(count)} goroutines wait in {shortened(frame.short_name())}{place}: {shortened(group.first.reason or 'unknown')}."
-        made = f"They were created by {shortened(creator.short_name())} at {shortened(creator.place())}. " if creator is not None else ""
-        minutes = (group.waiting or 0) // 60_000_000_000
-        wait = f" The longest wait is {number(minutes)} min." if minutes else ""
-        cause = f"{made}Their stacks take {size(group.stack_bytes)}.{wait}"
+def large_groups(groups: Sequence[UserThreadGroup]) -> list[UserThreadGroup]:
+    """Return the groups that are reported, at most three: many goroutines that wait at the same
+    place. `groups`: those with most goroutines first."""
+    return [group for group in groups[:_MOST_GROUPS] if len(group.threads) >= _MANY and group.first.state == "waiting" and group.frames]
+
+
+def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) -> Finding:
+    """Return the finding about a group. `retained`: what only these goroutines reach."""
+    count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
+    function = frame.short_name() if frame is not None else ""
+    place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
+    title = f"{number(count)} goroutines wait in {shortened(function)}{place}: {shortened(group.first.reason or 'unknown')}."
+    held = retained.totals if retained is not None else Totals(0, 0)
+    cause = f"They were created by {shortened(creator.short_name())} at {shortened(creator.place())}. " if creator is not None else ""
+    cause += f"Their stacks take {size(group.stack_bytes)}."
+    if retained is not None and held.bytes:
+        types = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
+        cause += f" Only they refer to {size(held.bytes)} in {number(held.blocks)} objects: {some(types, _MOST_TYPES)}."
+    minutes = (group.waiting or 0) // 60_000_000_000
+    cause += f" The longest wait is {number(minutes)} min." if minutes else ""
+    facts: dict[str, object] = {
+        "goroutines": count,
+        "function": frame.function if frame is not None else None,
+        "file": (frame.file or None) if frame is not None else None,
+        "line": (frame.line or None) if frame is not None else None,
+        "reason": group.first.reason or None,
+        "creator": creator.function if creator is not None else None,
+        "creator_file": creator.file if creator is not None else None,
+        "creator_line": creator.line if creator is not None else None,
+        "stack_bytes": group.stack_bytes,
+        "retained_objects": held.blocks if retained is not None else None,
+        "retained_bytes": held.bytes if retained is not None else None,
+    }
+    remedies = ("end goroutines that are not needed: close their channel, or cancel their context",)
+    return Finding("goroutines", group.stack_bytes + held.bytes, title, cause, remedies, ("stacks", "runtime --only go"), facts)
+
+
+def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each live map, at most three, that takes much memory for few entries."""
+    sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
+    live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in (Kind.REACHABLE, Kind.POSSIBLE)]
+    for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_GROUPS]:
+        symbol = target.symbolize(one.variable) if one.variable else None
+        kind = shortened(objects.title_of(one)) or "map"
+        whose = f"at {one.address:#x}"
+        if one.variable:
+            whose = f"of {shortened(symbol.name)}" if symbol is not None else f"of the variable at {one.variable:#x}"
+        entries = "1 entry" if one.entries == 1 else f"{number(one.entries)} entries"
+        title = f"A {kind} {whose} takes {size(one.bytes)} for {entries}: it has {number(one.slots)} slots."
         facts: dict[str, object] = {
-            "goroutines": count,
-            "function": frame.function,
-            "file": frame.file or None,
-            "line": frame.line or None,
-            "reason": group.first.reason or None,
-            "creator": creator.function if creator is not None else None,
-            "creator_file": creator.file if creator is not None else None,
-            "creator_line": creator.line if creator is not None else None,
+            "map": hex(one.address),
+            "type": objects.title_of(one) or None,
+            "variable": hex(one.variable) if one.variable else None,
+            "name": symbol.name if symbol is not None else None,
+            "entries": one.entries,
+            "slots": one.slots,
         }
-        remedies = ("end goroutines that are not needed: close their channel, or cancel their context",)
-        yield Finding("goroutines", group.stack_bytes, title, cause, remedies, ("stacks",), facts)
+        remedies = ("replace the map by a new one, such as maps.Clone returns: delete() and clear() keep its memory",)
+        cause = "It had more entries once: a map of Go never shrinks."
+        yield Finding("go-map", one.bytes, title, cause, remedies, ("runtime --only go",), facts)

@@ -15,6 +15,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.runtimes.base import Count, Part, Runtime, Site
 from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
+from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.spaces import Dead, Space
 from findleaks.runtimes.jvm.tables import Tables
@@ -69,6 +70,11 @@ class HotSpot(Runtime):
         return spaces.dead(self._tables, self._engine, self._spaces)
 
     @cached_property
+    def classes(self) -> Optional[ClassCounts]:
+        """The number of class loaders and classes; None if it is unknown."""
+        return count_classes(self._tables)
+
+    @cached_property
     def tracked(self) -> Optional[Tracking]:
         """The counts of NMT; None if it is off or cannot be read."""
         return tracking.tracking(self._tables)
@@ -92,6 +98,9 @@ class HotSpot(Runtime):
             self.problems.append(
                 Problem(active, "the JVM was stopped in the middle of a collection: what is in use of its heap is in flux", False)
             )
+        if self.classes is not None:
+            found["class loaders"] = Count(self.classes.loaders)
+            found["classes"] = Count(self.classes.classes)
         found["Java threads"] = Count(sum(1 for _ in java_stacks(self._tables)))
         blocks = self._directory.blocks
         used = blocks.totals(State.IN_USE).bytes

@@ -1,0 +1,86 @@
+"""What untyped blocks contain: names for the rows of `find`, `blocks`, `roots` and `triage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional
+
+from findleaks.audit.block_type import find_block_type
+from findleaks.engine.terms import State
+from findleaks.errors import UnreadableMemory
+from findleaks.session import Session
+
+WORDS = 32  # words of a block that are followed to other blocks
+WEAK_TYPES = ("function ", "code in ", "table ", "class ")
+"""Beginnings of type names that describe the first word of a block only."""
+HINT = 64  # bytes of a block in which text is looked for
+_SHOWN = 2  # referenced blocks that are named
+
+
+def describe_contents(session: Session, address: int, size: int) -> str:
+    """Return what a block of unknown type contains, safe to print; "" if unknown.
+
+    It is an object of a known library, a pointer to a library's function or table ("→ inflate,
+    libz.so.1"), or else what the blocks that it refers to are ("→ FILE")."""
+    return session.types.contents.describe(address, size) or _describe_referents(session, address, size)
+
+
+def agree_on_contents(session: Session, examples: Iterable[tuple[int, int]], type_name: str, hint: str) -> str:
+    """Return `describe_more` of some blocks (address, size) of one group. "e.g." precedes that of
+    the first block if others differ."""
+    found = [describe_more(session, address, size, type_name, hint) for address, size in examples]
+    first: Optional[str] = next(filter(None, found), None)
+    if first is None:
+        return ""
+    return first if all(one == first for one in found) else f"e.g. {first}"
+
+
+def describe_more(session: Session, address: int, size: int, type_name: str, hint: str) -> str:
+    """Return what a block contains beyond its type and hint; "" if nothing more is known.
+    A type such as "function f" says only what the first word is."""
+    if not type_name:
+        return "" if is_text(hint) else describe_contents(session, address, size)
+    return session.types.contents.name_object(address, size) if type_name.startswith(WEAK_TYPES) else ""
+
+
+def describe_untyped(session: Session, address: int, size: int) -> str:
+    """Return the text of a block, else its contents, else "zeros"; "" if nothing is known."""
+    hint = find_hint(session, address, size)
+    return hint if is_text(hint) else describe_contents(session, address, size) or hint
+
+
+def find_hint(session: Session, start: int, size: int) -> str:
+    """Return a readable string at the beginning of a block, "zeros", or ""."""
+    try:
+        return session.types.hint(session.target.read(start, min(size, HINT)))
+    except UnreadableMemory:
+        return ""
+
+
+def is_text(hint: str) -> bool:
+    """Whether a hint is text, possibly after a first word."""
+    return hint.endswith(('"', "…"))
+
+
+def _describe_referents(session: Session, address: int, size: int) -> str:
+    word = session.target.arch.word
+    words = session.types.memory.words(address, min(size // word, WORDS)) or ()
+    blocks, names = session.directory.blocks, list[str]()
+    for value in words:
+        found = blocks.lookup(value) if value else None
+        if found is None or found[1] != value or found[3] != State.IN_USE or value == address:
+            continue
+        name = _name_referent(session, found[0], found[1], found[2])
+        if name and name not in names:
+            names.append(name)
+            if len(names) == _SHOWN:
+                break
+    return f"→ {', '.join(names)}" if names else ""
+
+
+def _name_referent(session: Session, index: int, start: int, size: int) -> str:
+    name = find_block_type(session, index)
+    if name:
+        return name
+    hint = find_hint(session, start, size)
+    return hint if hint.startswith('"') else session.types.contents.name_object(start, size)

@@ -1,0 +1,109 @@
+"""Rust's panic message and its place, found from the stack of the thread that panicked.
+
+A panic that aborts has called the hook with a PanicHookInfo on the stack of the function that
+called it (library/std/src/panicking.rs of Rust 1.60 to 1.95; PanicInfo before 1.81):
+
+    payload: &dyn Any      address of the payload, its vtable
+    [message               a pointer, before 1.81]
+    location: &Location    file: &str (address, length); line: u32, column: u32
+
+A vtable is {drop function or null, size, alignment, functions …}. The payload is a String (three
+words in any order: capacity, address, length) or a &str (address, length). All of this is found by
+its shape, so that stripped programs have it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.session import Session
+from findleaks.target.base import Range, Thread
+from findleaks.target.ranges import range_at
+from findleaks.value_classes import NamedTuple
+
+STACK = 64 << 10  # bytes of the stack that are searched
+LONGEST = 4096  # bytes of a message that are read
+_LARGEST = 1 << 30  # bytes of a message
+_MOST_LINES = 1 << 24
+_RUNTIME = ("std::", "core::", "alloc::", "__rustc::", "rust_", "__rust")
+"""Beginnings of the names of functions that implement panics."""
+
+
+class RustPanic(NamedTuple):
+    """`message`: "" if the payload is no text; `place`: "src/main.rs:6:21"."""
+
+    message: str
+    place: str
+
+
+def is_panic_frame(function: str) -> bool:
+    """Whether a function belongs to Rust's libraries."""
+    return function.startswith(_RUNTIME) or (function.startswith("<") and function[1:].startswith(_RUNTIME))
+
+
+def find_panic(session: Session, thread: Thread) -> Optional[RustPanic]:
+    """Return the panic that ended the process, the innermost; None if there is none."""
+    return next(_panics(session, thread), None)
+
+
+def _panics(session: Session, thread: Thread) -> Iterator[RustPanic]:
+    memory = Memory(session.target)
+    word, tables = memory.size, session.types.vtables()
+    for at in range(thread.sp & -word, thread.sp + STACK, word):
+        words = memory.words(at, 4)
+        if words is None:
+            return
+        if words[0] and range_at(tables, words[1]):
+            # The location follows, before 1.81 behind the message.
+            place = _location(memory, tables, words[2]) or _location(memory, tables, words[3])
+            size = _payload_size(session, memory, words[1]) if place else 0
+            if size:
+                yield RustPanic(_message(memory, words[0], size // word), place)
+
+
+def _payload_size(session: Session, memory: Memory, vtable: int) -> int:
+    """Return the size in bytes of the values of this vtable; 0 if it is none."""
+    words = memory.words(vtable, 4)
+    if words is None:
+        return 0
+    drop, size, alignment, function = words
+    is_code = session.types.is_code
+    plausible = 0 < size < LONGEST and alignment in (1, 2, 4, 8, 16) and is_code(function) and (not drop or is_code(drop))
+    return size if plausible else 0
+
+
+def _location(memory: Memory, tables: list[Range], address: int) -> str:
+    """Return "src/main.rs:6:21" for the Location at an address; "" if there is none."""
+    if range_at(tables, address) is None:
+        return ""
+    words = memory.words(address, 3)
+    if words is None:
+        return ""
+    line, column = memory.int32(address + 2 * memory.size), memory.int32(address + 2 * memory.size + 4)
+    name = _text(memory, words[0], words[1]).rstrip("\0")
+    if not name.endswith(".rs") or not name.isprintable() or not line or not column or max(line, column) > _MOST_LINES:
+        return ""
+    return f"{name}:{line}:{column}"
+
+
+def _message(memory: Memory, address: int, words: int) -> str:
+    """Return the text of a payload of two or three words; "" for other payloads."""
+    values = memory.words(address, words) if words in (2, 3) else None
+    if values is None:
+        return ""
+    if words == 2:
+        return _text(memory, *values)
+    candidates = ((pointer, length) for capacity, pointer, length in permutations(values) if 0 < length <= capacity < _LARGEST)
+    return next(filter(None, (_text(memory, pointer, length) for pointer, length in candidates)), "")
+
+
+def _text(memory: Memory, address: int, length: int) -> str:
+    """Return the UTF-8 text at an address, at most LONGEST bytes of it; "" if it is none."""
+    data = memory.read(address, min(length, LONGEST)) if address and 0 < length < _LARGEST else b""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # The last character may be cut in two.
+        return data[: error.start].decode("utf-8") if length > LONGEST - 4 <= error.start else ""

@@ -1,0 +1,55 @@
+"""Names of thread-local variables of C and C++ by address: those of files loaded at start, and
+those of files loaded later, whose variables are in blocks that the thread's DTV refers to."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple, Optional
+
+from findleaks.formatting import shortened
+from findleaks.libc.thread_local import Block, thread_local_blocks
+from findleaks.session import Session
+from findleaks.target.base import Symbol
+
+
+class ThreadLocal(NamedTuple):
+    """A variable, and the offset of an address in it. `thread`: tid."""
+
+    name: str
+    offset: int
+    module: str
+    thread: int
+
+    @property
+    def label(self) -> str:
+        """ "g_cache+0x8"."""
+        return f"{self.name}+{self.offset:#x}" if self.offset else self.name
+
+
+def find_thread_local(session: Session, address: int) -> Optional[ThreadLocal]:
+    """Return the thread-local variable at an address, if a symbol names it; else None."""
+    starts, blocks, symbols = session.once(find_thread_local, lambda: _read_storage(session))
+    at = bisect_right(starts, address) - 1
+    if at < 0 or address >= blocks[at].range.end:
+        return None
+    block = blocks[at]
+    if block.module.path not in symbols:
+        symbols[block.module.path] = list(session.target.thread_locals(block.module))
+    offset = address - block.range.start
+    found = next((one for one in symbols[block.module.path] if one.address <= offset < one.address + one.size), None)
+    if found is None:
+        return None
+    return ThreadLocal(shortened(found.name), offset - found.address, shortened(block.module.path.rsplit("/", 1)[-1]), block.thread)
+
+
+class _Storage(NamedTuple):
+    """All threads' storage, ascending, with its addresses, and the symbols by file."""
+
+    starts: list[int]
+    blocks: list[Block]
+    symbols: dict[str, list[Symbol]]
+
+
+def _read_storage(session: Session) -> _Storage:
+    blocks = thread_local_blocks(session.target)
+    return _Storage([block.range.start for block in blocks], blocks, {})

@@ -1,0 +1,95 @@
+"""Finds the types of Go's objects, without debug information.
+
+The contract of engine_native.py (common/native/go_types.c) and engine_reference.py. Types are known
+of objects with a malloc header (more than 512 bytes with pointers, since Go 1.22), and of the data
+of interface values, which have a type or an itab before them. They spread along the pointers,
+slices, strings, interfaces and maps in typed objects."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.target.base import Piece
+from findleaks.value_classes import NamedTuple
+
+ARENA, PAGE = 64 << 20, 8 << 10
+NONE = 0xFFFFFFFF
+"""No type, in `types`, `pointees` and `elements`."""
+
+HEADER, NO_HEADER = 8, 512  # bytes of a malloc header; objects up to this size have none
+NOSCAN = 1  # a bit of a page's class: its objects have no pointers
+RAW, NOTHING = 0xFE, 0xFF  # classes of pages of stacks, and of pages of no span in use
+ANY = 2  # in `pointers`
+TINY = 5  # the class of 16 bytes without pointers: small objects share a slot
+
+POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND = range(6)
+"""Kinds of slots: a pointer; the three words of a slice; the two of a string; those of an
+interface; a Swiss map's directory and its length, with the type of the tables in the next slot
+(SECOND)."""
+
+SEEDED = 64
+_BUDGET = 1 << 20
+
+
+class TypeTable(NamedTuple):
+    """Types by number, and where objects are.
+
+    A *type value* is a number * 2, + 1 for an array of objects of this type.
+
+    - `addresses`: ascending addresses of types and itabs. By address: `pointees` has the type value
+      of what an interface's data refers to, `elements` the number of the type itself (NONE: none).
+    - By number: `sizes` in bytes; `pointers` 0 without pointers, 1 with, ANY; `first` the first
+      slot (one more element than numbers).
+    - By slot: `offsets`, `kinds`, and `targets`, the type value of what it refers to.
+    - `arenas`: ascending addresses; `classes`: by page of each arena, the mspan's spanclass.
+      `below`: by class // 2, the size of the next smaller class (0: unknown).
+    - `has_headers`: since Go 1.22."""
+
+    addresses: array[int]  # "Q"
+    pointees: array[int]  # "I"
+    elements: array[int]  # "I"
+    sizes: array[int]  # "Q"
+    pointers: bytearray
+    first: array[int]  # "I"
+    offsets: array[int]  # "I"
+    kinds: bytearray
+    targets: array[int]  # "I"
+    arenas: array[int]  # "Q"
+    classes: bytearray
+    below: array[int]  # "Q"
+    has_headers: bool
+
+
+class TypeSearch:
+    """A search for types. `types` ("I") has the type value of each block's object, or NONE; those
+    that are set before `run` are followed."""
+
+    def __init__(self, blocks: Blocks, table: TypeTable) -> None:
+        self.blocks, self.table = blocks, table
+        self.types = array("I", [NONE]) * len(blocks)
+        self.queue = array("Q", bytes(8 * len(blocks)))
+        self.state = array("Q", [0, 0, 0])
+
+    def add(self, index: int, value: int) -> None:
+        """Set the type of a block's object."""
+        if self.types[index] == NONE:
+            self.types[index] = value
+            self.queue[self.state[2]] = self.blocks.address(index)
+            self.state[2] += 1
+
+    def run(self, engine: Engine, pieces: Sequence[Piece], budget: int = _BUDGET) -> bool:
+        """Follow about `budget` objects; SEEDED bytes that are read for known types count as one.
+        Returns True when done. `pieces`: ascending, the same in each call."""
+        loops = import_module(f"findleaks.runtimes.go.{'engine_native' if engine.name == 'native' else 'engine_reference'}")
+        cast(_Loops, loops).find_types(engine, pieces, self, budget)
+        return self.state[0] >= len(pieces) and self.state[1] >= self.state[2]
+
+
+class _Loops(Protocol):
+    """The interface of engine_native.py and of its reference, engine_reference.py."""
+
+    def find_types(self, engine: Any, pieces: Sequence[Piece], search: TypeSearch, budget: int) -> None: ...

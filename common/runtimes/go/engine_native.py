@@ -1,0 +1,40 @@
+"""Finds the types of Go's objects in the C engine (common/native/go_types.c)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref
+
+from findleaks.engine.native.blocks import NativeBlocks
+from findleaks.engine.native.engine import NativeEngine
+from findleaks.engine.native.library import CGoTypes
+from findleaks.engine.native.memory import c_array, c_pieces
+from findleaks.runtimes.go.engine import TypeSearch
+from findleaks.target.base import Piece
+
+
+def find_types(engine: NativeEngine, pieces: Sequence[Piece], search: TypeSearch, budget: int) -> None:
+    """See engine.py; the blocks must be this engine's."""
+    blocks, table = search.blocks, search.table
+    if not isinstance(blocks, NativeBlocks):
+        raise TypeError("blocks of another engine")
+    known = CGoTypes(
+        c_array(table.addresses),
+        c_array(table.pointees),
+        c_array(table.elements),
+        len(table.addresses),
+        c_array(table.sizes),
+        c_array(table.pointers),
+        c_array(table.first),
+        c_array(table.offsets),
+        c_array(table.kinds),
+        c_array(table.targets),
+        len(table.sizes),
+        c_array(table.arenas),
+        c_array(table.classes),
+        len(table.arenas),
+        c_array(table.below),
+        int(table.has_headers),
+    )
+    arguments = c_array(search.types), c_array(search.queue), c_array(search.state)
+    engine.library.fl_go_types(blocks.handle, *c_pieces(pieces), byref(known), *arguments, budget)

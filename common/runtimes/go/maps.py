@@ -1,0 +1,130 @@
+"""Finds large maps with few entries: a Go map never shrinks.
+
+A map is recognised by its structure, as global variables have no type without debug information.
+The map type is the only one whose groups or buckets have the size that the objects show.
+
+Sources: Go 1.24 to 1.26, src/internal/runtime/maps: map.go (Map), table.go (table); up to 1.23,
+src/runtime/map.go (hmap, makeBucketArray); src/internal/abi: map_swiss.go, map_noswiss.go."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
+from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.types import MAP, Type
+from findleaks.value_classes import NamedTuple
+
+HEAD = 48  # bytes of maps.Map and of hmap
+_SLOTS = 8  # of a group or bucket
+_LEAST_SLOTS = 1 << 14  # smaller maps are not examined
+_MAX_TABLES = 1 << 22
+_BUCKET_SIZE = (82, 2)  # offset and bytes of MapType.BucketSize; of GroupSize:
+_GROUP_SIZE = (80, 8)
+_PAGE = 8 << 10
+_LARGE = 32 << 10  # larger objects are rounded up to pages
+
+
+class GoMap(NamedTuple):
+    """A map. `variable` is the address of the global variable that refers to it, 0 if none does;
+    `type` is the address of its type (0: unknown), `bytes` what its groups or buckets take."""
+
+    address: int
+    variable: int
+    type: int
+    entries: int
+    slots: int
+    bytes: int
+
+
+class MapReader:
+    """Reads maps by their structure. `blocks`: the objects of the heap."""
+
+    def __init__(self, memory: Memory, program: Program, blocks: Blocks) -> None:
+        self._memory, self._program, self._blocks = memory, program, blocks
+        self._is_classic = program.types.find("runtime.hmap") is not None
+        self._types: Optional[list[tuple[Type, int]]] = None
+
+    def read(self, head: int, variable: int = 0) -> Optional[GoMap]:
+        """Return the large map whose head is at this address; None if there is none."""
+        words = self._memory.words(head, HEAD // 8) if self._size(head) == HEAD else None
+        if words is None:
+            return None
+        return self._read_classic(head, variable, words) if self._is_classic else self._read_swiss(head, variable, words)
+
+    def _size(self, address: int) -> int:
+        """Return the size of the object that begins at this address; 0 if none does."""
+        found = self._blocks.lookup(address)
+        return found[2] if found is not None and found[1] == address and found[3] == State.IN_USE else 0
+
+    def _read_swiss(self, head: int, variable: int, words: Sequence[int]) -> Optional[GoMap]:
+        used, _, directory, length, flags, _ = words
+        room = self._contents(directory)
+        if not _LEAST_SLOTS // 1024 <= length <= min(room // 8, _MAX_TABLES) or length != 1 << (flags & 0xFF):
+            return None
+        tables = dict.fromkeys(self._memory.words(directory, length) or ())
+        slots = entries = size = 0
+        type_ = None
+        for table in tables:
+            parts = self._memory.words(table, 4) if self._size(table) == 4 * 8 else None
+            capacity = parts[0] >> 16 & 0xFFFF if parts is not None else 0
+            groups = self._contents(parts[2]) if parts is not None else 0
+            if parts is None or not groups or capacity != (parts[3] + 1) * _SLOTS:
+                return None
+            entries, slots, size = entries + (parts[0] & 0xFFFF), slots + capacity, size + groups
+            type_ = type_ if type_ is not None else self._find_type(groups, parts[3] + 1, _GROUP_SIZE)
+        if entries != used or slots < _LEAST_SLOTS:
+            return None
+        return GoMap(head, variable, type_ or 0, used, slots, size)
+
+    def _read_classic(self, head: int, variable: int, words: Sequence[int]) -> Optional[GoMap]:
+        count, bits = words[0], words[1] >> 8 & 0xFF
+        room = self._contents(words[2])
+        slots = _SLOTS << bits if bits < 40 else 0
+        if not _LEAST_SLOTS <= slots <= room or count > 16 * slots:
+            return None
+        buckets = (1 << bits) + (1 << bits - 4)  # with those for overflow
+        return GoMap(head, variable, self._find_type(room, buckets, _BUCKET_SIZE), count, slots, room)
+
+    def _contents(self, address: int) -> int:
+        """Return the bytes of the object whose contents begin at this address, after a header if it
+        has one; 0 if there is none."""
+        return self._size(address) or max(self._size(address - 8) - 8, 0)
+
+    def _find_type(self, size: int, count: int, field: tuple[int, int]) -> int:
+        """Return the address of the only map type of which `count` groups fill an object of `size`
+        bytes; 0 if there is none, or several."""
+        found = {one.name: one.address for one, unit in self._map_types(field) if self._fits(unit * count, size)}
+        return next(iter(found.values())) if len(found) == 1 else 0
+
+    @staticmethod
+    def _fits(wanted: int, size: int) -> bool:
+        return wanted <= size and (size < wanted + _PAGE if size > _LARGE else size <= wanted + wanted // 7 + 16)
+
+    def _map_types(self, field: tuple[int, int]) -> list[tuple[Type, int]]:
+        """Return the map types of the program, and the bytes of their groups or buckets."""
+        if self._types is None:
+            self._types = []
+            types, memory = self._program.types, self._memory
+            for module in self._program.modules:
+                content = array("i")
+                data = memory.read(module.typelinks.start, module.typelinks.end - module.typelinks.start)
+                content.frombytes(data)
+                for offset in content:
+                    one = types.at(module.types.start + offset)
+                    if one is not None and one.kind == MAP:
+                        size = memory.read(one.address + field[0], field[1])
+                        self._types.append((one, int.from_bytes(size, memory.arch.byteorder)))
+        return self._types
+
+
+def heads(blocks: Blocks, types: array[int], values: Iterable[int]) -> Iterator[int]:
+    """Yield the addresses of objects with one of these type values."""
+    known = frozenset(values)
+    for index in compress(range(len(types)), map(known.__contains__, types)):
+        yield blocks.address(index)

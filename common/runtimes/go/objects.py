@@ -1,0 +1,334 @@
+"""Lists the objects of Go's heap: their types, and which of them are garbage.
+
+Each slot of a span is a block of the engine. Types spread from headers and interface values
+(engine.py). Live objects are marked from Go's roots: its global variables, by their bitmaps of
+pointers; goroutines' stacks from the stack pointer on, of which each word counts; registers of
+threads; finalizers and other special records. Each word of an object with pointers counts as a
+reference, also to the interior of another object, as Go's pointers may."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks, Engine, Graph
+from findleaks.engine.dominators import Dominators, root_node
+from findleaks.engine.terms import Kind, State, Totals
+from findleaks.errors import Interrupted
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.go.engine import NONE, TypeSearch, TypeTable
+from findleaks.runtimes.go.heap import Heap
+from findleaks.runtimes.go.maps import GoMap, MapReader, heads
+from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.pclntab import FunctionTable
+from findleaks.runtimes.go.spans import (
+    ObjectSpan,
+    build_blocks,
+    joined_ranges,
+    page_classes,
+    ranges_with_pointers,
+    read_spans,
+    smaller_sizes,
+    special_records,
+)
+from findleaks.runtimes.go.type_table import TypeNames
+from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import merge_ranges, nonzero_pieces
+from findleaks.value_classes import NamedTuple
+
+_SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
+_MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
+_MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
+UNTYPED = "unknown type"
+
+
+class ObjectType(NamedTuple):
+    """The objects of one type: live ones, and garbage that is not collected yet. Bytes are those of
+    their slots."""
+
+    name: str
+    live: Totals
+    garbage: Totals
+
+
+class Retained(NamedTuple):
+    """What only some goroutines reach: objects, and the types with most bytes."""
+
+    totals: Totals
+    types: Sequence[tuple[str, Totals]]
+
+
+class HeapObjects:
+    """The objects of a Go heap. `spans` is None if they cannot be read.
+
+    `persistent`: memory that the runtime never frees, in few ranges. `threads`: returns all
+    goroutines."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        engine: Engine,
+        heap: Heap,
+        program: Program,
+        persistent: Sequence[Range],
+        threads: Callable[[], Sequence[UserThread]],
+    ) -> None:
+        self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
+        self._persistent, self._threads = persistent, threads
+        self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
+        self.names = TypeNames(program.types)
+        self._blocks: Optional[Blocks] = None
+        self._types: Optional[array[int]] = None
+        self._maps: Optional[list[GoMap]] = None
+
+    @property
+    def blocks(self) -> Blocks:
+        """A block for each slot."""
+        if self._blocks is None:
+            self._blocks = build_blocks(self._memory, self._engine, self.spans or ())
+        return self._blocks
+
+    def _check(self) -> None:
+        if self._memory.target.interrupted():
+            raise Interrupted
+
+    def _pieces(self, ranges: Sequence[Range]) -> Iterator[Piece]:
+        for start, end in ranges:
+            self._check()
+            yield from self._memory.target.pieces(start, end)
+
+    def _variables(self) -> list[Range]:
+        return merge_ranges(part for module in self._program.modules for part in (module.data, module.bss))
+
+    @property
+    def types(self) -> array[int]:
+        """The type value of each block's object, or NONE ("I")."""
+        if self._types is None:
+            self._types = self._find_types()
+        return self._types
+
+    def _find_types(self) -> array[int]:
+        spans = self.spans or ()
+        pieces = list(self._pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
+        known = self.names.register(self._type_addresses(pieces))
+        maps = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps() if one.type]
+        large = [(span.start, self.names.number(span.large)) for span in spans if span.large and span.has_pointers]
+        columns = self.names.columns()
+        headers = any(span.large for span in spans) or self._has_headers()
+        arenas = array("Q", self._heap.arenas)
+        search = TypeSearch(
+            self.blocks, TypeTable(*known, *columns, arenas, page_classes(self._heap, spans), smaller_sizes(spans), headers)
+        )
+        for start, number in large:
+            index, size = self.blocks.find(start), columns[0][number] if number != NONE else 0
+            if index >= 0 and size and self.blocks.state(index) == State.IN_USE:
+                search.add(index, number << 1 | (self.blocks.size(index) // size > 1))
+        for start, value in maps:
+            index = self.blocks.find(start)
+            if index >= 0 and value != NONE:
+                search.add(index, value)
+        while not search.run(self._engine, pieces, _SLICE):
+            self._check()
+        self._name_functions(search, pieces)
+        return search.types
+
+    def _has_headers(self) -> bool:
+        """Whether objects of more than 512 bytes have headers: since 1.22, when mspan has the type
+        of large objects."""
+        structure = self._program.types.find("runtime.mspan")
+        return structure is not None and self._program.types.field(structure, "largeType") is not None
+
+    def _type_addresses(self, pieces: Sequence[Piece]) -> dict[int, int]:
+        """Return, by address of each type and itab that a word refers to, the address of the
+        type."""
+        found: dict[int, int] = {}
+        types = self._program.types
+        for section in types.sections:
+            for piece in pieces:
+                self._check()
+                for address in self._values(piece, section):
+                    if address not in found and types.at(address) is not None:
+                        found[address] = address
+        for itab in self._itabs(pieces):
+            words = self._memory.words(itab, 2)
+            if words is not None and types.at(words[0]) is not None and types.at(words[1]) is not None:
+                found[itab] = words[1]
+        return found
+
+    def _values(self, piece: Piece, where: Range) -> Sequence[int]:
+        """Return the distinct words of a piece with a value in a range."""
+        places = self._engine.search(piece, where.start, where.end)
+        values, _ = self._engine.gather((piece,), places, 8)
+        return self._engine.sum_by_value(array("Q", bytes(values)), array("Q"))[0]
+
+    def _itabs(self, pieces: Sequence[Piece]) -> Iterator[int]:
+        """Yield addresses of itabs: those that the linker made, and words that may refer to one
+        made at run time, which is in memory that the runtime never frees."""
+        for module in self._program.modules:
+            start, end = module.itabs
+            yield from self._memory.words(start, (end - start) // 8) or ()
+        for place in self._persistent:
+            for piece in pieces:
+                yield from self._values(piece, place)
+
+    def _name_functions(self, search: TypeSearch, pieces: Sequence[Piece]) -> None:
+        """Give closures a type for each function."""
+        value = self.names.function << 1
+        indices = list(_places_of(search.types, value))
+        data, _ = self._engine.gather(pieces, [self.blocks.address(index) for index in indices], 8)
+        tables = [FunctionTable(self._memory, module) for module in self._program.modules]
+        numbers: dict[int, int] = {}
+        for index, code in zip(indices, array("Q", bytes(data))):
+            if code not in numbers:
+                function = next((one for one in (table.find(code) for table in tables) if one is not None), None)
+                named = function is not None and function.entry == code
+                numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
+            search.types[index] = numbers[code]
+
+    def mark(self) -> Graph:
+        """Return a graph in which all live objects are marked, and garbage is classified."""
+        graph = self._engine.graph(self.blocks)
+        graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
+        for piece in self._pieces(ranges_with_pointers(self.spans or ())):
+            graph.scan_blocks(piece)
+        for words in self.root_words():
+            graph.root_words(words)
+        for piece in self._pieces(live_stacks(self._threads())):
+            graph.scan_roots(piece)
+        for piece in self._pieces(self._finalized()):
+            graph.scan_roots(piece)
+        while not graph.mark(_SLICE):
+            self._check()
+        while not graph.classify(_SLICE):
+            self._check()
+        return graph
+
+    def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]]) -> list[Retained]:
+        """Return what each of these groups of goroutines retains: objects that are reachable only
+        from their stacks."""
+        tree = graph.dominators(len(groups) + 1)
+        every = {one.number for group in groups for one in group}
+        for root, group in enumerate(groups):
+            self._add_stacks(tree, group, root)
+        for words in self.root_words():
+            tree.root_words(words, len(groups))
+        self._add_stacks(tree, [one for one in self._threads() if one.number not in every], len(groups))
+        while not tree.compute(_SLICE):
+            self._check()
+        return [Retained(total, self._types_of(tree, root)) for root, total in enumerate(tree.by_root()[:-1])]
+
+    def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
+        for piece in self._pieces(live_stacks(threads)):
+            tree.root_words(self._memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), root)
+
+    def _types_of(self, tree: Dominators, root: int) -> list[tuple[str, Totals]]:
+        counts: dict[int, list[int]] = {}
+        first = 0
+        while True:
+            members = tree.members(root_node(root), first, _SLICE)
+            for index in members:
+                count = counts.setdefault(self.types[index], [0, 0])
+                count[0] += 1
+                count[1] += self.blocks.size(index)
+            first += len(members)
+            if len(members) < _SLICE or first >= _MAX_LISTED:
+                break
+        named = [(self.names.title(value) if value != NONE else UNTYPED, Totals(*count)) for value, count in counts.items()]
+        return sorted(named, key=lambda pair: -pair[1].bytes)
+
+    def variable_maps(self) -> list[GoMap]:
+        """Return large maps to which global variables refer."""
+        if self._maps is None:
+            reader = MapReader(self._memory, self._program, self.blocks)
+            found = (reader.read(word, address) for words in self._variable_words() for address, word in words)
+            self._maps = [one for one in found if one is not None]
+        return self._maps
+
+    def large_maps(self) -> list[GoMap]:
+        """Return large maps: those of variables, and those that are known by their types."""
+        reader, found = MapReader(self._memory, self._program, self.blocks), {one.address: one for one in self.variable_maps()}
+        for address in heads(self.blocks, self.types, self.names.map_values()):
+            one = reader.read(address) if address not in found else None
+            if one is not None:
+                found[address] = one
+        return list(found.values())
+
+    def title_of(self, one: GoMap) -> str:
+        """Return the name of a map's type; "" if it is unknown."""
+        value = self.types[self.blocks.find(one.address)]
+        return self.names.title(value) if value != NONE else ""
+
+    def _variable_words(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield the words of global variables that may be pointers, with their addresses."""
+        memory = self._memory
+        for module in self._program.modules:
+            for (start, end), mask in ((module.data, module.data_mask), (module.bss, module.bss_mask)):
+                if end - start > _MAX_MASKED:
+                    continue
+                bits = memory.read(mask, (end - start) // 64 + 1) if mask else b""
+                for piece in nonzero_pieces(memory.target, start, end):
+                    words = memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8]))
+                    places = range(piece.address, piece.address + 8 * len(words), 8)
+                    first = (piece.address - start) // 8
+                    marked = enumerate(zip(places, words), first)
+                    yield [pair for at, pair in marked if pair[1] and (not bits or bits[at >> 3] >> (at & 7) & 1)]
+
+    def root_words(self) -> Iterator[Sequence[int]]:
+        """Yield the words of global variables that may be pointers, of registers, and of special
+        records."""
+        memory = self._memory
+        for pairs in self._variable_words():
+            yield [word for _, word in pairs]
+        for thread in memory.target.threads():
+            yield thread.words
+        for _, further in special_records(memory, self._program.types, self.spans or ()):
+            yield further
+
+    def _finalized(self) -> list[Range]:
+        """Return objects with finalizers: what they refer to is live, even if they are not."""
+        types, made = self._program.types, []
+        for address, words in special_records(self._memory, types, self.spans or ()):
+            if len(words) > 3 and types.at(words[3]) is not None:  # specialfinalizer.ot
+                size = next((span.size for span in self.spans or () if span.start <= address < span.end), 0)
+                made.append(Range(address, address + size))
+        return merge_ranges(made)
+
+    def by_type(self, graph: Graph) -> list[ObjectType]:
+        """Return the objects by type."""
+        live, garbage = (graph.label_totals(kinds) for kinds in ((Kind.REACHABLE, Kind.POSSIBLE), (Kind.DEFINITE, Kind.INDIRECT)))
+        made: dict[str, list[Totals]] = {}
+        for value, (used, unused) in enumerate(zip(live, garbage)):
+            if used.blocks or unused.blocks:
+                made.setdefault(self.names.title(value), []).extend((used, unused))
+        found = [ObjectType(name, _add(parts[::2]), _add(parts[1::2])) for name, parts in made.items()]
+        whole = (_add(map(graph.totals, (Kind.REACHABLE, Kind.POSSIBLE))), _add(map(graph.totals, (Kind.DEFINITE, Kind.INDIRECT))))
+        rest = [_subtract(one, _add(of)) for one, of in zip(whole, ([f.live for f in found], [f.garbage for f in found]))]
+        if rest[0].blocks or rest[1].blocks:
+            found.append(ObjectType(UNTYPED, *rest))
+        return found
+
+
+def _places_of(types: array[int], value: int) -> Iterator[int]:
+    """Yield the indices of a value. A search of bytes is ten times faster than one of numbers."""
+    content, wanted = types.tobytes(), array("I", [value]).tobytes()
+    at = content.find(wanted)
+    while at >= 0:
+        if at % 4 == 0:
+            yield at // 4
+        at = content.find(wanted, at + (1 if at % 4 else 4))
+
+
+def _add(parts: Iterable[Totals]) -> Totals:
+    parts = list(parts)
+    return Totals(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
+
+
+def _subtract(one: Totals, other: Totals) -> Totals:
+    return Totals(one.blocks - other.blocks, one.bytes - other.bytes)
+
+
+def live_stacks(threads: Sequence[UserThread]) -> list[Range]:
+    """Return the live parts of goroutines' stacks, sorted."""
+    return merge_ranges(Range(one.sp & ~7, one.stack.end) for one in threads if one.stack.start <= one.sp < one.stack.end)

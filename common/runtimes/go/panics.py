@@ -1,0 +1,146 @@
+"""The text of the panic or fatal error with which Go's runtime ended the process.
+
+Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (g, m, _panic; since 1.26 the argument is the
+first field of _panic, before that the second), panic.go (gopanic, preprintpanics, which replaces an
+error by its text, throw, fatal), asm_amd64.s (the word below the thread pointer is g);
+src/internal/abi/type.go (Type). x86-64 only.
+
+Words of g: stack {lo, hi}, stackguard0, stackguard1, _panic, _defer, m. The first word of m is its
+g0; another one is curg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.target.base import Range, Thread
+from findleaks.target.encoded_numbers import signed
+from findleaks.target.ranges import range_at
+
+LONGEST = 4096  # bytes of a text that are read
+_G_WORDS = 7
+_PANIC, _M = 4, 6  # words of g
+_M_WORDS = 64  # words of m in which its goroutines are looked for
+_TLS = range(8, 136, 8)  # bytes below the thread pointer that may be g
+_LARGEST_STACK = 1 << 30
+_SEARCHED = 128 << 10  # bytes of a stack that are searched
+_KIND = 23  # offset of the kind in abi.Type
+_STRING, _INTEGERS = 24, range(2, 7)  # kinds: string; int, int8, int16, int32, int64
+_SIZES = {2: 8, 3: 1, 4: 2, 5: 4, 6: 8}
+_CODE = 320  # bytes of a function that are searched for references
+_MARK = b"fatal error: "
+
+
+def find_fatal_message(memory: Memory, code: Sequence[Range], thread: Thread) -> str:
+    """Return "panic: …" or "fatal error: …" of the thread that ended the process; "" if there is no
+    such text. `code`: the program's code, sorted."""
+    found = list(_goroutines(memory, thread))
+    for g in found:
+        text = _panic(memory, g)
+        if text:
+            return f"panic: {text}"
+    for g in found:
+        text = _fatal(memory, code, g)
+        if text:
+            return f"fatal error: {text}"
+    return ""
+
+
+def _goroutines(memory: Memory, thread: Thread) -> Iterator[tuple[int, ...]]:
+    """Yield the words of the goroutines of the thread's m, the one in g first."""
+    own = next(filter(None, (_g(memory, memory.word(thread.thread_pointer - below) or 0) for below in _TLS)), None)
+    m = own[_M] if own is not None else 0
+    if own is None or not m:
+        return
+    yield own
+    for address in dict.fromkeys(memory.words(m, _M_WORDS) or ()):
+        g = _g(memory, address, m)
+        if g is not None and g != own:
+            yield g
+
+
+def _g(memory: Memory, address: int, m: int = 0) -> Optional[tuple[int, ...]]:
+    """Return the words of the g at `address`; None if there is none, or if it has another m."""
+    words = memory.words(address, _G_WORDS) if address % 8 == 0 and address > 0xFFFF else None
+    if words is None or not words[0] < words[1] < words[0] + _LARGEST_STACK:
+        return None
+    first = memory.words(words[_M], 1)
+    head = memory.words(first[0], _G_WORDS) if first is not None else None
+    if head is None or head[_M] != words[_M] or (m and words[_M] != m):
+        return None
+    return words
+
+
+def _panic(memory: Memory, g: Sequence[int]) -> str:
+    """Return the text of the argument of the innermost panic of a goroutine."""
+    words = memory.words(g[_PANIC], 3) if g[_PANIC] else None
+    if words is None:
+        return ""
+    return _value(memory, *words[:2]) or _value(memory, *words[1:])
+
+
+def _value(memory: Memory, type_: int, data: int) -> str:
+    """Return a string or an integer in an interface as text; "" for other values."""
+    head = memory.read(type_, _KIND + 1) if type_ > 0xFFFF else b""
+    if not head:
+        return ""
+    kind, size = head[_KIND] & 31, int.from_bytes(head[:8], "little")
+    if kind == _STRING and size == 16:
+        words = memory.words(data, 2)
+        return _text(memory, *words) if words is not None else ""
+    if kind in _INTEGERS and size == _SIZES[kind]:
+        number = memory.read(data, size)
+        return str(signed(int.from_bytes(number, "little"), 8 * size)) if number else ""
+    return ""
+
+
+def _fatal(memory: Memory, code: Sequence[Range], g: Sequence[int]) -> str:
+    """Return the argument of runtime.throw or runtime.fatal: a string behind a return address of a
+    call of a function that prints "fatal error: "."""
+    low, high = g[0], g[1]
+    for _, words in memory.scan(max(low, high - _SEARCHED), high):
+        for at in range(len(words) - 2):
+            if 0 < words[at + 2] <= LONGEST and range_at(code, words[at]) is not None and _calls_throw(memory, code, words[at]):
+                text = _text(memory, words[at + 1], words[at + 2])
+                if text:
+                    return text
+    return ""
+
+
+def _calls_throw(memory: Memory, code: Sequence[Range], address: int) -> bool:
+    """Whether the call before a return address calls a function that prints "fatal error: ",
+    itself or in a closure."""
+    call = memory.read(address - 5, 5)
+    if call[:1] != b"\xe8":
+        return False
+    function = address + signed(int.from_bytes(call[1:], "little"), 32)
+    if range_at(code, function) is None:
+        return False
+    references = list(_references(memory, function))
+    return any(_is_mark(memory, one) for one in references) or any(
+        _is_mark(memory, inner) for one in references if range_at(code, one) is not None for inner in _references(memory, one)
+    )
+
+
+def _references(memory: Memory, function: int) -> Iterator[int]:
+    """Yield addresses that `lea` instructions relative to the program counter may compute."""
+    data = memory.read(function, _CODE)
+    at = data.find(b"\x8d")
+    while 0 <= at < len(data) - 6:
+        if data[at + 1] & 0xC7 == 5:
+            yield function + at + 6 + signed(int.from_bytes(data[at + 2 : at + 6], "little"), 32)
+        at = data.find(b"\x8d", at + 1)
+
+
+def _is_mark(memory: Memory, address: int) -> bool:
+    return memory.read(address, len(_MARK)) == _MARK if 0 < address < memory.arch.mask - 64 else False
+
+
+def _text(memory: Memory, address: int, length: int) -> str:
+    """Return the UTF-8 text at an address, at most LONGEST bytes of it; "" if it is none."""
+    data = memory.read(address, min(length, LONGEST)) if address and length else b""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return ""

@@ -1,0 +1,224 @@
+"""Turns Go's type descriptors into the table that finds the types of objects (engine.py).
+
+Maps, channels, texts and functions get types of their own, as no descriptor has the layout of their
+objects.
+
+Sources: Go 1.18 to 1.26, src/runtime: map.go (hmap, up to 1.23), chan.go (hchan);
+src/internal/runtime/maps: map.go (Map), table.go (table), group.go (groupsReference), since 1.24;
+src/internal/abi: map_swiss.go, map_noswiss.go (the types of a map)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
+
+from findleaks.runtimes.go import engine as terms
+from findleaks.runtimes.go.engine import NONE
+from findleaks.runtimes.go.types import ARRAY, CHAN, FUNC, INTERFACE, MAP, POINTER, SLICE, STRING, STRUCT, Type, Types
+from findleaks.value_classes import NamedTuple
+
+_MAX_SLOTS = 1 << 16  # of one type: longer arrays of structures are read in part
+_MAX_DEPTH = 64
+_WORD = 8
+
+
+class _Slot(NamedTuple):
+    offset: int
+    kind: int
+    target: int
+
+
+class TypeNames:
+    """Numbers of types, with what the search for types must know. `names` by number."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._pending: list[tuple[int, tuple[str, int]]] = []
+        self.names: list[str] = []
+        self._sizes, self._pointers = array("Q"), bytearray()
+        self._slots: list[Sequence[_Slot]] = []
+        self.text = self._add(("text", 0), "string contents", 1, 0)
+        self.function = self._add(("function", 0), "func", _WORD, terms.ANY)
+        hchan = types.find("runtime.hchan")
+        self._channel = types.at(hchan) if hchan is not None else None
+
+    def _add(self, key: tuple[str, int], name: str, size: int, pointers: int) -> int:
+        number = self._numbers[key] = len(self.names)
+        self.names.append(name)
+        self._sizes.append(size)
+        self._pointers.append(pointers)
+        self._slots.append(())
+        self._pending.append((number, key))
+        return number
+
+    def number(self, address: int) -> int:
+        """Return the number of a type, or NONE if there is none at this address."""
+        key = ("type", address)
+        one = self._types.at(address) if key not in self._numbers else None
+        if one is not None:
+            self._add(key, one.name, one.size, int(one.pointers > 0))
+        return self._numbers.get(key, NONE)
+
+    def add_name(self, name: str) -> int:
+        """Return the number of a new type with this name, that is never searched for."""
+        return self._add(("name", len(self.names)), name, 0, 0)
+
+    def value(self, address: int, is_array: bool = False) -> int:
+        """Return the type value of an object of a type, or of an array of these; or NONE."""
+        number = self.number(address)
+        return NONE if number == NONE else number << 1 | is_array
+
+    def pointee(self, address: int) -> int:
+        """Return the type value of what an interface's data word refers to, if its type is at
+        `address`; or NONE."""
+        one = self._types.at(address)
+        if one is None:
+            return NONE
+        if not one.direct:
+            return self.value(address)
+        targets = [slot.target for slot in self._flatten(one, 0, 0) if slot.offset == 0 and slot.kind == terms.POINTER]
+        return targets[0] if targets else NONE
+
+    def map_value(self, address: int) -> int:
+        """Return the type value of the head of a map whose type is at this address; or NONE."""
+        one = self._types.at(address)
+        return self._map_value(one) if one is not None and one.kind == MAP else NONE
+
+    def map_values(self) -> list[int]:
+        """Return the type values of the heads of all known maps."""
+        return [number << 1 for (sort, _), number in self._numbers.items() if sort == "map"]
+
+    def title(self, value: int) -> str:
+        """Return the name of a type value."""
+        name = self.names[value >> 1]
+        return f"[]{name}" if value & 1 and value >> 1 not in (self.text, self.function) else name
+
+    def columns(self) -> tuple[array[int], bytearray, array[int], array[int], bytearray, array[int]]:
+        """Return `sizes` to `targets` of TypeTable, with all types that the known ones refer to."""
+        while self._pending:
+            number, key = self._pending.pop()
+            self._slots[number] = list(self._slots_of(*key))
+        first, offsets, kinds, targets = array("I", [0]), array("I"), bytearray(), array("I")
+        for slots in self._slots:
+            for slot in slots:
+                offsets.append(slot.offset)
+                kinds.append(slot.kind)
+                targets.append(slot.target)
+            first.append(len(offsets))
+        return self._sizes, self._pointers, first, offsets, kinds, targets
+
+    def _slots_of(self, sort: str, address: int) -> Iterator[_Slot]:
+        one = self._types.at(address) if address else None
+        if one is None:
+            return
+        if sort == "type":
+            yield from self._flatten(one, 0, 0)
+        elif sort == "buckets":
+            yield from self._flatten(one, 0, 0)
+            overflow = self._numbers["buckets", address] << 1
+            yield _Slot(one.size - _WORD, terms.POINTER, overflow)
+        elif sort == "channel" and self._channel is not None:
+            yield from self._flatten(self._channel, 0, 0)
+            yield _Slot(2 * _WORD, terms.POINTER, self.value(one.elem, True))
+        elif sort == "map":
+            yield from self._map_slots(one)
+        elif sort == "tables":
+            yield _Slot(0, terms.POINTER, self._numbers["table", address] << 1)
+        elif sort == "table":
+            inside = self._inside(one)
+            if inside is not None:
+                yield _Slot(2 * _WORD, terms.POINTER, self.value(inside.address, True))
+
+    def _flatten(self, one: Type, offset: int, depth: int) -> Iterator[_Slot]:
+        """Yield the slots of a value at this offset. A type with a `target` of NONE is omitted."""
+        if not one.pointers or depth > _MAX_DEPTH:
+            return
+        target, kind = NONE, terms.POINTER
+        if one.kind == POINTER:
+            target = self.value(one.elem)
+        elif one.kind == SLICE:
+            target, kind = self.value(one.elem), terms.SLICE
+        elif one.kind == STRING:
+            target, kind = self.text << 1, terms.TEXT
+        elif one.kind == INTERFACE:
+            target, kind = 0, terms.INTERFACE
+        elif one.kind == FUNC:
+            target = self.function << 1
+        elif one.kind == CHAN:
+            target = self._channel_value(one)
+        elif one.kind == MAP:
+            target = self._map_value(one)
+        elif one.kind == ARRAY:
+            yield from self._flatten_array(one, offset, depth)
+        elif one.kind == STRUCT:
+            for field in self._types.fields(one.address):
+                member = self._types.at(field.type)
+                if member is not None and field.offset + member.size <= one.size:
+                    yield from self._flatten(member, offset + field.offset, depth + 1)
+        if target != NONE:
+            yield _Slot(offset, kind, target)
+
+    def _flatten_array(self, one: Type, offset: int, depth: int) -> Iterator[_Slot]:
+        element, length = self._types.at(one.elem), (*self._types.words(one.address, 3)[2:], 0)[0]
+        if element is None or not element.size or length * element.size > one.size:
+            return
+        slots = list(self._flatten(element, 0, depth + 1))
+        for number in range(min(length, _MAX_SLOTS // max(len(slots), 1))):
+            for slot in slots:
+                yield slot._replace(offset=offset + number * element.size + slot.offset)
+
+    def _channel_value(self, one: Type) -> int:
+        if self._channel is None:
+            return NONE
+        key = ("channel", one.address)
+        number = self._numbers.get(key)
+        return (self._add(key, one.name, self._channel.size, terms.ANY) if number is None else number) << 1
+
+    def _map_value(self, one: Type) -> int:
+        key = ("map", one.address)
+        number = self._numbers.get(key)
+        return (self._add(key, one.name, 6 * _WORD, 1) if number is None else number) << 1
+
+    def _map_slots(self, one: Type) -> Iterator[_Slot]:
+        """Yield the slots of a map's head: buckets and oldbuckets of hmap up to 1.23, else the
+        directory of maps.Map."""
+        inside = self._inside(one)
+        fields = self._types.fields(inside.address) if inside is not None else ()
+        if inside is None or not fields:
+            return
+        if fields[0].name != "ctrl":
+            number = self._bucket(one, inside)
+            yield _Slot(2 * _WORD, terms.POINTER, number << 1 | 1)
+            yield _Slot(3 * _WORD, terms.POINTER, number << 1 | 1)
+            return
+        group = self.number(inside.address)
+        self.names[group] = f"{one.name} groups"
+        if ("table", one.address) not in self._numbers:
+            self._add(("table", one.address), f"{one.name} table", 4 * _WORD, 1)
+            self._add(("tables", one.address), f"{one.name} directory", _WORD, 1)
+        yield _Slot(2 * _WORD, terms.DIRECTORY, group << 1)
+        yield _Slot(2 * _WORD, terms.SECOND, self._numbers["tables", one.address] << 1 | 1)
+
+    def _inside(self, one: Type) -> Optional[Type]:
+        """Return the type of a map's buckets or groups."""
+        words = self._types.words(one.address, 3)
+        return self._types.at(words[2]) if words else None
+
+    def _bucket(self, one: Type, inside: Type) -> int:
+        """Return the number of a map's buckets, which also refer to overflow buckets."""
+        key = ("buckets", inside.address)
+        if key not in self._numbers:
+            number = self._numbers[key] = self.number(inside.address)
+            self.names[number] = f"{one.name} buckets"
+            self._pending.insert(0, (number, key))  # after the type itself
+        return self._numbers[key]
+
+    def register(self, found: Mapping[int, int]) -> tuple[array[int], array[int], array[int]]:
+        """Return `addresses`, `pointees` and `elements` of TypeTable. `found`: by address of a type
+        or itab, the address of the type."""
+        addresses = array("Q", sorted(found))
+        pointees = array("I", [self.pointee(found[address]) for address in addresses])
+        elements = array("I", [self.number(address) if found[address] == address else NONE for address in addresses])
+        return addresses, pointees, elements

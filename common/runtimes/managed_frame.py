@@ -1,0 +1,14 @@
+"""A frame of a managed language."""
+
+from __future__ import annotations
+
+from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
+
+
+class Frame(NamedTuple):
+    """A function's frame with its local variables. `thread`: tid, 0 if unknown."""
+
+    name: str
+    thread: int
+    range: Range

@@ -1,0 +1,69 @@
+"""What holds Python's memory is named: attributes, closures, default arguments, keys, local variables; and lengths of collections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import debuggers
+import mallocs_python
+import pytest
+import truth
+
+import cores
+import findleaks
+from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
+from findleaks.audit.references import find_references
+
+VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in mallocs_python.SUITES]
+PROGRAM = truth.PROGRAMS / "python_named_holders.py"
+
+NAMES = (
+    ("list of 20", '["MODULE_LIST"]'),
+    ("list of 19", '["cache"]'),
+    ("list of 18", ""),  # in a cell, which has no name
+    ("list of 17", "default of argument seen"),
+    ("list of 15", '["buffer"]'),
+    ("list of 14", "local variable results"),
+    ("list of 12", "local variable rows"),
+    ("dict of 11", ".by_name"),
+    ("list of 9", "local variable part"),
+)
+NEWER = ("local variable", ".")  # before 3.11, frames are objects, and attributes have a dictionary
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_objects_and_members_are_named(version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    is_new = tuple(map(int, version.split("."))) >= (3, 11)
+    with cores.Running(python.command(str(PROGRAM)), tmp_path, python.environment()) as run:
+        core = run.kernel_core()
+        held, holders = (list(map(int, line.split())) for line in run.output.splitlines()[:2])
+    assert len(held) == len(NAMES)
+    with findleaks.open(core) as process:
+        session = process._session
+        for address, (phrase, name) in zip(held, NAMES):
+            assert name_managed_object(session, session.directory.blocks.find(address)) == phrase
+            places = [one.address for one in find_references(session, address, address + 1) if one.address and one.live]
+            found = {name_managed_member(session, place, holder) for place in places for holder in (0, *holders)}
+            wanted = {name} if name and (is_new or not name.startswith(NEWER)) else set()
+            assert {one for one in found if is_telling(one)} == wanted, (phrase, found)
+        (cell,) = (
+            place.address
+            for place in find_references(session, held[2], held[2] + 1)
+            if place.live and name_managed_member(session, place.address) == "cell_contents"
+        )
+        cells = {
+            name_managed_member(session, one.address, holders[0]) for one in find_references(session, cell - 16, cell - 15) if one.address
+        }
+        assert "closure variable kept" in cells
+
+
+def test_roots_show_the_names(tmp_path: Path) -> None:
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command(str(PROGRAM)), tmp_path, python.environment()) as run:
+        found = debuggers.findleaks("roots", "--limit", "0", "--depth", "4", "--pid", str(run.pid))
+    text = " ".join(found.split())
+    # Which rows other holders have depends on stale words of freed memory.
+    assert "keep_frame_local (CPython frame, thread" in text
+    assert "asyncio task wait_for_ever" in text
+    assert "__main__.MODULE_LIST (CPython variable)" in text

@@ -1,0 +1,104 @@
+"""GLib's slices, chunk by chunk: what the program holds, lost and freed, and that each byte has one owner."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+
+GLIB = "/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0"
+
+SLAB_STACK = 104  # offset of the pointer to the rings of slabs in its variables, x86-64
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("gslice") / "gslice"
+    words = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", str(built), str(truth.PROGRAMS / "gslice.c"), GLIB]
+    subprocess.run(words, check=True)
+    return built
+
+
+@pytest.fixture(scope="module")
+def running(program: Path) -> Iterator[cores.Running]:
+    with cores.Running([str(program)], program.parent / "run") as made:
+        yield made
+
+
+def listed(running: cores.Running) -> dict[int, tuple[str, int]]:
+    """By address: what the program did last with the chunk, and its size. A freed chunk's address may be used again."""
+    rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
+    return {int(address, 16): (kind, int(size)) for kind, size, address in rows}
+
+
+def test_chunks_of_a_live_process(running: cores.Running) -> None:
+    check(running, ["--pid", str(running.pid)])
+
+
+def test_chunks_in_a_core_by_gdb(running: cores.Running) -> None:
+    check(running, [str(running.gcore())])
+
+
+def test_chunks_in_a_core_by_the_kernel(program: Path) -> None:
+    with cores.Running([str(program)], program.parent / "kernel") as made:
+        check(made, [str(made.kernel_core())])
+
+
+def check(running: cores.Running, where: list[str]) -> None:
+    """Each chunk has its size, its state and its kind."""
+    blocks, _ = truth.ask(*where)
+    by_address = {int(block["address"], 16): block for block in blocks}
+    wanted = listed(running)
+    counted: Counter[tuple[str, str]] = Counter()
+    for address, (kind, size) in wanted.items():
+        block = by_address[address]
+        assert block["size"] == max(16, -(-size // 16) * 16), (kind, hex(address))
+        counted[kind, block.get("kind") if block["state"] == "in-use" else "free"] += 1
+    assert set(counted) == {("held", "reachable"), ("lost", "definite"), ("freed", "free")}, counted
+
+
+def test_totals_agree(running: cores.Running) -> None:
+    """Chunks in use are those that the program did not free, and the few of GLib itself."""
+    answer = found(running, "find")
+    (one,) = [each for each in answer["allocators"] if each["name"] == "GSlice"]
+    assert answer["trusted"] and one["reconciled"]
+    wanted = [size for kind, size in listed(running).values() if kind != "freed"]
+    assert len(wanted) <= one["blocks"] <= len(wanted) + 50
+    shares = found(running, "verdict")["shares"]
+    assert {share["share"] for share in shares if (share["of"] or "").startswith("GSlice")} >= {"in-use", "metadata"}
+
+
+def found(running: cores.Running, command: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", "--pid", str(running.pid)).stdout)
+    return body
+
+
+@pytest.mark.parametrize("debugger", [gdb, lldb])
+def test_debuggers(running: cores.Running, debugger: Any) -> None:
+    (text,) = objects(debugger(["leaks find --json"], "-p", str(running.pid)))
+    assert json.loads(text)["totals"] == found(running, "find")["totals"]
+
+
+def test_damaged_slabs(running: cores.Running, tmp_path: Path) -> None:
+    """A ring of slabs that is broken is reported, and the rest of the heap is read."""
+    data = bytearray(running.gcore().read_bytes())
+    at = data.find((128).to_bytes(8, "little") + (8192).to_bytes(8, "little"))  # GSlice's variables
+    assert at > 0
+    stack = int.from_bytes(data[at + SLAB_STACK : at + SLAB_STACK + 8], "little")
+    data[at + SLAB_STACK : at + SLAB_STACK + 8] = (stack + 8).to_bytes(8, "little")  # each ring has another size's slabs
+    core = tmp_path / "damaged.core"
+    core.write_bytes(data)
+    done = ran("find", "--json", str(core))
+    body = json.loads(done.stdout)
+    assert not body["trusted"]
+    assert any("GSlice's ring of slabs for" in warning for warning in body["warnings"])
+    assert body["totals"]["in_use"]["blocks"] > 0

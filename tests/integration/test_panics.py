@@ -1,0 +1,115 @@
+"""The last words of Rust, Go and Python in `verdict` and `triage`: what the runtime itself printed, stripped programs too."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import mallocs_python
+import pytest
+import truth
+from debuggers import gdb, lldb, objects, ran
+from kernel_cores import crashed
+
+
+def crash(core: Path) -> dict[str, Any]:
+    """The first finding of `verdict`."""
+    found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert found["finding"] == "crash", found
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def rust(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program `plain`, and `stripped`."""
+    folder, rustc = tmp_path_factory.mktemp("panics"), shutil.which("rustc")
+    assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
+    source = str(truth.PROGRAMS / "panics.rs")
+    subprocess.run([rustc, "--edition=2021", "-O", "-Cpanic=abort", source, "-o", folder / "plain"], check=True)
+    subprocess.run(["strip", "-o", folder / "stripped", folder / "plain"], check=True)
+    subprocess.run([rustc, "--edition=2021", "-O", source, "-o", folder / "unwinding"], check=True)
+    return folder
+
+
+def printed_by_rust(text: str) -> list[tuple[str, str]]:
+    """The place and message of each panic in what Rust printed."""
+    return re.findall(r"panicked at ([^\n]*):\n([^\n]*)", text)
+
+
+@pytest.mark.parametrize("word", ["index", "expect", "format", "static", "unwrap", "long"])
+def test_rust_panics(word: str, rust: Path, tmp_path: Path) -> None:
+    for name in ("plain", "stripped"):
+        core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / name), word], tmp_path / name)
+        ((place, message),) = printed_by_rust(printed)
+        found = crash(core)
+        assert found["evidence"]["panic"] == {"message": message.strip() if word != "long" else message, "place": place}
+        assert f"after a panic at {place}: {message[:100]}" in found["text"]
+        assert (found["evidence"]["function"] or "").startswith("panics::parse") == (name == "plain")
+
+
+def test_rust_panics_twice(rust: Path, tmp_path: Path) -> None:
+    core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "drop"], tmp_path)
+    panics = printed_by_rust(printed)
+    assert [message for _, message in panics][:2] == ["the first of two", "the second of two"]
+    # Unwinding has removed the frames of all panics but the last, which aborted.
+    assert crash(core)["evidence"]["panic"] == dict(zip(("place", "message"), panics[-1]))
+
+
+def test_rust_front_ends_and_triage(rust: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(rust / "plain"), "format"], tmp_path)
+    found = crash(core)
+    program = str(rust / "plain")
+    for other in (gdb(["leaks verdict --json"], program, str(core)), lldb(["leaks verdict --json"], program, "-c", str(core))):
+        assert json.loads(objects(other)[0])["findings"][0] == found
+    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    assert "no route to host 6" in row["findings"][0]["title"]
+    assert row["frame"].startswith("panics::parse")
+
+
+@pytest.fixture(scope="module")
+def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("go")
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    for name, flags in (("plain", []), ("stripped", ["-ldflags=-s -w"])):
+        words = ["go", "build", *flags, "-o", str(folder / name), str(truth.PROGRAMS / "panics.go")]
+        subprocess.run(words, check=True, env=environment, cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize("word", ["text", "error", "wrapped", "index", "nil", "null", "number", "deadlock", "unlock", "maps"])
+def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOTRACEBACK", "crash")
+    name = "stripped" if word not in ("text", "unlock") else "plain"
+    core, printed = crashed([str(go / name), word], tmp_path)
+    line = next(line for line in printed.splitlines() if line.startswith(("panic: ", "fatal error: ")))
+    message = crash(core)["evidence"]["message"]
+    # Go adds the type of some values, or that the value was recovered before.
+    assert message is not None and re.sub(r"^panic: main\.\w+\(|\)$| \[recovered\]$", "", line) == message
+
+
+def test_go_panics_without_text(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOTRACEBACK", "crash")
+    core, printed = crashed([str(go / "stripped"), "struct"], tmp_path)
+    assert "panic: " in printed
+    assert [one["finding"] for one in json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]].count("crash") == 0
+
+
+@pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in mallocs_python.SUITES])
+@pytest.mark.parametrize("word", ["constant", "made", "gil"])
+def test_python_fatal_errors(word: str, version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    environment = [f"{name}={value}" for name, value in python.environment().items()]
+    core, printed = crashed(["env", *environment, *python.command(str(truth.PROGRAMS / "python_fatal.py"), word)], tmp_path)
+    line = printed.splitlines()[0]
+    assert line.startswith("Fatal Python error: ")
+    findings = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]
+    messages = [one["evidence"]["message"] for one in findings if one["finding"] == "crash"]
+    if version == "3.11":
+        assert messages == [line]
+    else:
+        assert messages in ([line], []), "a compiler may keep the text nowhere; a wrong text is worse than none"

@@ -1,0 +1,45 @@
+// Panics in the way its argument names; Rust prints the message and its place, which are the truth.
+use std::collections::HashMap;
+
+struct Last;
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        panic!("the second of two")
+    }
+}
+
+#[inline(never)]
+fn parse(word: &str) -> u32 {
+    match word {
+        "index" => {
+            let v: Vec<u32> = std::env::args().map(|a| a.len() as u32).collect();
+            v[v.len() + 7]
+        }
+        "expect" => {
+            let m: HashMap<String, u32> = HashMap::new();
+            *m.get(word).expect("the route is in the table")
+        }
+        "format" => panic!("no route to host {}", word.len()),
+        "static" => panic!("a plain text"),
+        "unwrap" => {
+            let r: Result<u32, std::num::ParseIntError> = "x1".parse::<u32>();
+            r.unwrap()
+        }
+        "long" => panic!("{}", "long ".repeat(200)),
+        "drop" => {
+            let _last = Last;
+            panic!("the first of two")
+        }
+        _ => 1,
+    }
+}
+
+fn main() {
+    let word = std::env::args().nth(1).unwrap();
+    if std::env::args().nth(2).is_some() {
+        // A thread panics first, and is caught.
+        let _ = std::thread::spawn(|| parse("expect")).join();
+    }
+    println!("{}", parse(&word));
+}

@@ -1,0 +1,80 @@
+"""Rules by which mappings are no candidates, or only possibly leaked; and what is left of recorded mappings."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from findleaks.session import Session
+from findleaks.session.block_directory import LARGEST_GUARD, _excludes
+from findleaks.session.leaked_mappings import _is_device
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Range, Region
+from findleaks.tracking.mappings import _what_is_left
+from findleaks.tracking.record_table import FREED, LIVE, UNSEEN, Record
+
+PAGE = 4096
+
+
+def region(start: int, size: int, access: str = "rw-", name: str = "") -> Region:
+    return Region(start, start + size, "r" in access, "w" in access, "x" in access, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("anon_inode:[io_uring]", True),
+        ("/dev/infiniband/uverbs0", True),
+        ("/dev/kvm", True),
+        ("socket:[4711]", True),
+        ("/dev/shm/cache", False),
+        ("/dev/zero (deleted)", False),
+        ("/memfd:frame (deleted)", False),
+        ("/usr/lib/libc.so.6", False),
+        ("[heap]", False),
+    ],
+)
+def test_memory_that_devices_share(name: str, expected: bool) -> None:
+    assert _is_device(region(0x10000, PAGE, name=name)) is expected
+
+
+def test_neighbours_of_candidates() -> None:
+    code, guard = region(0x10000, PAGE, "r-x"), region(0x10000, PAGE, "---")
+    reservation = region(0x10000, LARGEST_GUARD + PAGE, "---")
+    assert _excludes(code, ())
+    assert not _excludes(region(0x10000, PAGE, "r-x", "/usr/lib/libc.so.6"), ())
+    assert not _excludes(guard, ())
+    assert _excludes(reservation, ())
+    # The inaccessible end of an arena, for example, has an owner.
+    assert not _excludes(reservation, [Range(reservation.start, reservation.end)])
+
+
+def left(regions: list[Region], *records: Record) -> list[list[tuple[int, int]]]:
+    target: Any = SimpleNamespace(arch=X86_64, regions=lambda: regions)
+    found = _what_is_left(cast(Session, SimpleNamespace(target=target)), records)
+    return [[(start, end) for start, end in parts] for parts in found]
+
+
+def record(address: int, size: int, state: int = LIVE) -> Record:
+    return Record(address, 0, size, 0, state)
+
+
+def test_what_is_left_of_mappings() -> None:
+    mapped = [region(0x10000, 8 * PAGE)]
+    whole = (0x10000, 0x10000 + 8 * PAGE)
+    assert left(mapped, record(0x10000, 8 * PAGE)) == [[whole]]
+    assert left([], record(0x10000, 8 * PAGE)) == [[]]
+    # Sizes are rounded up to pages.
+    assert left(mapped, record(0x10000, 7 * PAGE + 1)) == [[whole]]
+    # A later mapping at the same place is another one.
+    assert left(mapped, record(0x10000, 8 * PAGE, UNSEEN), record(0x10000, 8 * PAGE)) == [[], [whole]]
+    middle = (0x10000 + 2 * PAGE, 0x10000 + 4 * PAGE)
+    assert left(mapped, record(0x10000, 8 * PAGE), record(middle[0], 2 * PAGE)) == [
+        [(whole[0], middle[0]), (middle[1], whole[1])],
+        [middle],
+    ]
+    # Its head was unmapped: a part is left. If its first page is mapped again, all of it was unmapped.
+    assert left([region(0x11000, 2 * PAGE)], record(0x10000, 4 * PAGE, FREED)) == [[(0x11000, 0x13000)]]
+    assert left(mapped, record(0x10000, 4 * PAGE, FREED)) == [[]]
