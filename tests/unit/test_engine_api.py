@@ -28,6 +28,7 @@ HANDLES = frozenset(
         "tree_walk",
         "link_walk",
         "records",
+        "spread",
         "types",
     )
 )
