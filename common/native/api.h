@@ -323,6 +323,12 @@ API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t
 API int fl_unused_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t
                           *claims, const uint8_t *tails, const uint8_t *heads, uint8_t *patterns, words *rest);
 
+/* cpython_remains.c */
+struct frame_layout;
+API int fl_object_remains(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const
+                          uint8_t *lives, const struct frame_layout *frame, const uint8_t *tails, const uint8_t *grown, uint8_t *patterns, words
+                          *rest);
+
 /* object_counts.c */
 API void fl_lost_references(const struct graph *g, uint32_t *counts);
 API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, uint8_t *flags, uint32_t

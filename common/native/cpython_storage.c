@@ -1,21 +1,29 @@
-/* Unused storage of CPython's lists and attribute values.
+/* Unused storage of CPython's lists, deques and attribute values.
  *
  * A list has more storage than items, and the words after its items still contain items that it
- * removed. A block of values begins with the order of the attributes, which is only partly
- * initialized. Both kinds of storage are separate blocks. First the objects that own them claim
- * them; then the contents of each claimed block are checked. */
+ * removed; so have the first and the last block of a deque. A block of values begins with the order
+ * of the attributes, which is only partly initialized. This storage is in separate blocks. First
+ * the objects that own them claim them; then the contents of each claimed block are checked. Unused
+ * words of the objects themselves: cpython_remains.c. */
 #include "blocks.h"
 
 #define NO_TYPE UINT32_MAX
 #define HAS_ITEMS 1u   /* kinds of a type: ob_size, ob_item, allocated follow the type */
 #define HAS_VALUES 2u /* a pointer to values four words before the object, in 3.11 */
 #define HAS_TAGGED 4u /* a pointer minus one three words before the object, in 3.12 */
+#define IS_DEQUE 8u   /* a deque: see claim_deque */
+#define HAS_SPARE 16u /* a deque of 3.11 and later: numfreeblocks and freeblocks follow maxlen */
 #define PREFIX UINT32_C(0x80000000)
+#define CHUNK UINT32_C(0x40000000) /* a block of a deque: see claim_chunk */
 #define DISPUTED UINT32_MAX
 #define MOST_PREFIX 64u
 #define SAMPLED 4u /* items checked at both ends of a list */
 #define LAST_WORD 63u
 #define LOWEST_OBJECT 4096u
+#define CHUNK_ITEMS 64u               /* BLOCKLEN of Modules/_collectionsmodule.c */
+#define CHUNK_WORDS (CHUNK_ITEMS + 2) /* leftlink, items, rightlink */
+#define MOST_SPARE 16u                /* MAXFREEBLOCKS */
+#define DEQUE_WORDS 9u                /* of a deque up to maxlen */
 
 /* Return the block that contains this address, and its start; NONE if there is none. */
 static uint32_t holder(const blocks *b, uint64_t address, uint64_t *start) {
@@ -31,14 +39,15 @@ static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims
     if (b->states[index] != IN_USE || found[index] != NO_TYPE)
         return;
     uint32_t before = claims[index];
-    claims[index] = !before ? claim : (before ^ claim) & PREFIX || before == DISPUTED ? DISPUTED : before > claim ? before : claim;
+    bool disputed = before == DISPUTED || (before ^ claim) & (PREFIX | CHUNK) || (claim & CHUNK && claim != before);
+    claims[index] = !before ? claim : disputed ? DISPUTED : before > claim ? before : claim;
 }
 
 /* `object`: the count and type of a list, at least five words. */
 static void claim_list(const blocks *b, const uint8_t *object, uint64_t shift, const uint32_t *found, uint32_t *claims) {
     uint64_t items = load(object + 2 * WORD), at = load(object + 3 * WORD), capacity = load(object + 4 * WORD);
     uint64_t head = shift ? WORD : 0; /* in a free-threaded list, a number precedes the items */
-    if (!items || items > capacity || capacity > (UINT64_C(1) << 30) || at % WORD || at < head)
+    if (!items || items > capacity || capacity > (UINT64_C(1) << 29) || at % WORD || at < head)
         return;
     uint64_t start = 0, wanted = head + capacity * WORD;
     uint32_t index = holder(b, at - head, &start);
@@ -59,9 +68,41 @@ static void claim_values(const blocks *b, uint64_t values, const uint32_t *found
         claim_block(b, found, claims, index, PREFIX | (uint32_t)(prefix / WORD));
 }
 
+/* Claim the words below `front` and from `back` on of a block of a deque. */
+static void claim_chunk(const blocks *b, uint64_t address, uint64_t front, uint64_t back, const uint32_t *found, uint32_t *claims) {
+    uint64_t start = 0;
+    uint32_t index = address % WORD ? NONE : holder(b, address, &start);
+    uint64_t size = index == NONE ? 0 : size_of(b, index);
+    if (start == address && size >= CHUNK_WORDS * WORD && size <= CHUNK_WORDS * WORD * 5 / 4)
+        claim_block(b, found, claims, index, CHUNK | (uint32_t)(back << 8 | front));
+}
+
+/* `object`: the count and type of a deque, `left` bytes. The items are those from number `first` of
+ * the first block to number `last` of the last block. The outer links of these blocks are not
+ * initialized. */
+static void claim_deque(const blocks *b, const uint8_t *object, uint64_t left, bool has_spare, const uint32_t *found, uint32_t *claims) {
+    uint64_t items = load(object + 2 * WORD), first_block = load(object + 3 * WORD), last_block = load(object + 4 * WORD);
+    uint64_t first = load(object + 5 * WORD), last = load(object + 6 * WORD);
+    if (first >= CHUNK_ITEMS || last >= CHUNK_ITEMS || items >> 32)
+        return;
+    /* Items of whole blocks: of all blocks but the last one, including the unused ones. */
+    uint64_t between = items + first - last - 1;
+    if (first_block == last_block ? between != 0 : between - 1 >= UINT64_C(1) << 33 || between % CHUNK_ITEMS)
+        return;
+    if (first_block == last_block) {
+        claim_chunk(b, first_block, first + 1, last + 2, found, claims);
+    } else {
+        claim_chunk(b, first_block, first + 1, CHUNK_WORDS, found, claims);
+        claim_chunk(b, last_block, 0, last + 2, found, claims);
+    }
+    uint64_t spare = has_spare && left >= (DEQUE_WORDS + 1 + MOST_SPARE) * WORD ? load(object + DEQUE_WORDS * WORD) : 0;
+    for (uint64_t at = 0; at < spare && spare <= MOST_SPARE; at++)
+        claim_chunk(b, load(object + (DEQUE_WORDS + 1 + at) * WORD), CHUNK_WORDS, CHUNK_WORDS, found, claims);
+}
+
 /* Record the claims of the objects in the piece. `kinds`, a byte for each type, has the bits
- * HAS_ITEMS, HAS_VALUES and HAS_TAGGED; `found`, `offsets` and `shift`: see fl_objects. Objects
- * that the piece contains only partly claim nothing. */
+ * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE and HAS_SPARE; `found`, `offsets` and `shift`: see
+ * fl_objects. Objects that the piece contains only partly claim nothing. */
 API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
                           uint32_t *claims) {
     uint64_t start = 0;
@@ -74,6 +115,8 @@ API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found
         left = left < size ? left : size;
         if (kinds[type] & HAS_ITEMS && left >= offset + 5 * WORD)
             claim_list(b, object, shift, found, claims);
+        if (kinds[type] & IS_DEQUE && left >= offset + DEQUE_WORDS * WORD)
+            claim_deque(b, object, left - offset, kinds[type] & HAS_SPARE, found, claims);
         if (kinds[type] & HAS_VALUES && offset >= 4 * WORD && left >= offset)
             claim_values(b, load(object - 4 * WORD), found, claims);
         if (kinds[type] & HAS_TAGGED && offset >= 3 * WORD && left >= offset && load(object - 3 * WORD) & 1)
@@ -106,10 +149,20 @@ static bool are_items(const blocks *b, const uint8_t *data, uint64_t left, uint6
     return true;
 }
 
+/* Add the bounds of the words from number `first` to `end` of a block to `rest`, if some of them
+ * point into blocks. `data`: the block's bytes. */
+static int add_unused(const blocks *b, const uint8_t *data, uint64_t start, uint64_t first, uint64_t end, words *rest) {
+    uint64_t at = first;
+    while (at < end && block_find(b, load(data + at * WORD)) == NONE)
+        at++;
+    return at < end && (words_push(rest, start + first * WORD) || words_push(rest, start + end * WORD)) ? NO_MEMORY : DONE;
+}
+
 /* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents
  * agree with their claims, and that have no pattern yet. tails[n] excludes the words from n on,
- * up to LAST_WORD; heads[n] those before n; 0: there is no such pattern. Longer lists add the
- * bounds of their unused part to `rest`, if words of it in the piece point into blocks. */
+ * up to LAST_WORD; heads[n] those before n; 0: there is no such pattern. Longer lists and blocks of
+ * deques add the bounds of their unused parts to `rest`, if words of them in the piece point into
+ * blocks. */
 API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
                           const uint8_t *tails, const uint8_t *heads, uint8_t *patterns, words *rest) {
     uint64_t start = 0;
@@ -123,6 +176,12 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
             uint64_t prefix = claim & ~PREFIX, length = prefix * WORD;
             if (length <= size && length <= left && data[length - 1] == length)
                 patterns[index] = heads[prefix];
+            continue;
+        }
+        if (claim & CHUNK) {
+            uint64_t front = claim & 0xff, back = claim >> 8 & 0xff;
+            if (left >= size && (add_unused(b, data, start, 0, front, rest) || add_unused(b, data, start, back, size / WORD, rest)))
+                return NO_MEMORY;
             continue;
         }
         uint64_t first = claim - 1, head = shift ? 1 : 0;

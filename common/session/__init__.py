@@ -295,10 +295,9 @@ class Session(DebugInformation):
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            blocks, roots, heaps = self.directory.blocks, self.root_memory, self.heap_ranges()
             unaligned = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if not one.allocator.aligns)
-            poll = partial(self.report_progress, "finding containers", 0.0)
-            return find_stale_slots(self.target, self.engine, blocks, roots, heaps, poll, unaligned)
+            heaps, poll = merge_ranges(self.heap_ranges()), partial(self.report_progress, "finding containers", 0.0)
+            return find_stale_slots(self.target, self.engine, self.directory.blocks, self.root_memory, heaps, poll, unaligned)
 
     @cached_property
     def types(self) -> Types:

@@ -61,6 +61,12 @@ class Borrowed:
         """Return the pattern that excludes a mask of words; 0 if there are too many patterns."""
         return self._pattern(Exclusion(words))
 
+    def with_words(self, number: int, words: int) -> int:
+        """Return the pattern that excludes what another one does, and a mask of words; 0 if there
+        are too many patterns."""
+        plain = self.exclusions[number]
+        return self._pattern(Exclusion(plain.words | words & ~plain.links, plain.links, plain.header))
+
     def all_from(self, number: int, first: int) -> int:
         """Return the pattern of live objects of type `number` that also excludes the words from
         word `first` of a block on; without these words if there are too many patterns."""

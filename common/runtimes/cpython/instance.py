@@ -29,6 +29,7 @@ from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, rea
 from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.python_frames import list_frames
 from findleaks.runtimes.cpython.ranks import type_ranks
+from findleaks.runtimes.cpython.remains import find_layout, object_remains
 from findleaks.runtimes.cpython.rests import exclude_rests
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
@@ -184,17 +185,19 @@ class CPython(Runtime):
 
     def bookkeeping(self) -> Sequence[Range]:
         """Return the heads of the collector's lists, the unused part of frame stacks, and the
-        unused entries of free lists and of long lists."""
+        unused entries of free lists, deques, long lists and long frames."""
         word = self._target.arch.word
         _ = self._excluded  # computed first, because both set patterns
         return [*(Range(head, head + 2 * word) for head in self._lists.heads), *self._lists.unused, *self._unused_items]
 
     @cached_property
     def _unused_items(self) -> Sequence[Range]:
-        """Unused parts of lists for which there are no patterns; computing them sets the other
-        patterns."""
+        """Unused parts of lists, deques and frames for which there are no patterns; computing them
+        sets the other patterns."""
         kinds = storage_kinds(self.known, self.version)
-        return unused_storage(self._engine, self._directory.blocks, self._pieces, self.tally, kinds, self.borrowed.all_of)
+        found = unused_storage(self._engine, self._directory.blocks, self._pieces, self.tally, kinds, self.borrowed.all_of)
+        layout = find_layout(self.known, self.version, self._target.arch.word)
+        return found + object_remains(self._engine, self._directory.blocks, self._pieces(), self.tally, layout, self.borrowed.with_words)
 
     def _pieces(self) -> Iterator[Piece]:
         """Yield the memory of all heaps."""

@@ -1,8 +1,11 @@
-"""Finds unused words in the storage of lists and of attribute values; they are not references.
+"""Finds unused words in the storage of lists, deques and attribute values; they are not references.
 
 A list has more storage than items, and the unused part still contains items that it removed
-(Objects/listobject.c, list_resize; ob_size, ob_item and allocated follow the type). A block of
-values begins with the order of the attributes, some bytes of which are never written; the byte
+(Objects/listobject.c, list_resize; ob_size, ob_item and allocated follow the type). So do the first
+and the last block of a deque, and since 3.11 the blocks that it keeps for reuse
+(Modules/_collectionsmodule.c, dequeobject of 3.9 to 3.14: ob_size, leftblock, rightblock,
+leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and freeblocks). A block
+of values begins with the order of the attributes, some bytes of which are never written; the byte
 before the values is the length of this beginning (Include/internal/pycore_dict.h, struct
 _dictvalues of 3.11 and 3.12). Before 3.11 values have no such beginning; since 3.13 they are in
 their objects.
@@ -22,11 +25,14 @@ from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, Types
 from findleaks.target.base import Piece, Range
 
-LIST, VALUES, TAGGED = 1, 2, 4
+LIST, VALUES, TAGGED, DEQUE, SPARE = 1, 2, 4, 8, 16
 """Bits of a type's kind.
 
 LIST: lists. VALUES: objects with a pointer to their values four words before the object (3.11).
-TAGGED: the pointer is three words before the object, and is the address minus 1 (3.12)."""
+TAGGED: the pointer is three words before the object, and is the address minus 1 (3.12). DEQUE:
+deques. SPARE: deques that keep blocks for reuse (3.11)."""
+
+OLD_DEQUES = [["3", "9"], ["3", "10"]]  # releases whose deques share one list of spare blocks
 
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 
@@ -35,17 +41,22 @@ def storage_kinds(known: Types, version: str) -> bytes:
     """Return what objects of each type own, a byte for each type."""
     release = version.split(".")[:2]
     values = VALUES if release == ["3", "11"] else TAGGED if release == ["3", "12"] else 0
-    return bytes(LIST * bool(flags & SUBCLASSES["list"]) | values * bool(flags & MANAGED_DICT) for flags in known.flags)
+    kinds = bytearray(LIST * bool(flags & SUBCLASSES["list"]) | values * bool(flags & MANAGED_DICT) for flags in known.flags)
+    deque = DEQUE | SPARE * (release not in OLD_DEQUES)
+    for number in known.derived(("collections.deque",)):
+        kinds[number] |= deque
+    return bytes(kinds)
 
 
 def unused_storage(
     engine: Engine, blocks: Blocks, pieces: Callable[[], Iterable[Piece]], tally: ObjectTally, kinds: bytes, pattern: Callable[[int], int]
 ) -> list[Range]:
-    """Set the tally's patterns of blocks with unused words; return the unused parts of long lists.
+    """Set the tally's patterns of blocks with unused words; return the unused parts of deques and
+    long lists.
 
-    Lists with LAST_WORD items and more have no patterns. `pieces` yields the memory of all blocks.
-    `pattern` returns the number of the pattern that excludes a mask of words, 0 if there are too
-    many."""
+    Deques, and lists with LAST_WORD items and more, have no patterns. `pieces` yields the memory of
+    all blocks. `pattern` returns the number of the pattern that excludes a mask of words, 0 if
+    there are too many."""
     if not any(kinds):
         return []
     name = "storage_native" if engine.name == "native" else "storage_reference"

@@ -10,13 +10,15 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
-from findleaks.runtimes.cpython.storage import LIST, MOST_PREFIX, TAGGED, VALUES
+from findleaks.runtimes.cpython.storage import DEQUE, LIST, MOST_PREFIX, SPARE, TAGGED, VALUES
 from findleaks.target.base import Piece
 
-_PREFIX, _DISPUTED = 0x80000000, 0xFFFFFFFF
+_PREFIX, _CHUNK, _DISPUTED = 0x80000000, 0x40000000, 0xFFFFFFFF
 _SAMPLE = 4  # items checked at both ends of a list
-_MOST_CAPACITY = 1 << 30
+_MOST_CAPACITY = 1 << 29
 _LOWEST_OBJECT = 4096
+_CHUNK_ITEMS, _CHUNK_WORDS = 64, 66
+_DEQUE_WORDS, _MOST_SPARE = 9, 16
 
 
 class _Block(NamedTuple):
@@ -28,7 +30,7 @@ class _Block(NamedTuple):
     data: memoryview
 
 
-def _starting(engine: PureEngine, blocks: Blocks, piece: Piece) -> Iterator[_Block]:
+def blocks_in(engine: PureEngine, blocks: Blocks, piece: Piece) -> Iterator[_Block]:
     for index in range(blocks.at_or_after(piece.address), len(blocks)):
         start, size = blocks.address(index), blocks.size(index)
         if start >= piece.address + len(piece.data):
@@ -41,7 +43,7 @@ def _starting(engine: PureEngine, blocks: Blocks, piece: Piece) -> Iterator[_Blo
 def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, kinds: bytes, claims: array[int]) -> None:
     """See storage.py and fl_claim_storage."""
     word, order = engine.arch.word, engine.arch.byteorder
-    for one in _starting(engine, blocks, piece):
+    for one in blocks_in(engine, blocks, piece):
         number = tally.found[one.number]
         if number == NO_OBJECT or not kinds[number]:
             continue
@@ -52,6 +54,12 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
 
         if kinds[number] & LIST and len(one.data) >= offset + 5 * word:
             _claim_list(blocks, word, at(2), at(3), at(4), tally, claims)
+        if kinds[number] & DEQUE and len(one.data) >= offset + _DEQUE_WORDS * word:
+            _claim_deque(blocks, word, [at(place) for place in range(2, 7)], tally, claims)
+            whole = kinds[number] & SPARE and len(one.data) >= offset + (_DEQUE_WORDS + 1 + _MOST_SPARE) * word
+            spare = at(_DEQUE_WORDS) if whole and _is_deque(*(at(place) for place in range(2, 7))) else 0
+            for place in range(spare if spare <= _MOST_SPARE else 0):
+                _claim_chunk(blocks, word, at(_DEQUE_WORDS + 1 + place), _CHUNK_WORDS, _CHUNK_WORDS, tally, claims)
         if kinds[number] & VALUES and offset >= 4 * word and len(one.data) >= offset:
             _claim_values(blocks, word, at(-4), tally, claims)
         if kinds[number] & TAGGED and offset >= 3 * word and len(one.data) >= offset and at(-3) & 1:
@@ -75,10 +83,35 @@ def _claim_values(blocks: Blocks, word: int, values: int, tally: ObjectTally, cl
         _claim(blocks, tally, claims, index, _PREFIX | prefix // word)
 
 
+def _is_deque(items: int, first_block: int, last_block: int, first: int, last: int) -> bool:
+    between = items + first - last - 1
+    if first >= _CHUNK_ITEMS or last >= _CHUNK_ITEMS or items >> 32:
+        return False
+    return between == 0 if first_block == last_block else 0 < between <= 1 << 33 and not between % _CHUNK_ITEMS
+
+
+def _claim_deque(blocks: Blocks, word: int, fields: list[int], tally: ObjectTally, claims: array[int]) -> None:
+    _, first_block, last_block, first, last = fields
+    if not _is_deque(*fields):
+        return
+    if first_block == last_block:
+        _claim_chunk(blocks, word, first_block, first + 1, last + 2, tally, claims)
+    else:
+        _claim_chunk(blocks, word, first_block, first + 1, _CHUNK_WORDS, tally, claims)
+        _claim_chunk(blocks, word, last_block, 0, last + 2, tally, claims)
+
+
+def _claim_chunk(blocks: Blocks, word: int, address: int, front: int, back: int, tally: ObjectTally, claims: array[int]) -> None:
+    index = -1 if address % word else blocks.find(address)
+    if index >= 0 and blocks.address(index) == address and _CHUNK_WORDS * word <= blocks.size(index) <= _CHUNK_WORDS * word * 5 // 4:
+        _claim(blocks, tally, claims, index, _CHUNK | back << 8 | front)
+
+
 def _claim(blocks: Blocks, tally: ObjectTally, claims: array[int], index: int, claim: int) -> None:
     if blocks.state(index) == State.IN_USE and tally.found[index] == NO_OBJECT:
         before = claims[index]
-        disputed = before and ((before ^ claim) & _PREFIX or before == _DISPUTED)
+        other = (before ^ claim) & (_PREFIX | _CHUNK) or (claim & _CHUNK and claim != before)
+        disputed = before and (other or before == _DISPUTED)
         claims[index] = _DISPUTED if disputed else max(before, claim)
 
 
@@ -87,7 +120,7 @@ def unused_storage(
 ) -> array[int]:
     """See storage.py and fl_unused_storage."""
     word, rest = engine.arch.word, array("Q")
-    for one in _starting(engine, blocks, piece):
+    for one in blocks_in(engine, blocks, piece):
         claim = claims[one.number]
         if not claim or claim == _DISPUTED or tally.patterns[one.number]:
             continue
@@ -96,6 +129,12 @@ def unused_storage(
             prefix = claim & ~_PREFIX
             if prefix <= one.size // word and prefix <= len(words) and one.data[prefix * word - 1] == prefix * word:
                 tally.patterns[one.number] = heads[prefix]
+            continue
+        if claim & _CHUNK:
+            whole = one.size // word
+            for begin, end in ((0, claim & 0xFF), (claim >> 8 & 0xFF, whole)) if len(words) == whole else ():
+                if any(blocks.find(value) >= 0 for value in words[begin:end]):
+                    rest.extend((one.start + begin * word, one.start + end * word))
             continue
         first, head = claim - 1, 1 if tally.shift else 0
         if first >= one.size // word or not all(_is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words)):

@@ -134,6 +134,17 @@ class Types:
         """Return the name of a type in the interpreter's own data; "" for others."""
         return "" if self.flags[number] & HEAP_TYPE else self._text(self._names[number])
 
+    def derived(self, names: Sequence[str]) -> list[int]:
+        """Return the numbers of the types that C code gave these names (tp_name), and of their
+        subtypes. The name of a class of Python code has no dot."""
+
+        def is_named(number: int) -> bool:
+            name = self._text(self._names[number])
+            return name in names and ("." in name or not self.flags[number] & HEAP_TYPE)
+
+        own = set(filter(is_named, range(len(self))))
+        return [number for number in range(len(self)) if number in own or not own.isdisjoint(self.bases(number))] if own else []
+
     def _text(self, address: int) -> str:
         """Return the C string at this address."""
         if address not in self._texts:

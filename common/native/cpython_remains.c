@@ -1,0 +1,91 @@
+/* Unused words of CPython's objects themselves.
+ *
+ * A generator contains a frame. The words of its value stack that are not in use, and all variables
+ * once it has ended, still contain earlier values. A set contains a table of eight entries, which
+ * keeps its contents when a larger one replaces it. */
+#include "blocks.h"
+
+#define NO_TYPE UINT32_MAX
+#define HAS_FRAME 32u /* kinds of a type: a generator, or up to 3.10 a frame */
+#define IS_SET 64u
+#define LAST_WORD 63u
+/* Words of a set from its count on: mask, table, and eight entries of key and hash. */
+#define SET_MASK 4u
+#define SET_TABLE 5u
+#define SET_ENTRIES 8u
+
+enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layout */
+
+/* Where objects have their frame, in words from the count: the word whose fourth byte is the state
+ * of a generator; the word with the end of the value stack; the first variable, or of a frame
+ * object the pointer to its value stack. NUMBER: the end is the number of variables and values, 32
+ * bits; POINTER: their end. FRAME_NUMBER: it is the number of values, negative while the frame
+ * runs; FRAME_POINTER: their end, null while the frame runs. */
+typedef struct frame_layout {
+    uint64_t state, top, locals, form;
+} frame_layout;
+
+#define NO_WORD UINT64_MAX
+
+/* Return the number of the first unused word of a block, NO_WORD if unknown. */
+static uint64_t first_unused(const frame_layout *f, const uint8_t *data, uint64_t start, uint64_t offset) {
+    const uint8_t *object = data + offset, *top = object + f->top * WORD;
+    int32_t number = (int32_t)load32(top);
+    uint64_t locals = offset / WORD + f->locals, end = 0;
+    if (f->form == NUMBER || f->form == POINTER) {
+        int8_t state = (int8_t)object[f->state * WORD + 3];
+        if (!state)
+            return NO_WORD; /* it runs */
+        if (state > 0)
+            return locals; /* it has ended */
+        if (f->form == NUMBER)
+            return number < 0 ? NO_WORD : locals + (uint64_t)number;
+        end = load(top);
+    } else if (f->form == FRAME_NUMBER) {
+        if (number < 0)
+            return NO_WORD;
+        end = load(object + f->locals * WORD) + (uint64_t)number * WORD;
+    } else {
+        end = load(top);
+    }
+    uint64_t first = end > start && end % WORD == 0 ? (end - start) / WORD : 0;
+    return first < locals ? NO_WORD : first;
+}
+
+/* Return whether the set at `object` has a table of its own block. */
+static bool has_grown(const blocks *b, const uint8_t *object, uint64_t address) {
+    uint64_t mask = load(object + SET_MASK * WORD), table = load(object + SET_TABLE * WORD);
+    return mask >= 8 && !(mask & (mask + 1)) && table != address + SET_ENTRIES * WORD && block_find(b, table) != NONE;
+}
+
+/* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words,
+ * if they have that of their type, lives[type]. tails[n] excludes the words from n on, up to
+ * LAST_WORD; grown[type] those of the table in a set; 0: there is no such pattern. Longer frames
+ * add the bounds of their unused part to `rest`. `kinds`, a byte for each type, has the bits
+ * HAS_FRAME and IS_SET; `found` and `offsets`: see fl_objects. */
+API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const uint8_t *lives,
+                          const frame_layout *frame, const uint8_t *tails, const uint8_t *grown, uint8_t *patterns, words *rest) {
+    uint64_t start = 0;
+    for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
+        uint32_t type = found[index];
+        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_SET)) || start % WORD || patterns[index] != lives[type])
+            continue;
+        uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD, offset = offsets[type];
+        const uint8_t *data = p->data + (start - p->address);
+        left = left < size ? left : size;
+        if (kinds[type] & IS_SET && grown[type] && left >= offset + (SET_ENTRIES + 16) * WORD && has_grown(b, data + offset, start + offset))
+            patterns[index] = grown[type];
+        if (!(kinds[type] & HAS_FRAME) || left < offset + ((frame->top > frame->locals ? frame->top : frame->locals) + 1) * WORD)
+            continue;
+        uint64_t first = first_unused(frame, data, start, offset);
+        if (first >= size / WORD)
+            continue;
+        if (first >= LAST_WORD) {
+            if (words_push(rest, start + first * WORD) || words_push(rest, start + size))
+                return NO_MEMORY;
+        } else if (tails[first]) {
+            patterns[index] = tails[first];
+        }
+    }
+    return DONE;
+}

@@ -1,0 +1,73 @@
+"""Finds unused words of objects: the reference for common/native/cpython_remains.c."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Optional
+
+from findleaks.engine.contract import Blocks
+from findleaks.engine.reference.engine import PureEngine
+from findleaks.engine.terms import LAST_WORD
+from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
+from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS, FRAME, FRAME_NUMBER, NUMBER, POINTER, SET, FrameLayout, Remains
+from findleaks.runtimes.cpython.storage_reference import blocks_in
+from findleaks.target.base import Piece
+from findleaks.target.encoded_numbers import signed
+
+_SET_MASK, _SET_TABLE = 4, 5
+
+
+def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, remains: Remains) -> array[int]:
+    """See remains.py and fl_object_remains."""
+    word, rest = engine.arch.word, array("Q")
+    layout = remains.layout
+    for one in blocks_in(engine, blocks, piece):
+        number = tally.found[one.number]
+        kind = remains.kinds[number] if number != NO_OBJECT else 0
+        if not kind & (FRAME | SET) or tally.patterns[one.number] != tally.lives[number]:
+            continue
+        offset = tally.offsets[number]
+        left = min(len(one.data), one.size // word * word)
+        if kind & SET and remains.grown[number] and left >= offset + (ENTRIES + ENTRY_WORDS) * word:
+            words = engine.arch.unpack(bytes(one.data[offset : offset + ENTRIES * word]))
+            if _has_grown(blocks, words, one.start + offset + ENTRIES * word):
+                tally.patterns[one.number] = remains.grown[number]
+        if not kind & FRAME or left < offset + (max(layout.top, layout.locals) + 1) * word:
+            continue
+        first = _first_unused(engine, layout, one.data[:left], one.start, offset)
+        if first is None or first >= one.size // word:
+            continue
+        if first >= LAST_WORD:
+            rest.extend((one.start + first * word, one.start + one.size // word * word))
+        elif remains.tails[first]:
+            tally.patterns[one.number] = remains.tails[first]
+    return rest
+
+
+def _has_grown(blocks: Blocks, words: tuple[int, ...], own: int) -> bool:
+    mask, table = words[_SET_MASK], words[_SET_TABLE]
+    return mask >= 8 and not mask & (mask + 1) and table != own and blocks.find(table) >= 0
+
+
+def _first_unused(engine: PureEngine, layout: FrameLayout, data: memoryview, start: int, offset: int) -> Optional[int]:
+    word, order = engine.arch.word, engine.arch.byteorder
+
+    def read(place: int, size: int) -> int:
+        return int.from_bytes(data[offset + place * word : offset + place * word + size], order)
+
+    number, locals_ = signed(read(layout.top, 4), 32), offset // word + layout.locals
+    if layout.form in (NUMBER, POINTER):
+        state = signed(data[offset + layout.state * word + 3], 8)
+        if state >= 0:
+            return locals_ if state else None
+        if layout.form == NUMBER:
+            return locals_ + number if number >= 0 else None
+        end = read(layout.top, word)
+    elif layout.form == FRAME_NUMBER:
+        if number < 0:
+            return None
+        end = read(layout.locals, word) + number * word & (1 << 64) - 1
+    else:
+        end = read(layout.top, word)
+    first = (end - start) // word if end > start and not end % word else 0
+    return first if first >= locals_ else None

@@ -1,0 +1,186 @@
+"""Leaks COUNT Python objects of each of several classes, whose last holders were slots that are now unused; prints each class and the
+number of its leaked objects, then "ready".
+
+An object has a reference too many, as after a missing Py_DECREF. Nothing refers to it.
+"""
+
+import collections
+import ctypes
+import gc
+import heapq
+import signal
+import sys
+
+COUNT = int(sys.argv[1])
+increment = ctypes.pythonapi.Py_IncRef
+increment.argtypes, increment.restype = [ctypes.py_object], None
+kept = []
+
+
+def classes(*names):
+    return [type(name, (), {}) for name in names]
+
+
+DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
+    "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
+)
+Ended, Suspended, Coroutine, Cleared, Iterator = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator")
+
+
+def leaked(kind):
+    made = kind()
+    increment(made)
+    return made
+
+
+def keep(made):
+    kept.append(made)
+    return made
+
+
+def deque_end():
+    one = keep(collections.deque(leaked(DequeEnd) for _ in range(COUNT)))
+    while len(one) > COUNT // 2:
+        one.pop()
+    return COUNT - len(one)
+
+
+def deque_start():
+    one = keep(collections.deque(leaked(DequeStart) for _ in range(COUNT)))
+    while len(one) > COUNT // 2:
+        one.popleft()
+    return COUNT - len(one)
+
+
+def deque_empty():
+    for _ in range(COUNT // 20):
+        one = keep(collections.deque(leaked(DequeEmpty) for _ in range(20)))
+        while one:
+            one.popleft()
+    return COUNT // 20 * 20
+
+
+def set_table():
+    for _ in range(COUNT // 20):
+        one = keep(set())
+        for _ in range(20):
+            one.add(leaked(SetTable))
+        while one:
+            one.pop()
+    return COUNT // 20 * 20
+
+
+def popped():
+    for number in range(COUNT // 4):
+        kind = (dict, collections.OrderedDict)[number % 2]
+        one = keep(kind((number, leaked(Popped)) for number in range(4)))
+        while one:
+            one.popitem()
+    return COUNT // 4 * 4
+
+
+class Plain:
+    pass
+
+
+class Slots:
+    __slots__ = "first", "second"
+
+
+def attribute():
+    for number in range(COUNT // 2):
+        one = keep((Plain, Slots)[number % 2]())
+        one.first, one.second = leaked(Attribute), leaked(Attribute)
+        del one.first
+        one.second = None
+    return COUNT // 2 * 2
+
+
+def heap():
+    one = keep([])
+    for number in range(COUNT):
+        heapq.heappush(one, (number, leaked(Heap)))
+    while len(one) > COUNT // 2:
+        heapq.heappop(one)
+    return COUNT - len(one)
+
+
+def ended():
+    def generate():
+        held = leaked(Ended)
+        more = [held, leaked(Ended)]
+        yield len(more)
+
+    for _ in range(COUNT // 2):
+        list(keep(generate()))
+    return COUNT // 2 * 2
+
+
+def take(*_):
+    pass
+
+
+def suspended():
+    def generate():
+        take(1, 2, 3, leaked(Suspended), leaked(Suspended))
+        yield
+
+    for _ in range(COUNT // 2):
+        next(keep(generate()))
+    return COUNT // 2 * 2
+
+
+def coroutine():
+    async def work():
+        held = leaked(Coroutine)
+        return bool(held)
+
+    for _ in range(COUNT):
+        try:
+            keep(work()).send(None)
+        except StopIteration:
+            pass
+    return COUNT
+
+
+def cleared():
+    def fail():
+        held = leaked(Cleared)
+        raise ValueError(bool(held))
+
+    for _ in range(COUNT):
+        try:
+            fail()
+        except ValueError as error:
+            frame = error.__traceback__.tb_next.tb_frame
+        keep(frame).clear()
+    return COUNT
+
+
+def iterator():
+    for _ in range(COUNT):
+        list(keep(iter([leaked(Iterator)])))
+    return COUNT
+
+
+KINDS = {
+    DequeEnd: deque_end,
+    DequeStart: deque_start,
+    DequeEmpty: deque_empty,
+    SetTable: set_table,
+    Popped: popped,
+    Attribute: attribute,
+    Heap: heap,
+    Ended: ended,
+    Suspended: suspended,
+    Coroutine: coroutine,
+    Cleared: cleared,
+    Iterator: iterator,
+}
+
+gc.disable()
+for kind, leak in KINDS.items():
+    print(f"{kind.__module__}.{kind.__name__}", leak())
+print("ready", flush=True)
+while True:
+    signal.pause()

@@ -1,0 +1,119 @@
+"""Unused words of generators, frames and sets: both engines agree in all four variants."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from word_heaps import HEAP, PROGRAM, Memory
+
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import EVERY_WORD
+from findleaks.runtimes.cpython.engine import ObjectTally, TypeColumns, count_objects
+from findleaks.runtimes.cpython.remains import FRAME, FRAME_NUMBER, FRAME_POINTER, NUMBER, POINTER, SET, FrameLayout, object_remains
+from findleaks.target.arch import X86_64, Arch
+
+GENERATORS, SETS, PLAIN = TYPES = [0x9D8000, 0x9D9000, 0x9DA000]
+LAYOUTS = [
+    FrameLayout(3, 5, 6, NUMBER),
+    FrameLayout(3, 5, 7, POINTER),
+    FrameLayout(0, 5, 4, FRAME_NUMBER),
+    FrameLayout(0, 5, 4, FRAME_POINTER),
+]
+LIVES = bytes([1, 2, 0])
+MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude
+
+
+def answers(engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None) -> dict[str, Any]:
+    """What the pass says of the memory in pieces that are cut at these offsets."""
+    arch = memory.arch
+    blocks = memory.built(engine)
+    offset = 2 * arch.word + shift
+    columns = TypeColumns(bytes([offset] * 3), bytes(3), bytes(3), LIVES)
+    tally = ObjectTally.of(blocks, TYPES, columns, PROGRAM, shift)
+    bounds = [0, *(cuts or ()), len(memory.data)]
+    pieces = [graphs.piece(HEAP + start, bytes(memory.data[start:end])) for start, end in zip(bounds, bounds[1:])]
+    for piece in pieces:
+        count_objects(engine, blocks, piece, tally)
+    masks = dict(MASKS)
+
+    def add(number: int, words: int) -> int:
+        masks[len(masks) + 1] = masks.get(number, 0) | words
+        return len(masks)
+
+    rest = object_remains(engine, blocks, pieces, tally, (bytes([FRAME, SET, 0]), layout), add)
+    return {"masks": [masks.get(number, 0) for number in tally.patterns], "rest": rest, "found": tally.found.tolist()}
+
+
+def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
+    memory, at, word = Memory(arch, 1200), 0, arch.word
+    while at < 1000:
+        words = rng.choice([8, 12, 16, 30, 40, 90])
+        start = memory.block(at, words)
+        ends = [start + word * rng.randrange(words + 4) for _ in range(3)]
+        memory.put(at, *(rng.choice([0, 1, 3, 7, 15, 0xFF, rng.randrange(1 << 8 * word), *ends]) for _ in range(words)))
+        head = 2 + shift // word
+        if shift:
+            memory.put(at + head - shift // word, 8192)
+            memory.data[(at + head) * word - 8 : (at + head) * word] = bytes([0, 0, 0, 1]) + (1).to_bytes(4, arch.byteorder)
+        memory.put(at + head, rng.choice([4, 8]), rng.choice(TYPES))
+        if words > head + 8:
+            memory.put(at + head + 5, rng.choice([0, (1 << 8 * word) - 1, *ends, start + (head + 8) * word]))
+            place = (at + head) * word
+            memory.data[place + 3 * word + 3] = rng.choice([0, 1, 4, 0xFD, 0xFE, 0xFF])  # the state of a generator
+            if rng.random() < 0.5:
+                memory.data[place + 5 * word : place + 5 * word + 4] = rng.choice([0, 2, 5, 17, 80]).to_bytes(4, arch.byteorder)
+        at += words
+    return memory
+
+
+@given(seed=st.integers(0, 2**32 - 1), arch=st.sampled_from(graphs.ARCHES), layout=st.sampled_from(LAYOUTS), shift=st.sampled_from((0, 16)))
+@settings(max_examples=graphs.share(120))
+def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: int) -> None:
+    rng = random.Random(seed)
+    memory = random_memory(rng, arch, shift)
+    cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
+    native, pure = (answers(engine(arch), memory, layout, shift, cuts) for engine in (graphs.native, graphs.pure))
+    assert native == pure
+
+
+def test_random_memory_has_what_is_compared() -> None:
+    for arch in graphs.ARCHES:
+        for layout in LAYOUTS:
+            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, 0), layout) for seed in range(20)]
+            masks = {mask for one in found for mask in one["masks"]}
+            assert sum(mask >> 63 for mask in masks) > 3  # tails of different lengths
+            assert any(mask and not mask >> 63 and mask not in MASKS.values() for mask in masks)  # tables of sets
+            assert any(one["rest"] for one in found)
+
+
+ENGINES = [graphs.native, graphs.pure]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_states_of_a_generator(engine: Any) -> None:
+    """A generator that runs uses all of its stack; one that has ended none of its variables."""
+    arch = X86_64
+    for state, variables, expected in ((0xFF, 3, 2 + 6 + 3), (0xFE, 0, 2 + 6), (0, 3, 0), (4, 3, 2 + 6), (0xFF, -1, 0), (0xFF, 500, 0)):
+        memory = Memory(arch, 64)
+        memory.block(0, 40)
+        memory.put(2, 1, GENERATORS, 0, state << 24, 0, variables & 0xFFFFFFFF)
+        wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
+        assert answers(engine(arch), memory, LAYOUTS[0])["masks"] == [wanted]
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_table_of_a_set(engine: Any, arch: Arch) -> None:
+    """The table inside a set is unused if the set has a larger one."""
+    inside, other = HEAP + 10 * arch.word, HEAP + 40 * arch.word
+    for mask, table, grown in ((7, inside, False), (31, other, True), (31, inside, False), (30, other, False), (31, 8, False)):
+        memory = Memory(arch, 128)
+        memory.block(0, 28)
+        memory.block(40, 64)
+        memory.put(2, 1, SETS, 0, 0, mask, table)
+        assert answers(engine(arch), memory, LAYOUTS[0])["masks"][0] == MASKS[2] | (0xFFFF << 10 if grown else 0)
