@@ -80,7 +80,7 @@ class Session(DebugInformation):
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
-        self.has_debug_types = False  # Whether debug information is used to find the types of blocks.
+        self.has_debug_types = False  # See use_debug_types.
         self.doubtful_mappings: Sequence[Range] = ()  # Set by `directory`.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
