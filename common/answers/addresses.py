@@ -10,6 +10,7 @@ from findleaks.answers.sites import allocation_sites
 from findleaks.audit.address_info import AddressDescription, Describer
 from findleaks.audit.block_contents import describe_more
 from findleaks.audit.block_words import WORDS, describe_words
+from findleaks.audit.typed_places import list_members
 from findleaks.results.addresses import AddressInfo
 from findleaks.session import Session
 
@@ -36,5 +37,6 @@ def _identify(session: Session, describer: Describer, address: int, words: Optio
     block = answer.block
     sites = None if block is None else allocation_sites(session, answer.sites)
     contents = describe_more(session, block.address, block.size, block.type, block.hint) if block is not None and block.kind else ""
-    found = describe_words(session, describer, answer, words) if words is not None else None
-    return Identified(answer, answer.result(sites, contents, found))
+    members = list_members(session, block.index) if block is not None and block.kind else []
+    found = describe_words(session, describer, answer, words) if words is not None and not members else None
+    return Identified(answer, answer.result(sites, contents, found, members))

@@ -10,19 +10,20 @@ from typing import Any, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
 from findleaks.audit.block_contents import find_hint
-from findleaks.audit.block_type import find_block_type, find_object_type
+from findleaks.audit.block_type import describe_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
 from findleaks.audit.mapping_contents import describe_beginning, find_stack_function
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.thread_local_names import find_thread_local
+from findleaks.audit.typed_places import field_at
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import shortened
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block, static_tls
 from findleaks.results import amounts
-from findleaks.results.addresses import AddressInfo, Block, MappedRegion, SourceFunction, SourceLine, Word
+from findleaks.results.addresses import AddressInfo, Block, MappedRegion, Member, SourceFunction, SourceLine, Word
 from findleaks.results.sites import Site
 from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Thread
@@ -53,6 +54,8 @@ class BlockInfo:
     hint: str
     site: int = 0
     managed: str = ""
+    source: Optional[amounts.TypeSource] = None  # How the type is known; None without a type.
+    is_sure: bool = False
 
     def result(self) -> Block:
         """Return the block as a typed result."""
@@ -66,6 +69,8 @@ class BlockInfo:
             self.site or None,
             self.type or None,
             self.hint or None,
+            self.source,
+            self.is_sure if self.source is not None else None,
             self.phrase(),
         )
 
@@ -94,10 +99,17 @@ class AddressDescription:
     # Numbers of the stacks that allocated or freed it, one for each recorder.
     sites: Sequence[int] = ()
     source: Sequence[SourcePlace] = ()  # source lines, for an address in code
+    member: str = ""  # the member that contains the address: "server.jobs.next"
 
-    def result(self, sites: Optional[Sequence[Site]] = None, contents: str = "", words: Optional[Sequence[Word]] = None) -> AddressInfo:
+    def result(
+        self,
+        sites: Optional[Sequence[Site]] = None,
+        contents: str = "",
+        words: Optional[Sequence[Word]] = None,
+        members: Sequence[Member] = (),
+    ) -> AddressInfo:
         """Return the description as a typed result. `sites`: the stacks to include, if wanted;
-        `contents` and `words`: those of the block or variable."""
+        `contents`, `words` and `members`: those of the block or variable."""
         block, region = self.block, self.region
         return AddressInfo(
             self.address,
@@ -107,6 +119,8 @@ class AddressDescription:
             block=None if block is None else block.result(),
             offset=None if block is None else self.address - block.address,
             thread=self.thread,
+            member=self.member or None,
+            members=members or None,
             symbol=self.symbol or None,
             source=self._source(),
             region=None if region is None else MappedRegion(region.start, region.end, permissions(region), region.name or None),
@@ -161,7 +175,8 @@ class Describer:
         owned = directory.owner(address)
         used = state == State.IN_USE
         kind = self.session.graph().kind(index) if used else Kind.UNKNOWN
-        type_name = self.type(index)
+        found = describe_block_type(self.session, index)
+        type_name = found.name if found is not None else ""
         hint = "" if (type_name and not type_name.startswith(TYPE)) or not used else find_hint(self.session, address, size)
         if used and address in self._signal_stacks:
             hint = f"looks like an {SIGNAL_STACK}"
@@ -177,11 +192,9 @@ class Describer:
             hint,
             self.session.sites.of(address) if used else 0,
             self._phrase(index) if used else "",
+            found.source if found is not None else None,
+            found is not None and found.is_sure,
         )
-
-    def type(self, index: int) -> str:
-        """Return the type of a block in use; "" if it is not in use or its type is unknown."""
-        return find_block_type(self.session, index)
 
     def _phrase(self, index: int) -> str:
         known = self.session.object_types
@@ -212,7 +225,9 @@ class Describer:
     def _in_block(self, address: int, index: int, region: Optional[Region]) -> AddressDescription:
         block = self.block(index)
         offset = address - block.address
+        member = field_at(self.session, address) if block.type else ""
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
+        place = f"{member}, {place}" if member and offset else place
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
         phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
@@ -226,7 +241,7 @@ class Describer:
         disguised = next(disguised_references(self.session, index), None)
         phrase += f"; referenced by a {disguised.name}" if disguised is not None else ""
         sites = [one.number for one in self.session.sites.list_all(block.address)]
-        return AddressDescription(address, "block", phrase, block=block, region=region, sites=sites)
+        return AddressDescription(address, "block", phrase, block=block, region=region, sites=sites, member=member)
 
     def _in_region(self, address: int, region: Region) -> AddressDescription:
         root = range_at(self.session.roots, address) is not None
@@ -241,8 +256,10 @@ class Describer:
             name = shortened(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             where = _format_source(source)
-            phrase = f"{shortened(symbol)}{where} ({name}, {section})" if symbol else f"{name}+{address - module.bias:#x}{where}, {section}"
-            return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source)
+            member = "" if region.executable else field_at(self.session, address)
+            shown = member or shortened(symbol)
+            phrase = f"{shown}{where} ({name}, {section})" if shown else f"{name}+{address - module.bias:#x}{where}, {section}"
+            return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source, member=member)
         name = shortened(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"

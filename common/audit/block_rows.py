@@ -12,14 +12,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from typing import TypeVar
 
 from findleaks.arg_types import SizeRange, check_choice
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.block_batches import Batch, BatchCollector, BlockNames, NameTable
-from findleaks.audit.block_type import label_names
+from findleaks.audit.block_type import TypeOfBlock, find_block_type, label_names, mark_texts
 from findleaks.block_types.text import character_table, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
 from findleaks.engine.terms import Kind, State, Totals
@@ -56,7 +56,6 @@ class BlockFilters:
 
     @property
     def any_state(self) -> bool:
-        # Only blocks in use have a kind.
         return self.kinds is not None or len(self.states) == len(State)
 
     @property
@@ -294,9 +293,11 @@ class BlockRows:
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
         rules.mapped = merge_ranges(Range(region.start, region.end) for region in self.session.target.regions())
         rules.untyped = 0 if self._name_passes("") else UNWANTED
-        rules.string = self._type_text(rules, "std::string")
+        rules.string = self._type_text(rules, TypeOfBlock("std::string", "pattern", False))
         if typed:
-            rules.label_texts = array("I", [self._type_text(rules, name) for name in label_names(self.session).values()])
+            names = label_names(self.session).values()
+            rules.label_texts = array("I", (self._type_text(rules, TypeOfBlock(name, "runtime", True)) for name in names))
+            rules.marks, rules.mark_texts = mark_texts(self.session, partial(self._type_text, rules))
         return self.graph.rows(rules)
 
     def _learn_types(self, rows: Rows, index: int) -> None:
@@ -311,13 +312,13 @@ class BlockRows:
             return
         for skip, one in enumerate(words[:3]):
             if range_at(rules.tables, one) and (not skip or 0 < words[skip - 1] <= size // word):
-                name = types.name(one)
-                rules.learn(one, (self._type_text(rules, name) if name else NO_TEXT) | (0 if types.is_class(one) else NO_ARRAY))
+                found = TypeOfBlock.of_word(types.name(one), types.is_class(one))
+                rules.learn(one, (self._type_text(rules, found) if found.name else NO_TEXT) | (0 if found.is_sure else NO_ARRAY))
 
-    def _type_text(self, rules: RowRules, name: str) -> int:
-        number = rules.texts.add(_json_fields(type=name, hint=None) + "}\n")
-        self._text_names[number] = name, ""
-        return number | (0 if self._name_passes(name) else UNWANTED)
+    def _type_text(self, rules: RowRules, one: TypeOfBlock) -> int:
+        number = rules.texts.add(_json_fields(type=one.name, hint=None, type_from=one.source, type_sure=one.is_sure) + "}\n")
+        self._text_names[number] = one.name, ""
+        return number | (0 if self._name_passes(one.name) else UNWANTED)
 
     def _one_by_one(self) -> Iterator[int]:
         """Yield the indices of blocks that pass every filter. They are described only if they are
@@ -354,7 +355,7 @@ class BlockRows:
         return owned is not None and owned.allocator.name == self.filters.allocator
 
     def _type_passes(self, index: int) -> bool:
-        return not self.filters.type or self._name_passes(self.describer.type(index))
+        return not self.filters.type or self._name_passes(find_block_type(self.session, index))
 
     def _name_passes(self, name: str) -> bool:
         return not self.filters.type or matches(self.filters.type, name)
@@ -404,7 +405,7 @@ def _names_of(block: BlockInfo) -> BlockNames:
     return BlockNames(block.state, block.kind, block.allocator, block.arena, block.type)
 
 
-def _json_fields(**fields: str | None) -> str:
+def _json_fields(**fields: str | bool | None) -> str:
     """Format JSON fields that follow other fields of a row."""
     return ", " + json_line(fields)[1:-1]
 

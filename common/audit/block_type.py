@@ -1,26 +1,83 @@
-"""The type of a block, the same in every command: the class of the managed object in it, or the
-type that its content shows."""
+"""The type of a block, the same in every command, and how it is known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Optional
+from array import array
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.terms import NO_LABEL, State
+from findleaks.engine.terms import NO_BLOCK, NO_LABEL, State
+from findleaks.results.amounts import TypeSource
 from findleaks.session import Session
+from findleaks.session.known_types import known_types
+from findleaks.value_classes import NamedTuple
+
+if TYPE_CHECKING:
+    from findleaks.types.known import BlockType
+
+
+class TypeOfBlock(NamedTuple):
+    """A type, safe to print. `source`: how it is known; `is_sure`: whether without doubt."""
+
+    name: str
+    source: TypeSource
+    is_sure: bool
+
+    @classmethod
+    def of_word(cls, name: str, is_class: bool) -> TypeOfBlock:
+        """Return the type that a block's first word identifies."""
+        return cls(name, "rtti" if is_class else "pattern", is_class)
 
 
 def find_block_type(session: Session, index: int) -> str:
-    """Return the type of a block in use, safe to print; "" if unknown or not in use.
-    It is the class of the managed object in the block, else the result of Types.of_block."""
+    """Return the type of a block in use, safe to print; "" if unknown or not in use."""
+    found = describe_block_type(session, index)
+    return found.name if found is not None else ""
+
+
+def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
+    """Return the type of a block in use; None if unknown or not in use.
+
+    It is the class of the managed object in the block, the class that its vtable names, the type
+    that follows from debug information, or what its content looks like, in this order."""
     blocks = session.directory.blocks
     if blocks.state(index) != State.IN_USE:
-        return ""
+        return None
     managed = find_object_type(session, index)
     if managed is not None:
-        return managed
-    start = blocks.address(index)
-    return session.types.of_block(start, blocks.size(index)) or name_mapping(session, start)
+        return TypeOfBlock(managed, "runtime", True)
+    start, size = blocks.address(index), blocks.size(index)
+    word = session.target.arch.word
+    first = session.target.arch.unpack(session.target.read(start, word))[0] if size >= word and start % word == 0 else 0
+    is_class = bool(first) and session.types.is_class(first)
+    known = known_types(session)
+    found = known.of(index, size) if known is not None and not is_class else None
+    if found is not None:
+        return TypeOfBlock(found.name, source_of(found), found.is_sure)
+    name = session.types.of_block(start, size) or name_mapping(session, start)
+    return TypeOfBlock.of_word(name, is_class) if name else None
+
+
+def mark_texts(session: Session, text: Callable[[TypeOfBlock], int]) -> tuple[array[int], array[int]]:
+    """Return the marks of blocks and the texts of marks for RowRules; empty without debug
+    information.
+    `text` returns the number of a type's text. The name of an array depends on its block."""
+    known = known_types(session)
+    if known is None:
+        return array("I"), array("I")
+    texts = array("I", [NO_BLOCK, NO_BLOCK])
+    for layout in range(1, known.layouts):
+        name = "" if known.is_array(layout) else known.layout_name(layout, 0)
+        for source in ("debug-info", "inferred"):
+            texts.append(text(TypeOfBlock(name, source, source == "debug-info")) if name else NO_BLOCK)
+    return known.claims, texts
+
+
+def source_of(found: BlockType) -> TypeSource:
+    """Return how a type from debug information is known."""
+    if not found.is_sure:
+        return "inferred"
+    return "debug-info"
 
 
 def name_mapping(session: Session, start: int) -> str:

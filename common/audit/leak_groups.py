@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Optional, cast
 from findleaks.allocators.mapped import TYPE
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_contents import agree_on_contents, find_hint
-from findleaks.audit.block_type import find_block_type, label_names, name_mapping
+from findleaks.audit.block_type import find_block_type, label_names, name_mapping, source_of
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import NO_LABEL, Group, Kind, Totals
+from findleaks.engine.terms import MARK, NO_LABEL, Group, Kind, Totals
 from findleaks.formatting import number
 from findleaks.results import amounts
-from findleaks.results.amounts import Amount
+from findleaks.results.amounts import Amount, TypeSource
 from findleaks.results.leaks import LeakGroup
 from findleaks.session import Session
+from findleaks.session.known_types import known_types
 from findleaks.target.arch import X86_64
 from findleaks.target.ranges import range_at, region_at
 from findleaks.value_classes import NamedTuple
@@ -68,6 +69,8 @@ class Leak(NamedTuple):
     estimated: Optional[Totals] = None  # the blocks that sampled blocks represent
     runtime: str = ""  # the runtime that the leak heads are objects of ("CPython"); "" if none
     contents: str = ""  # what untyped blocks contain; see `name_contents`
+    source: Optional[TypeSource] = None  # how the type is known; None without a type
+    is_sure: bool = False  # whether the type is known without doubt
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -91,6 +94,8 @@ class Leak(NamedTuple):
         return LeakGroup(
             kind=kind_word(self.kind),
             type=self.type or None,
+            type_from=self.source if self.type else None,
+            type_sure=self.is_sure if self.type else None,
             runtime=self.runtime or None,
             hint=self.hint or None,
             contents=self.contents or None,
@@ -117,8 +122,8 @@ def list_leaks(session: Session, graph: Graph, suppressions: Optional[Suppressio
     identifies a type. The rest (arrays with a cookie, strings, plain structures) is examined one by
     one: a rule must not suppress a block because another block of the same size matches it."""
     groups = group_leaked_blocks(session, graph)
-    typed = [_leak_of_typed_group(session, group) for group in groups if group.type_word or group.label != NO_LABEL]
-    plain = [group for group in groups if not group.type_word and group.label == NO_LABEL]
+    typed = [_leak_of_typed_group(session, group) for group in groups if _is_typed(group)]
+    plain = [group for group in groups if not _is_typed(group)]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
     leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
     every = [*typed, *((leak, "") for leak in leaks)]
@@ -132,9 +137,16 @@ def group_leaked_blocks(session: Session, graph: Graph) -> Sequence[Group]:
         if graph.has_cycles():
             words = session.pieces(graph.cycle_ranges(), "reading leaked blocks", whole=True)
             graph.represent_cycles(words, session.types.ranges())
-        return graph.groups(session.pieces(session.heap_ranges(), "reading leaked blocks"), session.types.ranges())
+        is_any = graph.has_kind(Kind.DEFINITE, 1) or graph.has_kind(Kind.POSSIBLE, 1)
+        known = known_types(session) if is_any else None
+        marks = known.claims if known is not None else None
+        return graph.groups(session.pieces(session.heap_ranges(), "reading leaked blocks"), session.types.ranges(), marks)
 
     return session.once((group_leaked_blocks, graph), grouped)
+
+
+def _is_typed(group: Group) -> bool:
+    return bool(group.type_word or group.mark) or group.label != NO_LABEL
 
 
 def iterate_leak_heads(graph: Graph) -> Iterator[int]:
@@ -159,9 +171,22 @@ def _drop_suppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressio
 def _leak_of_typed_group(session: Session, group: Group) -> tuple[Leak, str]:
     known = session.object_types
     if known is not None and group.label != NO_LABEL:
-        return _leak(group, label_names(session)[group.label], "", known.runtime), ""
+        return _leak(group, label_names(session)[group.label], "", known.runtime, "runtime", True), ""
+    if group.mark:
+        return _leak_of_known_type(session, group), ""
+    sure = session.types.is_class(group.type_word)
     module = region_at(session.target.modules(), group.type_word)
-    return _leak(group, session.types.name(group.type_word), ""), module.path if module is not None else ""
+    name = session.types.name(group.type_word)
+    return _leak(group, name, "", "", "rtti" if sure else "pattern", sure), module.path if module is not None else ""
+
+
+def _leak_of_known_type(session: Session, group: Group) -> Leak:
+    """Return a group of blocks whose type follows from debug information."""
+    known = known_types(session)
+    found = known.of(session.directory.blocks.find(group.examples[0]), group.size) if known is not None else None
+    if found is None:
+        return _by_example(session, group)
+    return _leak(group, found.name, "", "", source_of(found), found.is_sure)
 
 
 def _by_example(session: Session, group: Group) -> Leak:
@@ -180,6 +205,8 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
+    known = known_types(session)
+    marks = known.claims if known is not None else None
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
     heads = iterate_leak_heads(graph)
     plain = [index for index in heads if labels[index] == NO_LABEL] if labels else heads
@@ -190,7 +217,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
         # The engine reads the first word only if it is whole and aligned; so does this.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
-        if first is not None and range_at(ranges, first):
+        if (marks is not None and marks[shown] & MARK) or (first is not None and range_at(ranges, first)):
             continue
         name = types.of_block(start, size) or name_mapping(session, start)
         hint = find_hint(session, start, size) if hints and not name else ""
@@ -214,13 +241,14 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             least_indirect=min(counts),
             most_indirect=max(counts),
             examples=tuple(starts[:EXAMPLES]),
+            source="pattern" if name else None,
         )
 
 
-def _leak(group: Group, name: str, hint: str, runtime: str = "") -> Leak:
+def _leak(group: Group, name: str, hint: str, runtime: str = "", source: Optional[TypeSource] = None, is_sure: bool = False) -> Leak:
     """Convert a group of the engine. From `cycle` to `examples`, both classes have the same
     fields."""
-    return Leak(group.kind, name, hint, group.size, group.largest, *group[3:11], runtime=runtime)
+    return Leak(group.kind, name, hint, group.size, group.largest, *group[3:11], runtime=runtime, source=source, is_sure=is_sure)
 
 
 def merge_leaks(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
@@ -261,6 +289,8 @@ def unite_leaks(a: Leak, b: Leak) -> Leak:
         most_indirect=max(a.most_indirect, b.most_indirect),
         examples=tuple(sorted({*a.examples, *b.examples})[:EXAMPLES]),
         runtime=a.runtime if a.runtime == b.runtime else "",
+        source=a.source if a.source == b.source else None,
+        is_sure=a.is_sure and b.is_sure,
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import BlockPlace
+from findleaks.audit.typed_places import bare_name
 from findleaks.debuginfo.members import Type
 
 
@@ -17,16 +19,20 @@ class Origin(NamedTuple):
     start: int  # address; 0 if its parts are not adjacent
     type: Optional[Type]  # None without debug information
     holder: int = 0  # a managed object that the block was reached from; 0: unknown
+    # the member at an offset: ".link.next"; "" if unknown
+    member: Optional[Callable[[int], str]] = None
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
         """Return "Profiler.names" or "Profiler+0x30", and the type at this offset."""
-        if self.type is None:
-            return f"{self.name}+{offset:#x}", None
+        known = self.member(offset) if self.member is not None else ""
+        if known or self.type is None:
+            below = self.type.at(offset)[1] if self.type is not None and offset < self.type.size else None
+            return (f"{bare_name(self.name)}{known}" if known else f"{self.name}+{offset:#x}"), below
         each = self.type.size if self.type.is_structure else 0
         path, below = self.type.at(offset % each if each else offset)
         many = f"[{offset // each}]" if each and offset >= each else ""
         whole = not path and offset == 0 and not self.type.is_structure
-        return (f"{self.name}{many}{path}" if path or whole else f"{self.name}+{offset:#x}"), below
+        return (f"{bare_name(self.name)}{many}{path}" if path or whole else f"{self.name}+{offset:#x}"), below
 
 
 NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNORECASE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence, Set
+from functools import partial
 from typing import Optional
 
 from findleaks.audit.block_contents import describe_untyped, find_hint
@@ -28,6 +29,7 @@ from findleaks.audit.retained_rows import (
     join_steps,
 )
 from findleaks.audit.thread_local_names import find_thread_local
+from findleaks.audit.typed_places import block_field
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
@@ -135,7 +137,8 @@ class TreeBuilder:
     def _origin(self, index: int, type_: Optional[Type] = None, before: Optional[Origin] = None) -> Origin:
         """Return the origin of a block's fields. `before`: that of the field that refers to it."""
         holder = before.start if before is not None and before.start and self._is_managed(self.reader.blocks.find(before.start)) else 0
-        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_, holder)
+        member = partial(block_field, self.session, index)
+        return Origin(self.name(index, type_), self.reader.blocks.address(index), type_, holder, member)
 
     def _place(self, origin: Origin, offset: int) -> tuple[str, Optional[Type]]:
         """Return the name of the field at this offset, and its type. A managed object's field is

@@ -277,6 +277,7 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
     if session.target.lacks and not cmd.heapless:
         raise TargetError(session.target.lacks)
     session.begin_command()
+    session.use_debug_types(getattr(args, "debug_types", False))
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
         session.done()

@@ -14,7 +14,7 @@ from findleaks.audit.block_contents import describe_untyped
 from findleaks.audit.block_rows import BlockFilters, BlockRows, check_allocator_name, map_words_to_kinds, parse_kinds, parse_states
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.options import add_allocator
+from findleaks.commands.options import add_allocator, add_debug_types
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
 from findleaks.commands.result import Plain, blocks_status, warning_lines, written_json, written_lines
 from findleaks.engine.terms import Kind, Totals
@@ -48,6 +48,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=("type",), help="one row for each type; blocks of unknown type by size")
     add_limit(parser, "blocks", SHOWN)
     add_output(parser, "all these blocks, or --limit of them,", FILES)
+    add_debug_types(parser)
 
 
 def _filters(session: Session, args: argparse.Namespace) -> BlockFilters:

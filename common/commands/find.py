@@ -12,7 +12,7 @@ from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import command
 from findleaks.commands.find_text import commands, text
 from findleaks.commands.limits import add_limit, first, in_text
-from findleaks.commands.options import add_fail_over, add_frames
+from findleaks.commands.options import add_debug_types, add_fail_over, add_frames
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
 from findleaks.commands.result import Plain, answer_status, blocks_status
 from findleaks.engine.terms import Heuristic, Kind
@@ -53,6 +53,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
     add_output(parser, "all these groups, or their blocks,", FILES)
     add_fail_over(parser, "the process")
+    add_debug_types(parser)
 
 
 @command(arguments=_arguments)

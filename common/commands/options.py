@@ -13,6 +13,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_debug_types(parser: argparse.ArgumentParser) -> None:
+    """Add --debug-types."""
+    what = "find the types of blocks by debug information and references (takes longer)"
+    parser.add_argument("--debug-types", action="store_true", help=what)
+
+
 def add_allocator(parser: argparse.ArgumentParser) -> None:
     """Add --allocator."""
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")

@@ -10,6 +10,7 @@ from functools import partial
 from findleaks.answers.paths import STEPS, FoundPath, find_path
 from findleaks.arg_types import parse_address, parse_count
 from findleaks.commands import Invocation, command
+from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
 from findleaks.formatting import counted
 from findleaks.session import Session
@@ -20,6 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=parse_count, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
     )
+    add_debug_types(parser)
 
 
 @command(arguments=_arguments, positional="address")
@@ -42,7 +44,8 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
             break
         where = f"{hex(step.address)}  " if step.address else ""
         into = f", {step.offset:,} bytes into it" if step.offset else ""
-        yield f"{where}{step.origin}"
+        member = step.place.member if step.place is not None and step.place.block is not None else None
+        yield f"{where}{member} ({step.origin})" if member else f"{where}{step.origin}"
         into += f" ({step.disguise})" if step.disguise else ""
         yield f"  → {hex(step.value - step.offset)}{into}"
     yield f"{hex(target.address)}  {target.text}"

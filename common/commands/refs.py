@@ -10,6 +10,7 @@ from findleaks.answers.references import referrers
 from findleaks.arg_types import parse_address
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit
+from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
 from findleaks.formatting import counted, number, table
 from findleaks.results.references import Reference, References
@@ -20,6 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDR", help="a block (any address inside it), or any other address")
     parser.add_argument("--exact", action="store_true", help="only words equal to ADDR, not other references to its block")
     add_limit(parser, "references", 100, searched=True)
+    add_debug_types(parser)
 
 
 @command(arguments=_arguments, positional="address")

@@ -11,6 +11,7 @@ from findleaks.arg_types import parse_count
 from findleaks.audit.retained_roots import EXPANDED
 from findleaks.commands import command
 from findleaks.commands.limits import in_text
+from findleaks.commands.options import add_debug_types
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.commands.roots_text import text
@@ -30,6 +31,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "the whole tree of the printed roots", STACKS)
     lost = f"print leak heads instead, with the memory reachable only from each; fields of the largest {EXPANDED}"
     parser.add_argument("--lost", action="store_true", help=lost)
+    add_debug_types(parser)
 
 
 @command(arguments=_arguments, subject="subject")

@@ -10,7 +10,9 @@ from findleaks.answers.addresses import Identified, identify
 from findleaks.arg_types import parse_address, parse_count
 from findleaks.audit.address_info import BlockInfo
 from findleaks.audit.block_words import WORDS
+from findleaks.audit.typed_places import iterate_lines
 from findleaks.commands import Invocation, command
+from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
 from findleaks.escaping import visible
 from findleaks.results.addresses import Addresses, Word
@@ -21,6 +23,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("addresses", metavar="ADDR", nargs="+", help="an address: 0x55d0c0a012a0, or a decimal number")
     what = f"words of each block or variable to print ({WORDS}; 0: all): what they contain, or point to"
     parser.add_argument("--words", metavar="N", type=parse_count, default=WORDS, help=what)
+    add_debug_types(parser)
 
 
 @command(arguments=_arguments, positional="addresses", heapless=True)
@@ -41,6 +44,7 @@ def _text(session: Session, answers: Sequence[Identified], width: int, invocatio
         yield f"{answer.address:#x}  {answer.phrase}"
         if result.contents:
             yield f"  contains {result.contents}" if not result.contents.startswith("→") else f"  {result.contents}"
+        yield from iterate_lines(result.members or ())
         for site in answer.sites:
             from findleaks.commands.site_text import site_lines
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from findleaks.engine.records import Records, Shape
     from findleaks.engine.rows import RowRules, Rows
     from findleaks.engine.trees import TreeLayout, TreeWalk
+    from findleaks.engine.type_spread import TypeSpread
 
 
 class Blocks(Protocol):
@@ -233,10 +234,11 @@ class Graph(Protocol):
         (starts and ends, "Q"). Counts all blocks, or those with the indices `of` ("I", in any
         order)."""
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
         """Group DEFINITE blocks and heads of POSSIBLE ones by kind and label; most bytes (direct +
         indirect) first. Unlabelled blocks are grouped by kind, type_word (0 if it is in no piece),
-        size, cycle, and whether other blocks are counted under them."""
+        size, cycle, and whether other blocks are counted under them; blocks with a
+        mark ("I", by index) by that instead of type_word: see terms.mark_of."""
 
     def has_cycles(self) -> bool:
         """Return whether an unlabelled DEFINITE block is the leak head of a cycle without labelled
@@ -327,6 +329,10 @@ class Engine(Protocol):
     ) -> Graph:
         """Return a graph of these blocks, which must belong to this engine. For `vtables` and
         `types` see Heuristic."""
+
+    def type_spread(self, blocks: Blocks) -> TypeSpread:
+        """Return a search for the types of these sealed blocks, which must belong to this
+        engine."""
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """Follow a singly linked list, whose next pointer is the word at node + next_offset. Return

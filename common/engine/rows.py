@@ -47,6 +47,10 @@ class RowRules:
     - `untyped`: UNWANTED, or 0. `string`: the text for "std::string".
     - `label_texts`: numbers of texts, with UNWANTED, by label of the graph (see Graph.set_labels).
       If empty, blocks with labels get types like other blocks.
+    - `marks`: for each block, a number in the low 24 bits, 0 for none, and a flag in bit 28.
+      `mark_texts` has the text of number n at 2 * n, with the flag at 2 * n + 1; NO_BLOCK leaves
+      such blocks to the caller. The class of a block's first word comes first. If empty, there are
+      no marks.
     - `characters`, for each of the first 65,536: 0 if unprintable, else 1 + columns. If empty,
       non-ASCII text is left to the caller."""
 
@@ -58,6 +62,8 @@ class RowRules:
         self.owner_texts: array[int] = array("I")
         self.mapped: Sequence[Range] = []
         self.label_texts: array[int] = array("I")
+        self.marks: array[int] = array("I")
+        self.mark_texts: array[int] = array("I")
         self.characters = bytearray()
         self.no_owner = self.untyped = self.string = 0
         self.words: array[int] = array("Q")

@@ -72,7 +72,7 @@ def ordered(groups: Iterable[Group]) -> list[Group]:
     """Return groups with most bytes (direct + indirect) first. The order is total, so both engines
     agree."""
     return sorted(
-        groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label)
+        groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label, g.mark)
     )
 
 

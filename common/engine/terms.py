@@ -89,6 +89,7 @@ class Group(NamedTuple):
     examples: tuple[int, ...]
     largest: int
     label: int
+    mark: int = 0  # of the blocks without label and type_word: see Graph.groups
 
 
 class Size(NamedTuple):
@@ -123,6 +124,14 @@ class Lists(NamedTuple):
 
 NO_BLOCK = 0xFFFFFFFF  # in place of a block's index, in `Blocks.find_all`
 NO_LABEL = 0xFFFFFFFF  # in `Graph.set_labels`
+MARK = 0xFFFFFF  # bits of a mark in `Graph.groups` that count
+WEAK_MARK = 0xF000000  # of a mark with only the lowest of these bits, `type_word` counts instead
+
+
+def mark_of(mark: int, type_word: int) -> int:
+    """Return the part of a block's mark that groups it; 0 if its type_word does."""
+    return 0 if type_word and mark & WEAK_MARK == 1 << 24 else mark & MARK
+
 
 LAST_WORD = 63
 """In masks of `Graph.exclude_words`, bit i is word i of a block; this last bit is all further

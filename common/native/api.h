@@ -17,6 +17,7 @@ struct disguises;
 struct dominators;
 struct examination;
 struct fields;
+struct spread;
 struct tree_walk;
 struct link_walk;
 struct records;
@@ -189,7 +190,7 @@ API void fl_hanging(const struct graph *g, uint32_t index, uint32_t *count, uint
 
 /* groups.c */
 API void fl_groups_free(struct grouping *s);
-API struct grouping *fl_groups_new(const struct graph *g, const range *types, uint32_t type_count, bool typed);
+API struct grouping *fl_groups_new(const struct graph *g, const range *types, uint32_t type_count, bool typed, const uint32_t *marks);
 API int fl_groups_feed(struct grouping *s, const piece *p);
 API int fl_groups_finish(struct grouping *s, words *found);
 
@@ -230,6 +231,32 @@ API int fl_fields_children(const struct fields *f, uint32_t field, uint64_t limi
 API int fl_fields_spread(const struct fields *f, uint32_t field, words *found);
 API int fl_fields_sizes(const struct fields *f, uint32_t field, words *found);
 API void fl_fields_arrays(const struct fields *f, const void **arrays, uint32_t *count);
+
+/* type_spread.c */
+API void fl_spread_free(struct spread *s);
+API struct spread *fl_spread_new(const struct blocks *b, uint32_t *claims, uint32_t *origins);
+API void fl_spread_use(struct spread *s, const piece *pieces, uint64_t count);
+API int fl_spread_layout(struct spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count, const
+                        uint64_t *checks, uint64_t check_count);
+API int fl_spread_root(struct spread *s, uint64_t address, uint64_t size, uint32_t layout);
+API int fl_spread_seed(struct spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin);
+API int fl_spread_seed_words(struct spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count);
+API int fl_spread_run(struct spread *s, int64_t budget);
+API int fl_spread_revisit(struct spread *s, const uint32_t *references, uint64_t count);
+API int fl_spread_disputes(struct spread *s, words *found);
+API uint64_t fl_spread_retract(struct spread *s);
+
+/* type_rules.c */
+API int fl_spread_choices(struct spread *s, const uint32_t *layouts, uint64_t count);
+API int fl_spread_questions(struct spread *s, words *found);
+API int fl_spread_answer(struct spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count);
+API int fl_spread_deferred(struct spread *s, words *found);
+
+/* type_match.c */
+API void fl_spread_memory(struct spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count);
+API int fl_spread_match(struct spread *s, uint32_t layout, const uint32_t *indices, uint64_t count, const uint8_t *flags, uint32_t
+                       flag_count, uint32_t *counts);
+API void fl_spread_classes(const struct spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint64_t *classes);
 
 /* links.c */
 API void fl_links_free(struct link_walk *w);

@@ -1,7 +1,8 @@
 /* Groups of leaked blocks (definite ones, and heads of possible ones), or of all blocks in use
  * with a known type. Blocks with a label are grouped by kind and label. Others are grouped by
- * kind, first word (if it identifies the type), size, cycle length, and whether indirect blocks
- * are counted under them. A cycle has the word and size of the block that represents it. */
+ * kind, first word (if it identifies the type), else the caller's mark, size, cycle length, and
+ * whether indirect blocks are counted under them. A cycle has the word and size of the block that
+ * represents it. */
 #include "lost.h"
 #include "possible.h"
 
@@ -11,11 +12,13 @@
 
 #define BYTES UINT64_C(0x0101010101010101) /* times a byte: eight of them */
 #define EXAMPLES 3u
+#define MARK 0xFFFFFFu /* bits of a mark that count: see terms.py, mark_of */
+#define WEAK_MARK 0xF000000u
 #define COUNTED (1u << 15) /* blocks that a thread counts at a time */
 
 /* ../engine/terms.py: Group. */
 typedef struct {
-    uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[EXAMPLES], largest, label;
+    uint64_t kind, type_word, size, cycle, blocks, bytes, indirect_blocks, indirect_bytes, least, most, examples[EXAMPLES], largest, label, mark;
 } group;
 
 /* Groups that one thread counts. */
@@ -31,6 +34,7 @@ typedef struct grouping {
     const graph *g;
     const range *types; /* the caller's */
     uint32_t type_count;
+    const uint32_t *marks; /* the caller's, by block; NULL: none */
     bool typed; /* all blocks in use whose type is known, instead of the leaked ones */
     uint32_t next; /* blocks from this index on are not counted yet */
     uint64_t fed;
@@ -46,11 +50,11 @@ API void fl_groups_free(grouping *s) {
     FREE_ALL(s->threads, s);
 }
 
-API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_count, bool typed) {
+API grouping *fl_groups_new(const graph *g, const range *types, uint32_t type_count, bool typed, const uint32_t *marks) {
     grouping *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    *s = (grouping){.g = g, .types = types, .type_count = type_count, .typed = typed, .thread_count = g->b->threads};
+    *s = (grouping){.g = g, .types = types, .type_count = type_count, .typed = typed, .marks = marks, .thread_count = g->b->threads};
     if (!(s->threads = calloc(s->thread_count, sizeof *s->threads))) {
         free(s);
         return NULL;
@@ -62,6 +66,7 @@ static uint64_t hash(const group *key) {
     if (key->label != NONE)
         return (key->label << 3 | key->kind) * UINT64_C(0xD6E8FEB86659FD93) >> 20;
     uint64_t h = key->type_word * UINT64_C(0x9E3779B97F4A7C15) ^ key->size * UINT64_C(0xC2B2AE3D27D4EB4F);
+    h += key->mark * UINT64_C(0x27D4EB2F165667C5);
     h ^= (key->cycle << 4 | (uint64_t)(key->most > 0) << 3 | key->kind) * UINT64_C(0x165667B19E3779F9);
     h ^= h >> 32;
     h *= UINT64_C(0xD6E8FEB86659FD93);
@@ -89,7 +94,7 @@ static bool same_key(const group *one, const group *other) {
     if (one->kind != other->kind || one->label != other->label)
         return false;
     return one->label != NONE ||
-           (one->type_word == other->type_word && one->size == other->size && one->cycle == other->cycle && (one->most > 0) == (other->most > 0));
+           (one->type_word == other->type_word && one->mark == other->mark && one->size == other->size && one->cycle == other->cycle && (one->most > 0) == (other->most > 0));
 }
 
 /* Return the group with this key, created if necessary; NULL if out of memory. */
@@ -134,14 +139,16 @@ static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, ui
     uint64_t own = key.size, hanging = 0, bytes = 0;
     if (s->typed && !type_word)
         return DONE;
+    uint32_t shown = index;
     if (key.kind == DEFINITE && !s->typed) {
         uint32_t number = g->lost->low[place_of(g->lost, index)];
         const leader *leads = &g->lost->leaders.items[number];
         const cycle *of = leads->cycle > 1 && g->lost->represented ? cycle_of(g->lost, number) : NULL;
         if (of) {
-            key.size = size_of(g->b, g->lost->indices[of->shown]);
+            shown = g->lost->indices[of->shown];
+            key.size = size_of(g->b, shown);
             key.type_word = of->type_word;
-            start = of->address ? of->address : block_address(g->b, g->lost->indices[of->shown]);
+            start = of->address ? of->address : block_address(g->b, shown);
         }
         key.cycle = leads->cycle;
         hanging = leads->hanging;
@@ -157,6 +164,10 @@ static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, ui
     if (!s->typed && label_of(g, index) != NONE) {
         key.label = label_of(g, index);
         key.type_word = 0;
+    }
+    if (s->marks && key.label == NONE && !(key.type_word && (s->marks[shown] & WEAK_MARK) == 1u << 24)) {
+        key.mark = s->marks[shown] & MARK;
+        key.type_word = key.mark ? 0 : key.type_word;
     }
     key.largest = key.size;
     key.least = key.most = hanging;

@@ -12,6 +12,8 @@
 #define FILE_MAGIC 0xFBAD0000u
 #define LEAST_FILE (WORD == 8 ? 216u : 148u) /* bytes */
 #define STRING_LOOK 256u
+#define MARK_NUMBER 0xFFFFFFu /* bits of a mark: ../engine/type_spread.py */
+#define MARK_INFERRED (1u << 28)
 
 enum { STOPPED = 0, RARE = 1 };
 
@@ -85,19 +87,23 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
 
 /* Return the type's text number or NO_TEXT_AT_ALL, with UNWANTED if filtered out; NONE if Python
  * must decide. */
-static uint32_t type_of(lister *l, const uint8_t *data, uint64_t address, uint64_t size) {
+static uint32_t type_of(lister *l, const uint8_t *data, uint32_t index, uint64_t address, uint64_t size) {
     const row_rules *r = l->r;
     uint64_t first[TYPE_WORDS];
-    uint32_t count = (uint32_t)(size < TYPE_WORDS * WORD ? size / WORD : TYPE_WORDS);
+    uint32_t count = (uint32_t)(size < TYPE_WORDS * WORD ? size / WORD : TYPE_WORDS), mark = r->marks ? r->marks[index] : 0;
+    bool marked = mark & MARK_NUMBER;
+    uint32_t marked_text = marked ? r->mark_texts[2 * (mark & MARK_NUMBER) + !!(mark & MARK_INFERRED)] : NONE;
     if (!count)
-        return NO_TEXT_AT_ALL | r->untyped;
+        return marked ? marked_text : NO_TEXT_AT_ALL | r->untyped;
     for (uint32_t at = 0; at < count; at++)
         first[at] = load(data + at * WORD);
     if (in_ranges(r->tables, r->table_count, first[0])) {
         uint32_t found = known(r, first[0]);
-        if (found == NONE || (found & TEXT_MASK) != NO_TEXT_AT_ALL)
+        if (found == NONE || ((found & TEXT_MASK) != NO_TEXT_AT_ALL && !(marked && found & NO_ARRAY)))
             return found == NONE ? NONE : found & ~NO_ARRAY;
     }
+    if (marked)
+        return marked_text;
     for (uint32_t skip = 1; skip <= 16 / WORD && skip < count; skip *= 2)
         if (first[skip - 1] && first[skip - 1] <= size / WORD && in_ranges(r->tables, r->table_count, first[skip])) {
             uint32_t found = known(r, first[skip]);
@@ -194,7 +200,7 @@ INLINE int next_row(lister *l, walk *w, row *found) {
                 type = r->label_texts[label];
             else {
                 data = bytes_at(l, w->start, count);
-                type = data ? type_of(l, data, w->start, size) : NONE;
+                type = data ? type_of(l, data, index, w->start, size) : NONE;
             }
             if (type == NONE)
                 return RARE;

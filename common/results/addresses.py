@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Optional
 
-from findleaks.results.amounts import Kind, State
+from findleaks.results.amounts import Kind, State, TypeSource
 from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
 from findleaks.results.sites import Site
 from findleaks.value_classes import dataclass, field
@@ -33,8 +33,28 @@ class Block(Record):
     """The type of its content, if it is known."""
     hint: Optional[str]
     """Readable content, if the block is in use and has no type."""
+    type_from: Optional[TypeSource] = field(default=None, metadata=OPTIONAL)
+    """How the type is known; None without a type."""
+    type_sure: Optional[bool] = field(default=None, metadata=OPTIONAL)
+    """Whether the type is known without doubt; None without a type."""
     phrase: str = field(default="", metadata=INTERNAL)
     """The block in words: "definite 48-byte block, osgeo::Ellipsoid"."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Member(Record):
+    """A member of a block whose type is known from debug information."""
+
+    offset: int
+    """Bytes from the block's start."""
+    name: str
+    """The member, as an expression: "link.next", "[3].name"."""
+    type: str
+    """Its type."""
+    value: Optional[str]
+    """Its value in words; None if it cannot be shown."""
+    target: Optional[int] = field(default=None, metadata={**ADDRESS, **OPTIONAL})
+    """The start of the block that it refers to."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,6 +129,10 @@ class AddressInfo(Record):
     """The block that contains the address."""
     offset: Optional[int] = field(default=None, metadata=OPTIONAL)
     """Bytes from the block's start."""
+    member: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The member that contains the address, as an expression: "server.jobs.next"."""
+    members: Optional[Sequence[Member]] = field(default=None, metadata=OPTIONAL)
+    """The members of the block, if its type is known from debug information."""
     thread: Optional[int] = field(default=None, metadata=OPTIONAL)
     """The kernel's number of the thread whose stack contains the address."""
     symbol: Optional[str] = field(default=None, metadata=OPTIONAL)

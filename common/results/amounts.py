@@ -10,6 +10,10 @@ from findleaks.value_classes import dataclass
 Kind = Literal["reachable", "possible", "definite", "indirect"]
 """How a block in use is referenced, with memcheck's meanings."""
 
+TypeSource = Literal["rtti", "runtime", "debug-info", "pattern", "inferred"]
+"""How a type is known: by a vtable; by a managed runtime; by debug information and references from
+typed memory; by its content; by likeness, or with doubt."""
+
 State = Literal["in-use", "cached", "free", "metadata"]
 """The state of a block. cached: freed by the program, and in a thread cache."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from findleaks.results.amounts import Amount, Kind
+from findleaks.results.amounts import Amount, Kind, TypeSource
 from findleaks.results.record import ADDRESS, INTERNAL, MERGED, OPTIONAL, Record
 from findleaks.value_classes import dataclass, field
 
@@ -54,6 +54,10 @@ class LeakGroup(Record):
     """Addresses of some of the leak heads, ascending."""
     garbage: Optional[bool] = field(default=None, metadata=OPTIONAL)
     """Whether the blocks are objects that a garbage collector will free; None: not examined."""
+    type_from: Optional[TypeSource] = field(default=None, metadata=OPTIONAL)
+    """How the type is known; None without a type."""
+    type_sure: Optional[bool] = field(default=None, metadata=OPTIONAL)
+    """Whether the type is known without doubt; None without a type."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -80,6 +80,7 @@ class Session(DebugInformation):
         self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
+        self.has_debug_types = False  # See use_debug_types.
         self.doubtful_mappings: Sequence[Range] = ()  # Set by `directory`.
         self._results: dict[Hashable, object] = {}
         self.graphs = ReferenceGraphs(self, self.heuristics)
@@ -103,6 +104,13 @@ class Session(DebugInformation):
             with self.uses.recorded(key):
                 self._results[key] = compute()
         return cast(Result, self._results[key])
+
+    def use_debug_types(self, wanted: bool) -> None:
+        """Choose whether debug information is used to find the types of blocks. A change drops what
+        was computed, as groups of blocks depend on it."""
+        if wanted != self.has_debug_types:
+            self.drop_computed()
+            self.has_debug_types = wanted
 
     def with_heuristics(self, heuristics: Heuristic) -> Session:
         """A session of the same moment in which other interior pointers count as references. Data

@@ -184,7 +184,7 @@ static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patte
     }
     cycles(g, p, count, made);
     disguised_pointers(g, p, count);
-    grouping *s = fl_groups_new(g, &types, 1, false);
+    grouping *s = fl_groups_new(g, &types, 1, false, NULL);
     for (uint64_t at = 0; at < count; at++)
         fl_groups_feed(s, &p[at]);
     fl_groups_finish(s, &found);

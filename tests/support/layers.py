@@ -25,7 +25,7 @@ LAYERS = (
     ("injection",),
     ("graph",),
     ("allocators",),
-    ("runtimes", "block_types", "stale_slots"),
+    ("runtimes", "block_types", "stale_slots", "types"),
     ("session",),
     ("audit", "history"),
     ("answers",),

@@ -28,6 +28,7 @@ HANDLES = frozenset(
         "tree_walk",
         "link_walk",
         "records",
+        "spread",
         "types",
     )
 )
@@ -56,6 +57,7 @@ STRUCTURES: dict[str, Any] = {
     "struct run_search": library.CRunSearch,
     "bytes": library.CBytes,
     "struct source": library.CSource,
+    "struct go_types": library.CGoTypes,
     "struct table_column": library.CBytes,
 }
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from findleaks.engine.native.links import NativeLinkWalk
     from findleaks.engine.native.records import NativeRecords
     from findleaks.engine.native.trees import NativeTreeWalk
+    from findleaks.engine.native.type_spread import NativeTypeSpread
     from findleaks.engine.records import Shape
     from findleaks.engine.trees import TreeLayout
     from findleaks.target.base import Piece, Range
@@ -49,6 +50,13 @@ class NativeEngine:
         if not isinstance(blocks, NativeBlocks):
             raise TypeError("blocks of another engine")
         return NativeGraph(self.library, blocks, heuristics, vtables, types)
+
+    def type_spread(self, blocks: Blocks) -> NativeTypeSpread:
+        from findleaks.engine.native.type_spread import NativeTypeSpread
+
+        if not isinstance(blocks, NativeBlocks):
+            raise TypeError("blocks of another engine")
+        return NativeTypeSpread(blocks)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         at, words = c_uint64(head), CWords()

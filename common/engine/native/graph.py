@@ -196,21 +196,24 @@ class NativeGraph:
         self._after_classifying()
         return int(self._library.fl_representative(self._handle, self._index(index)))
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        return self._grouped(pieces, types, False)
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
+        if marks is not None and len(marks) < len(self.blocks):
+            raise ValueError(f"{len(marks)} marks, {len(self.blocks)} blocks")
+        return self._grouped(pieces, types, False, marks)
 
     def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         return self._grouped(pieces, types, True)
 
-    def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool) -> list[Group]:
+    def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool, marks: Optional[array[int]] = None) -> list[Group]:
         self._after_classifying()
         library = self._library
-        ranges = c_ranges(merge_ranges(types))  # the C engine continues to read them
-        grouping = Handle(library.fl_groups_new(self._handle, *ranges, typed), library.fl_groups_free, "to group blocks")
+        ranges = c_ranges(merge_ranges(types))  # the C engine continues to read them, and the marks
+        held = c_array(marks) if marks else None
+        grouping = Handle(library.fl_groups_new(self._handle, *ranges, typed, held), library.fl_groups_free, "to group blocks")
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:
                 raise ValueError(f"piece {piece.address:#x} lies below the previous one")
-        return shared.ordered(map(_group, library.rows(15, library.fl_groups_finish, grouping)))
+        return shared.ordered(map(_group, library.rows(16, library.fl_groups_finish, grouping)))
 
     def leader(self, index: int) -> int:
         self._after_classifying()
@@ -287,6 +290,8 @@ class NativeGraph:
 
 def _group(row: Sequence[int]) -> Group:
     kind, type_word, size, cycle, blocks, total, indirect_blocks, indirect_bytes, least, most = row[:10]
-    largest, label = row[13:]
+    largest, label, mark = row[13:]
     examples = tuple(row[10 : 10 + min(3, blocks)])
-    return Group(Kind(kind), type_word, size, cycle, blocks, total, indirect_blocks, indirect_bytes, least, most, examples, largest, label)
+    return Group(
+        Kind(kind), type_word, size, cycle, blocks, total, indirect_blocks, indirect_bytes, least, most, examples, largest, label, mark
+    )

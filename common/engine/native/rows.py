@@ -90,6 +90,8 @@ class NativeRows:
             rules.string,
             len(rules.label_texts),
             c_array(rules.label_texts),
+            c_array(rules.marks) if rules.mark_texts else None,
+            c_array(rules.mark_texts) if rules.mark_texts else None,
             rules.typed,
             c_array(rules.characters) if rules.characters else None,
             c_array(rules.texts.data),

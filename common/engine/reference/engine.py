@@ -18,6 +18,7 @@ from findleaks.engine.reference.graph import PureGraph
 from findleaks.engine.reference.links import PureLinkWalk
 from findleaks.engine.reference.records import PureRecords
 from findleaks.engine.reference.trees import PureTreeWalk, reading
+from findleaks.engine.reference.type_spread import PureTypeSpread
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.terms import Heuristic, Lists
 from findleaks.engine.trees import TreeLayout
@@ -46,6 +47,11 @@ class PureEngine:
         if not isinstance(blocks, PureBlocks):
             raise TypeError("blocks of another engine")
         return PureGraph(blocks, heuristics, vtables, types)
+
+    def type_spread(self, blocks: Blocks) -> PureTypeSpread:
+        if not isinstance(blocks, PureBlocks):
+            raise TypeError("blocks of another engine")
+        return PureTypeSpread(blocks)
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         return self._follow(pieces, head, next_offset, mangled, limit, 0, self.arch.mask)

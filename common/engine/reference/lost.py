@@ -11,7 +11,7 @@ from findleaks.engine import shared
 from findleaks.engine.columns import NO_GROUP
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.words import words_of
-from findleaks.engine.terms import NO_LABEL, Group, Kind, State, Totals
+from findleaks.engine.terms import NO_LABEL, Group, Kind, State, Totals, mark_of
 from findleaks.target.base import Piece, Range
 
 _UNKNOWN = re.compile(b"\\x%02x" % Kind.UNKNOWN)
@@ -229,22 +229,24 @@ class Lost:
     def representative(self, index: int) -> int:
         return self._shown[index][0] if index in self._shown else index
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
         blocks = self._blocks
         lost = [match.start() for match in _POSSIBLE_OR_DEFINITE.finditer(self._kinds)]
         if self._heads is not None:
             heads = set(self._heads)
             lost = [index for index in lost if self._kinds[index] == Kind.DEFINITE or index in heads]
         type_words = self._type_words(lost, pieces, shared.RangeSet(types))
-        found: dict[tuple[int, int, int, int, int, bool], list[int]] = {}
+        found: dict[tuple[int, int, int, int, int, bool, int], list[int]] = {}
         for index in lost:
             kind, label = self._kinds[index], self._label(index)
             shown, type_word = self._shown.get(index, (index, type_words.get(index, 0)))
-            plain = (type_word, blocks.sizes[shown], self._cycles.get(index, 1), self.indirect_totals(index).blocks > 0)
-            key = (kind, label, *plain) if label == NO_LABEL else (kind, label, 0, 0, 0, False)
+            mark = mark_of(marks[shown], type_word) if marks is not None and label == NO_LABEL else 0
+            type_word = 0 if mark else type_word
+            plain = (type_word, blocks.sizes[shown], self._cycles.get(index, 1), self.indirect_totals(index).blocks > 0, mark)
+            key = (kind, label, *plain) if label == NO_LABEL else (kind, label, 0, 0, 0, False, 0)
             found.setdefault(key, []).append(index)
         groups = []
-        for (kind, label, type_word, _, _, _), members in found.items():
+        for (kind, label, type_word, _, _, _, mark), members in found.items():
             shown_sizes = [blocks.sizes[self.representative(index)] for index in members]
             cycles = {self._cycles.get(index, 1) for index in members}
             hanging = [self._hanging.get(index, (0, 0)) for index in members]
@@ -264,6 +266,7 @@ class Lost:
                     examples=tuple(sorted(blocks.starts[self.representative(index)] for index in members)[:3]),
                     largest=max(shown_sizes),
                     label=label,
+                    mark=mark,
                 )
             )
         return shared.ordered(groups)

@@ -49,9 +49,9 @@ class LostBlocks(ABC):
         self._after_classifying()
         return self.lost.representative(self.index(index))
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
         self._after_classifying()
-        return self.lost.groups(pieces, types)
+        return self.lost.groups(pieces, types, marks)
 
     def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         self._after_classifying()

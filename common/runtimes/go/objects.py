@@ -290,7 +290,7 @@ class HeapObjects:
         """Return objects with finalizers: what they refer to is live, even if they are not."""
         types, made = self._program.types, []
         for address, words in special_records(self._memory, types, self.spans or ()):
-            if len(words) > 3 and types.at(words[3]) is not None:  # specialfinalizer.ot
+            if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer
                 size = next((span.size for span in self.spans or () if span.start <= address < span.end), 0)
                 made.append(Range(address, address + size))
         return merge_ranges(made)

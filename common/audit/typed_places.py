@@ -1,0 +1,181 @@
+"""Names of places in typed memory, and the members of typed blocks with their values."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.audit.block_contents import find_hint
+from findleaks.audit.block_type import find_block_type
+from findleaks.audit.leak_groups import kind_word
+from findleaks.engine.terms import State
+from findleaks.errors import UnreadableMemory
+from findleaks.escaping import visible
+from findleaks.results.addresses import Member
+from findleaks.session import Session
+from findleaks.session.known_types import known_types, type_table
+from findleaks.value_classes import NamedTuple
+
+if TYPE_CHECKING:
+    from findleaks.types.known import KnownTypes
+
+MOST_MEMBERS = 200  # Members of one block that are listed.
+MOST_ELEMENTS = 8  # Elements of an array whose members are listed.
+TEXT = 64  # Bytes of an array of characters that are shown.
+DEEPEST = 4  # Nested structs whose members are listed one by one.
+_FLOAT, _BOOL, _SIGNED, _CHARACTERS = 4, 2, (5, 6, 13), (6, 8, 16)  # DW_ATE_ codes.
+_TAGS = ("struct ", "union ", "enum ")
+
+
+class _Leaf(NamedTuple):
+    """A member that is listed: its offset in the block, its name, and its type."""
+
+    offset: int
+    name: str
+    type: int
+    bits: int = 0
+    first_bit: int = 0
+
+
+def bare_name(name: str) -> str:
+    """Return a type without its keyword: "client" for "struct client"."""
+    return next((name[len(tag) :] for tag in _TAGS if name.startswith(tag)), name)
+
+
+def field_at(session: Session, address: int) -> str:
+    """Return the member that contains an address, as an expression such as "server.jobs.next" or
+    "job.link.next"; "" if it is not known."""
+    index = session.directory.blocks.find(address)
+    if index >= 0:
+        path = block_field(session, index, address - session.directory.blocks.address(index))
+        return f"{bare_name(find_block_type(session, index))}{path}" if path else ""
+    known, table = known_types(session), type_table(session)
+    found = table.variable_at(address) if known is not None and table is not None else None
+    if found is None or known is None:
+        return ""
+    place = known.place_in(found.type, address - found.address)
+    rest = f"+{place.rest}" if place.rest else ""
+    return f"{found.name}{place.path}{rest}"
+
+
+def block_field(session: Session, index: int, offset: int) -> str:
+    """Return the member at an offset of a block: ".link.next", "[3].name"; "" if it is not
+    known."""
+    known = known_types(session)
+    place = known.place(index, offset) if known is not None else None
+    return "" if place is None or not place.path else place.path + (f"+{place.rest}" if place.rest else "")
+
+
+def list_members(session: Session, index: int) -> list[Member]:
+    """Return the members of a block whose type is known from debug information, with their
+    values."""
+    known = known_types(session)
+    spec = known.spec(index) if known is not None else None
+    if known is None or spec is None:
+        return []
+    start, size = session.directory.blocks.address(index), session.directory.blocks.size(index)
+    own = known.size_of(spec.type)
+    leaves: list[_Leaf] = []
+    for element in range(min(size // own, MOST_ELEMENTS) if spec.many and own else 1):
+        _collect(known, spec.type, element * own, f"[{element}]" if spec.many else "", size, leaves, 0)
+    found = []
+    for one in leaves[:MOST_MEMBERS]:
+        value, target = _value(session, known, one, start)
+        found.append(Member(one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
+    return found
+
+
+def _collect(known: KnownTypes, number: int, offset: int, name: str, size: int, leaves: list[_Leaf], depth: int) -> None:
+    from findleaks.debuginfo.type_table import FieldKind, Kind
+    from findleaks.types.embedding import STRUCTURES
+
+    table = known.table
+    bare = table.bare(number)
+    if len(leaves) >= MOST_MEMBERS or offset >= size:
+        return
+    fields = table.fields_of(bare) if table.kinds[bare] in STRUCTURES and depth < DEEPEST else ()
+    if fields:
+        for one in fields:
+            if one.kind > FieldKind.BASE:
+                continue
+            at, below = offset + one.offset, f"{name}.{one.name}" if one.name else name
+            if one.bits:
+                leaves.append(_Leaf(at, below, one.type, one.bits, one.first_bit))
+            else:
+                _collect(known, one.type, at, below, size, leaves, depth + 1)
+        return
+    if table.kinds[bare] == Kind.ARRAY and not _is_text(known, bare):
+        element = table.bare(table.targets[bare])
+        own = known.size_of(element)
+        count = table.counts[bare] or (max(size - offset, 0) // own if own else 0)
+        for at in range(min(count, MOST_ELEMENTS)):
+            _collect(known, element, offset + at * own, f"{name}[{at}]", size, leaves, depth + 1)
+        return
+    leaves.append(_Leaf(offset, name, number))
+
+
+def _is_text(known: KnownTypes, array: int) -> bool:
+    element = known.table.bare(known.table.targets[array])
+    return known.table.sizes[element] == 1
+
+
+def _value(session: Session, known: KnownTypes, one: _Leaf, start: int) -> tuple[Optional[str], Optional[int]]:
+    """Return the value of a member in words, and the block that it refers to."""
+    from findleaks.debuginfo.type_table import Kind
+
+    table, bare = known.table, known.table.bare(one.type)
+    address = start + one.offset
+    if table.kinds[bare] == Kind.ARRAY:
+        return find_hint(session, address, min(table.sizes[bare] or TEXT, TEXT)) or None, None
+    own = known.size_of(bare)
+    try:
+        data = session.target.read(address, own) if 0 < own <= 16 else b""
+    except UnreadableMemory:
+        return None, None
+    if not data:
+        return None, None
+    order = session.target.arch.byteorder
+    number = int.from_bytes(data, order)
+    if table.kinds[bare] == Kind.POINTER:
+        return _pointer(session, number)
+    if one.bits:
+        return str(number >> one.first_bit & (1 << one.bits) - 1), None
+    encoding = table.counts[bare] if table.kinds[bare] == Kind.BASE else 0
+    if encoding == _FLOAT and own in (4, 8):
+        return f"{struct.unpack(('<' if order == 'little' else '>') + ('f' if own == 4 else 'd'), data)[0]:g}", None
+    if encoding == _BOOL:
+        return {0: "false", 1: "true"}.get(number, str(number)), None
+    if encoding in _SIGNED or table.kinds[bare] == Kind.ENUM:
+        number = int.from_bytes(data, order, signed=True)
+    if encoding in _CHARACTERS and own == 1 and 0x20 <= number < 0x7F:
+        return f"{number} {chr(number)!r}", None
+    return f"{number:,}" if abs(number) < 1 << 32 else str(number), None
+
+
+def _pointer(session: Session, value: int) -> tuple[str, Optional[int]]:
+    blocks = session.directory.blocks
+    if not value:
+        return "0", None
+    found = blocks.lookup(value)
+    if found is None or found[3] != State.IN_USE:
+        symbol = session.target.symbolize(value)
+        field = field_at(session, value)
+        name = field or (symbol.name if symbol is not None and symbol.address == value else "")
+        return f"{value:#x}" + (f" → {name}" if name else ""), None
+    index, start, size, _ = found
+    name = find_block_type(session, index)
+    what = name or find_hint(session, start, size) or f"{size:,} bytes"
+    kind = kind_word(session.graph().kind(index))
+    into = f"{value - start:,} bytes into " if value != start else ""
+    return f"{value:#x} → {into}{what} ({kind}, {size:,} bytes)", start
+
+
+def iterate_lines(members: Sequence[Member]) -> Iterator[str]:
+    """Yield a line for each member: offset, name and value, in columns."""
+    if not members:
+        return
+    widest = min(max(len(one.name) for one in members), 40)
+    digits = len(str(members[-1].offset)) + 1
+    for one in members:
+        yield f"  {f'+{one.offset}':<{digits}}  {visible(one.name):<{widest}}  {visible(one.value or '–')}"

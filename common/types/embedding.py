@@ -1,0 +1,113 @@
+"""Which types contain a type, and where: by it, a pointer to a member leads to the whole."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+
+from findleaks.debuginfo.type_table import FieldKind, Flag, Kind, TypeTable
+
+STRUCTURES = (Kind.STRUCT, Kind.UNION)
+MOST_ELEMENTS = 8  # Elements of an array member at which a pointer may lead to the whole.
+MOST_PLACES = 20_000  # Types that contain one type; more are left out.
+DEEPEST = 16
+
+
+class Embedding:
+    """The types that contain each type, of one table."""
+
+    def __init__(self, table: TypeTable) -> None:
+        self.table = table
+        self._known: dict[int, dict[int, list[int]]] = {}
+
+    @cached_property
+    def _owners(self) -> dict[int, list[tuple[int, int]]]:
+        """Map a type to the types that have a member of it, with the offset."""
+        table, found = self.table, {}  # type: ignore[var-annotated]
+        kinds, bare = table.kinds, table.bare
+        for number in range(len(table)):
+            if kinds[number] not in STRUCTURES or not table.sizes[number]:
+                continue
+            for row in range(table.first_field[number], table.first_field[number + 1]):
+                if table.field_kinds[row] > FieldKind.BASE or table.field_bits[row]:
+                    continue
+                inner, offset = bare(table.field_types[row]), table.field_offsets[row]
+                count, step = 1, 0
+                while kinds[inner] == Kind.ARRAY:
+                    element = bare(table.targets[inner])
+                    count, step, inner = (count * table.counts[inner] if count * table.counts[inner] else 1), table.sizes[element], element
+                if kinds[inner] in STRUCTURES and inner != number:
+                    for at in range(min(count, MOST_ELEMENTS) if step else 1):
+                        found.setdefault(inner, []).append((number, offset + at * step))
+        return found
+
+    def places(self, inner: int) -> dict[int, list[int]]:
+        """Map offsets to the named types that have `inner` there, itself included at 0."""
+        found = self._known.get(inner)
+        if found is None:
+            found = self._known[inner] = {0: [inner]}
+            seen = {(inner, 0)}
+            work = [(inner, 0, 0)]
+            while work and len(seen) < MOST_PLACES:
+                at, offset, depth = work.pop()
+                for owner, where in self._owners.get(at, ()):
+                    here = (owner, offset + where)
+                    if here in seen or depth >= DEEPEST:
+                        continue
+                    seen.add(here)
+                    work.append((*here, depth + 1))
+                    if self.table.names[owner]:
+                        found.setdefault(here[1], []).append(owner)
+        return found
+
+    def contains(self, outer: int, inner: int) -> bool:
+        """Whether `outer` is another type than `inner`, and has it somewhere."""
+        return outer != inner and any(outer in found for found in self.places(inner).values())
+
+    def has(self, outer: int, offset: int, inner: int) -> bool:
+        """Whether `outer` is `inner` at this offset, or has it there."""
+        table = self.table
+        for _ in range(DEEPEST * 2):
+            outer = table.bare(outer)
+            if outer == inner and offset == 0:
+                return True
+            if table.kinds[outer] == Kind.ARRAY:
+                element = table.bare(table.targets[outer])
+                if not table.sizes[element]:
+                    return False
+                outer, offset = element, offset % table.sizes[element]
+                continue
+            if table.kinds[outer] not in STRUCTURES:
+                return False
+            members = [
+                one for one in table.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)
+            ]
+            if table.kinds[outer] == Kind.UNION or len(members) > 1:
+                return any(self.has(one.type, offset - one.offset, inner) for one in members)
+            if not members:
+                return False
+            outer, offset = members[0].type, offset - members[0].offset
+        return False
+
+    def _size(self, number: int) -> int:
+        bare = self.table.bare(number)
+        # A flexible array extends to the end of the block.
+        return 1 << 40 if self.table.kinds[bare] == Kind.ARRAY and not self.table.sizes[bare] else self.table.sizes[bare]
+
+    @cached_property
+    def _by_size(self) -> tuple[list[int], list[int]]:
+        table = self.table
+        found = sorted(
+            (table.sizes[number], number) for number in range(len(table)) if table.kinds[number] == Kind.STRUCT and table.names[number]
+        )
+        return [size for size, _ in found], [number for _, number in found]
+
+    def polymorphic(self) -> list[int]:
+        """Return the classes with a pointer to a vtable."""
+        table = self.table
+        return [number for number in range(len(table)) if table.flags[number] & Flag.POLYMORPHIC and table.sizes[number]]
+
+    def of_sizes(self, least: int, most: int) -> list[int]:
+        """Return the named structs of `least` to `most` bytes."""
+        sizes, numbers = self._by_size
+        return numbers[bisect_left(sizes, max(least, 1)) : bisect_right(sizes, most)]

@@ -1,0 +1,318 @@
+"""Layouts of types: which words are pointers, and what each of them refers to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Optional
+
+from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, Part, PartKind, TypeTable
+from findleaks.engine.type_spread import Role, TypeSpread
+from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.value_classes import NamedTuple
+
+MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arrays become groups.
+INLINE = 64  # Elements of an array member that are described one by one.
+DEEPEST = 32
+
+_NODE_TYPEDEFS = ("_Link_type", "__node_type", "_Node", "__node_pointer", "__node")
+"""Typedefs of the standard libraries' containers for their node type, or a pointer to it."""
+_STORAGE = re.compile(r"__gnu_cxx::__aligned_(mem)?buf(fer)?<|std::aligned_storage<|ManuallyDrop<|MaybeUninit<|UnsafeCell<")
+"""Types that contain a value of their template argument, but have no member of that type."""
+_COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
+"""Types whose pointers refer to arrays."""
+
+
+class Sort(IntEnum):
+    """The sorts of references."""
+
+    POINTER = 0  # To the only type of `pointees`.
+    ANY = 1  # void *
+    CHOICE = 2  # A member of a union: to one of `pointees`, or a number.
+
+
+class Reference(NamedTuple):
+    """What a pointer refers to. ANY and CHOICE belong to a member: the struct that contains it, and
+    its offset there. `node`: the node type of the container that the pointer belongs to, or 0.
+    `counted`: the pointer refers to an array. `owner` of a POINTER: the type with this pointer, if
+    it contains the pointee, as in intrusive lists; else 0."""
+
+    sort: Sort
+    pointees: tuple[int, ...]
+    owner: int = 0
+    offset: int = 0
+    node: int = 0
+    counted: bool = False
+
+
+class Leaf(NamedTuple):
+    """A word of a type. `reference`: its number if the role is REFERENCE."""
+
+    offset: int
+    role: Role
+    reference: int = 0
+
+
+class Elements(NamedTuple):
+    """`number` equal elements of `stride` bytes from `start` on; 0: up to the block's end."""
+
+    start: int
+    stride: int
+    number: int
+    leaves: Sequence[Leaf]
+
+
+class Spec(NamedTuple):
+    """A block's content: one value of a type, or an array of them. `node` as in Reference."""
+
+    type: int
+    many: bool = False
+    node: int = 0
+
+
+class Layouts:
+    """Layouts of the types of one table, and their numbers in the engine."""
+
+    def __init__(self, table: TypeTable, embedding: Embedding, spread: TypeSpread) -> None:
+        self.table, self.embedding = table, embedding
+        self._spread = spread
+        self.references: list[Reference] = []
+        self._reference_numbers: dict[Reference, int] = {}
+        self._shapes: dict[Spec, Sequence[Elements]] = {}
+        self._numbers: dict[Spec, int] = {}
+        self._tails: dict[int, Optional[tuple[int, int]]] = {}
+        self.specs: list[Spec] = [Spec(UNKNOWN)]
+        """By the engine's numbers."""
+
+    def number(self, spec: Spec) -> int:
+        """Return the engine's number of this layout."""
+        if spec not in self._numbers:
+            groups: list[int] = []
+            slots: list[int] = []
+            checks: list[int] = []
+            for one in self.shape(spec):
+                first, first_check = len(slots) // 2, len(checks) // 2
+                for leaf in one.leaves:
+                    if leaf.role == Role.REFERENCE:
+                        slots += (leaf.offset, leaf.reference)
+                    else:
+                        checks += (leaf.offset, leaf.role)
+                groups += (one.start, one.stride, one.number, first, len(slots) // 2, first_check, len(checks) // 2)
+            self._numbers[spec] = self._spread.add_layout(groups, slots, checks)
+            self.specs.append(spec)
+        return self._numbers[spec]
+
+    def shape(self, spec: Spec) -> Sequence[Elements]:
+        """Return the groups of words of a layout."""
+        if spec not in self._shapes:
+            self._shapes[spec] = self._make(spec)
+        return self._shapes[spec]
+
+    def has_pointers(self, number: int) -> bool:
+        """Whether a type has pointers to blocks."""
+        return any(leaf.role == Role.REFERENCE for one in self.shape(Spec(number)) for leaf in one.leaves)
+
+    def flexible(self, number: int) -> Optional[tuple[int, int]]:
+        """Return offset and element type of the array at the end of a struct that may be longer
+        than declared; None if there is none."""
+        if number not in self._tails:
+            self._tails[number] = self._tail(number)
+        return self._tails[number]
+
+    def _tail(self, number: int) -> Optional[tuple[int, int]]:
+        table = self.table
+        number = table.bare(number)
+        if table.kinds[number] != Kind.STRUCT:
+            return None
+        fields = [one for one in table.fields_of(number) if one.kind == FieldKind.MEMBER and not one.bits]
+        if not fields:
+            return None
+        last = max(fields, key=lambda one: one.offset)
+        array = table.bare(last.type)
+        if table.kinds[array] == Kind.ARRAY and table.counts[array] <= 1 and last.offset:
+            return last.offset, table.bare(table.targets[array])
+        return None
+
+    def _make(self, spec: Spec) -> Sequence[Elements]:
+        table, bare = self.table, self.table.bare(spec.type)
+        size = table.sizes[bare] or (table.word if table.kinds[bare] == Kind.POINTER else 0)
+        groups: list[Elements] = []
+        leaves: list[Leaf] = []
+        if size:
+            walk = _Walk(self, leaves, groups, self._node_of(bare) or spec.node, bare)
+            walk.type(bare, 0, 0, 0, 0)
+        if spec.many:
+            return [Elements(0, size, 0, leaves)] if size else []
+        tail = self.flexible(bare)
+        if tail is not None and table.sizes[tail[1]]:
+            inner: list[Leaf] = []
+            _Walk(self, inner, [], spec.node, bare).type(tail[1], 0, bare, tail[0], 0)
+            leaves[:] = [leaf for leaf in leaves if leaf.offset < tail[0]]
+            groups.append(Elements(tail[0], table.sizes[tail[1]], 0, inner))
+        return [Elements(0, size, 1, leaves), *groups] if size else groups
+
+    def _node_of(self, number: int) -> int:
+        """Return a node type itself if its base class links nodes of this type."""
+        name = self.table.text(self.table.names[number])
+        return number if _is_node(name) else 0
+
+    def refer(self, reference: Reference) -> int:
+        """Return the number of a reference."""
+        if reference not in self._reference_numbers:
+            self._reference_numbers[reference] = len(self.references)
+            self.references.append(reference)
+        return self._reference_numbers[reference]
+
+
+def _is_node(name: str) -> bool:
+    return name.startswith(("std::_Rb_tree_node<", "std::_List_node<", "std::_Fwd_list_node<", "std::__detail::_Hash_node<")) or (
+        name.startswith("std::__1::__") and "_node<" in name
+    )
+
+
+class _Walk:
+    """Collects the words of a type."""
+
+    def __init__(self, layouts: Layouts, leaves: list[Leaf], groups: list[Elements], node: int, root: int) -> None:
+        """`root`: the type that is described. The words are added to `leaves` and `groups`."""
+        self._layouts, self._table = layouts, layouts.table
+        self._leaves, self._groups, self._node, self._root = leaves, groups, node, root
+
+    def type(self, number: int, at: int, owner: int, inside: int, depth: int, node: int = 0) -> None:
+        """Add the words of a type at offset `at`. `owner` is the innermost named struct around it,
+        `inside` the offset in it."""
+        table = self._table
+        number = table.bare(number)
+        kind = table.kinds[number]
+        if depth > DEEPEST or len(self._leaves) >= MOST_LEAVES:
+            return
+        if kind == Kind.POINTER:
+            self._pointer(number, at, owner, inside, node or self._node)
+        elif kind == Kind.STRUCT:
+            self._struct(number, at, owner, inside, depth, node)
+        elif kind == Kind.UNION:
+            arms = [[(one.type, one.offset)] for one in table.fields_of(number) if one.kind == FieldKind.MEMBER and not one.bits]
+            self._choices(arms, number, at, owner, inside, depth, node)
+        elif kind == Kind.ARRAY:
+            self._array(number, at, owner, inside, depth, node)
+        elif kind in (Kind.BASE, Kind.ENUM) and table.sizes[number] in (4, table.word):
+            word = at - at % table.word
+            if not self._leaves or self._leaves[-1] != Leaf(word, Role.PLAIN):
+                self._leaves.append(Leaf(word, Role.PLAIN))
+
+    def _struct(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
+        table = self._table
+        name = table.text(table.names[number])
+        if name:
+            owner, inside = number, 0
+        fields = table.fields_of(number)
+        parts = table.parts_of(number) if "<" in name else ()
+        node = _container_node(table, parts) or node
+        if _STORAGE.match(name):
+            inner = next((part.type for part in parts if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
+            if table.sizes[table.bare(inner)]:
+                self.type(inner, at, owner, inside, depth + 1, node)
+                return
+        variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
+        if variants:
+            self._choices([[(one.type, one.offset)] for one in variants], number, at, owner, inside, depth, node)
+        for one in fields:
+            if one.kind <= FieldKind.BASE and not one.bits:
+                self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
+        if _COUNTED.search(name):
+            self._count(at, table.sizes[number])
+
+    def _count(self, at: int, size: int) -> None:
+        """Mark the pointers in [at, at + size) as pointers to arrays."""
+        layouts = self._layouts
+        for index, leaf in enumerate(self._leaves):
+            if at <= leaf.offset < at + size and leaf.role == Role.REFERENCE:
+                reference = layouts.references[leaf.reference]
+                if reference.sort == Sort.POINTER:
+                    self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True)))
+
+    def _array(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
+        table = self._table
+        element, count = table.bare(table.targets[number]), table.counts[number]
+        step = table.sizes[element] or (table.word if table.kinds[element] == Kind.POINTER else 0)
+        if not step or not count or step % table.word:
+            return
+        inner: list[Leaf] = []
+        _Walk(self._layouts, inner, [], node or self._node, self._root).type(element, 0, owner, inside, depth + 1)
+        if not inner:
+            return
+        if count <= INLINE and count * len(inner) + len(self._leaves) <= MOST_LEAVES:
+            for index in range(count):
+                self._leaves += [leaf._replace(offset=at + index * step + leaf.offset) for leaf in inner]
+        else:
+            self._groups.append(Elements(at, step, count, inner))
+
+    def _choices(
+        self, arms: Sequence[Sequence[tuple[int, int]]], number: int, at: int, owner: int, inside: int, depth: int, node: int
+    ) -> None:
+        """Add the words of the members of a union, of which one is valid."""
+        table = self._table
+        if table.names[number] and table.kinds[number] == Kind.UNION:
+            owner, inside = number, 0
+        found: dict[int, list[Leaf]] = {}
+        for arm in arms:
+            inner: list[Leaf] = []
+            walk = _Walk(self._layouts, inner, [], node or self._node, self._root)
+            for kind, offset in arm:
+                walk.type(kind, offset, owner, inside + offset, depth + 1)
+            for leaf in inner:
+                found.setdefault(leaf.offset, []).append(leaf)
+        for offset, leaves in found.items():
+            if len(leaves) == len(arms) and len({(leaf.role, leaf.reference) for leaf in leaves}) == 1:
+                self._leaves.append(leaves[0]._replace(offset=at + offset))
+                continue
+            references = [self._layouts.references[leaf.reference] for leaf in leaves if leaf.role == Role.REFERENCE]
+            if references:
+                pointees = tuple(sorted({one for reference in references for one in reference.pointees}))
+                made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node)
+                self._leaves.append(Leaf(at + offset, Role.REFERENCE, self._layouts.refer(made)))
+
+    def _pointer(self, number: int, at: int, owner: int, inside: int, node: int) -> None:
+        table = self._table
+        pointee = table.bare(table.targets[number])
+        while table.kinds[pointee] == Kind.ARRAY:
+            pointee = table.bare(table.targets[pointee])
+        kind = table.kinds[pointee]
+        if kind == Kind.FUNCTION:
+            self._leaves.append(Leaf(at, Role.CODE))
+        elif kind in (Kind.VOID, Kind.UNKNOWN):
+            self._refer(at, Reference(Sort.ANY, (VOID,), owner, inside, node))
+        elif kind in STRUCTURES and (table.sizes[pointee] or table.flags[pointee] & Flag.DECLARATION):
+            if node and node != pointee and self._layouts.embedding.has(node, 0, pointee):
+                pointee = node
+            whole = self._root if self._layouts.embedding.contains(self._root, pointee) else 0
+            self._refer(at, Reference(Sort.POINTER, (pointee,), whole, 0, node if pointee == node else 0))
+        elif kind == Kind.POINTER:
+            self._refer(at, Reference(Sort.POINTER, (pointee,), 0, 0, node))
+        else:
+            self._leaves.append(Leaf(at, Role.DATA))
+
+    def _refer(self, at: int, reference: Reference) -> None:
+        self._leaves.append(Leaf(at, Role.REFERENCE, self._layouts.refer(reference)))
+
+
+def _container_node(table: TypeTable, parts: Sequence[Part]) -> int:
+    """Return the node type of a container of the standard library; 0 for other types."""
+    for part in parts:
+        if part.kind == PartKind.TYPEDEF and part.name in _NODE_TYPEDEFS:
+            bare = table.bare(part.type)
+            node = table.bare(table.targets[bare]) if table.kinds[bare] == Kind.POINTER else bare
+            if table.kinds[node] == Kind.STRUCT and table.sizes[node]:
+                return node
+    return 0
+
+
+def first_fields(table: TypeTable, number: int) -> Iterator[Field]:
+    """Yield the members of a struct, with those of unnamed members in their place."""
+    for one in table.fields_of(number):
+        inner = table.bare(one.type)
+        if not one.name and one.kind == FieldKind.MEMBER and table.kinds[inner] in STRUCTURES:
+            yield from (below._replace(offset=below.offset + one.offset) for below in first_fields(table, inner))
+        else:
+            yield one

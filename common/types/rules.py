@@ -1,0 +1,147 @@
+"""Rules: what a pointer of some type says about the block that it refers to."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from findleaks.debuginfo.type_table import Flag, Kind
+from findleaks.engine.type_spread import DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Level, Question, TypeSpread
+from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.layouts import Layouts, Reference, Sort, Spec
+from findleaks.types.sizes import SizeClasses
+from findleaks.value_classes import NamedTuple
+
+MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
+MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
+
+
+class Candidate(NamedTuple):
+    """A possible content of a block, and how a claim for it is justified."""
+
+    spec: Spec
+    level: Level
+
+
+class Rules:
+    """Answers the questions of the engine."""
+
+    def __init__(self, spread: TypeSpread, embedding: Embedding, layouts: Layouts, sizes: SizeClasses, modules: Sequence[int]) -> None:
+        """`modules`: for each type, a bit for each module that has it."""
+        self._spread, self._table = spread, embedding.table
+        self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
+        self._modules = modules
+        self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
+
+    def answers(self, questions: array[int]) -> array[int]:
+        """Return the answers to the engine's questions."""
+        made = array("I")
+        for at in range(0, len(questions), QUESTION):
+            first, offset, third = questions[at : at + QUESTION]
+            sort, reference = Question(first >> 32), first & 0xFFFFFFFF
+            made.append(self._answer(sort, reference, offset, third))
+        return made
+
+    def _answer(self, sort: Question, reference: int, offset: int, third: int) -> int:
+        if sort == Question.RULE:
+            return self._rule(reference, offset, third)
+        if sort == Question.AGREES:
+            return self._agrees(reference, offset, third)
+        layouts = [self._layouts.number(one.spec) for one in self.candidates(reference, offset, third)[:MOST_CHOICES]]
+        return self._spread.add_choices(layouts) if layouts else 0
+
+    def _rule(self, reference: int, offset: int, size: int) -> int:
+        found = self.candidates(reference, offset, size)
+        if self._layouts.references[reference].sort != Sort.POINTER:
+            return DEFERRED
+        if not found:
+            return NO_CLAIM
+        if len(found) == 1 and found[0].level != Level.ARRAY:
+            return self.claim(found[0])
+        return DEFERRED
+
+    def claim(self, one: Candidate) -> int:
+        """Return a candidate as the engine's answer."""
+        return self._layouts.number(one.spec) | one.level << LEVEL_SHIFT
+
+    def candidates(self, reference: int, offset: int, size: int) -> Sequence[Candidate]:
+        """Return the possible contents of blocks of `size` bytes that such pointers refer to, the
+        most likely first."""
+        key = reference, offset, size
+        if key not in self._known:
+            of = self._layouts.references[reference]
+            if of.sort == Sort.POINTER:
+                self._known[key] = self._of_pointee(of.pointees[0], of, offset, size)
+            elif of.sort == Sort.CHOICE:
+                every = [one for pointee in of.pointees for one in self._of_pointee(pointee, of, offset, size)]
+                self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every]
+            else:
+                self._known[key] = self.of_size(size, of.owner) if offset == 0 else ()
+        return self._known[key]
+
+    def of_size(self, size: int, owner: int = 0) -> Sequence[Candidate]:
+        """Return all structs of a block's size class that have pointers. `owner`: only those of a
+        module that has this type."""
+        found = self._embedding.of_sizes(self._sizes.least(size), size)
+        if owner:
+            found = [number for number in found if self._modules[number] & self._modules[owner]]
+        return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
+
+    def _of_pointee(self, pointee: int, of: Reference, offset: int, size: int) -> Sequence[Candidate]:
+        table = self._table
+        kind, own = table.kinds[pointee], table.sizes[pointee]
+        if kind == Kind.POINTER:
+            return [Candidate(Spec(pointee, True, of.node), Level.ARRAY)] if offset % table.word == 0 else ()
+        if kind not in STRUCTURES:
+            return ()
+        if not own:
+            return [Candidate(Spec(pointee), Level.BASE)] if offset == 0 else ()
+        if of.counted:
+            return [Candidate(Spec(pointee, own * 2 <= size, of.node), Level.ARRAY)] if own <= size else ()
+        whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
+        fitting = [number for number in whole if self._sizes.fits(table.sizes[number], size)]
+        if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
+            return self._polymorphic(pointee, fitting, size)
+        level = Level.EXACT if offset == 0 and fitting == [pointee] else Level.CONTAINER
+        if len(fitting) > 1:
+            level = Level.BASE
+            if of.owner in fitting:
+                fitting.remove(of.owner)
+                fitting.insert(0, of.owner)
+        found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
+        return found or self._larger(pointee, of, offset, size, whole)
+
+    def _polymorphic(self, pointee: int, fitting: Sequence[int], size: int) -> Sequence[Candidate]:
+        """The vtable of the block is not known: it is of this class or of a derived one."""
+        del size
+        return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
+
+    def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
+        """The block is larger than any type: an array, a type with an array at its end, or a type
+        followed by other data."""
+        table, own = self._table, self._table.sizes[pointee]
+        found = []
+        if own * 2 <= size and offset % own == 0 and self._sizes.fits(size // own * own, size):
+            found.append(Candidate(Spec(pointee, True, of.node), Level.ARRAY))
+        tails = [number for number in whole if table.sizes[number] <= size and self._layouts.flexible(number) is not None]
+        if offset == 0 and pointee in tails:
+            return [Candidate(Spec(pointee), Level.EXACT)]
+        found += [Candidate(Spec(number), Level.BASE) for number in tails[:MOST_CANDIDATES]]
+        if offset == 0 and own < size:
+            found.append(Candidate(Spec(pointee, False, of.node), Level.BASE))
+        return found
+
+    def _agrees(self, reference: int, offset: int, layout: int) -> int:
+        """Return whether blocks with this layout have what the pointer refers to: 0 no, 1 possibly,
+        2 yes."""
+        of, spec = self._layouts.references[reference], self._layouts.specs[layout]
+        own = self._table.sizes[self._table.bare(spec.type)]
+        if spec.many and own:
+            offset %= own
+        if any(self._embedding.has(spec.type, offset, pointee) for pointee in of.pointees):
+            return 2
+        return int(of.sort == Sort.ANY or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+
+    def _is_whole(self, pointee: int) -> bool:
+        """Whether the members of a type are known."""
+        return self._table.kinds[pointee] in STRUCTURES and self._table.sizes[pointee] > 0

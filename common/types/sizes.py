@@ -1,0 +1,57 @@
+"""Size classes: which requests result in blocks of a usable size."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import cached_property
+
+from findleaks.allocators.directory import Directory
+from findleaks.target.base import Range
+from findleaks.target.ranges import merge_ranges, range_at
+
+LEAST_STEP = 16  # Bytes between size classes of small blocks, at most, in most allocators.
+PART = 4  # Size classes of large blocks differ by at most this part of their size.
+CHUNK_STEP = 16  # Bytes between sizes of glibc's chunks.
+PAGE = 4096
+
+
+class SizeClasses:
+    """The requests that may result in a block of some usable size.
+
+    glibc rounds requests up to a multiple of 16 less a word, and to pages from the mmap threshold
+    on (malloc.c, request2size). The size classes of other allocators are those of their blocks."""
+
+    def __init__(self, directory: Directory, word: int) -> None:
+        self._directory, self._word = directory, word
+        self._step = CHUNK_STEP if word == 8 else 2 * word
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return sorted({row.size for row in self._directory.blocks.by_size()})
+
+    @cached_property
+    def _is_glibc(self) -> bool:
+        """Whether all heaps are glibc's."""
+        return all(one.name == "glibc" for one in self._directory.allocators)
+
+    @cached_property
+    def _mapped(self) -> list[Range]:
+        return merge_ranges(Range(part.start, part.end) for part in self._directory.heaps if part.heap.arena == "mmapped")
+
+    def least(self, size: int) -> int:
+        """Return the smallest request for which the allocator returns a block of `size` bytes."""
+        if self._is_glibc:
+            if (size + 2 * self._word) % PAGE == 0 and size > 1 << 16:
+                return size - PAGE + 1
+            return 1 if size <= 3 * self._word else size - self._step + 1
+        at = bisect_left(self._sizes, size)
+        before = self._sizes[at - 1] if at else 0
+        return max(before + 1, size - max(LEAST_STEP, size // PART) + 1)
+
+    def fits(self, wanted: int, size: int) -> bool:
+        """Whether a request for `wanted` bytes results in a block of `size` bytes."""
+        return 0 < wanted <= size and wanted >= self.least(size)
+
+    def is_mapped(self, address: int) -> bool:
+        """Whether a block has a mapping of its own."""
+        return range_at(self._mapped, address) is not None

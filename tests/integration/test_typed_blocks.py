@@ -1,0 +1,95 @@
+"""The types of blocks that follow from debug information, compared with those that the programs print for each of their blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import commandline
+import pytest
+
+import cores
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+LEAKED = ("definite", "indirect")
+COMPILERS = {".c": "gcc", ".cpp": "g++"}
+
+
+class Figures(NamedTuple):
+    """Blocks by what is said of them, of reachable and of leaked ones; and by the source of the type."""
+
+    held: Counter[str]
+    leaked: Counter[str]
+    sources: Counter[str]
+    wrong: list[str]
+
+    def part(self, of: Counter[str], *words: str) -> float:
+        return sum(of[word] for word in words) / sum(of.values())
+
+
+def plain(name: str) -> str:
+    """A type without the number of an array's elements, as a block may have space for one more."""
+    return re.sub(r"\[\d+\]$", "[]", name)
+
+
+def measured(source: str, folder: Path, blocks: int, seed: int, *flags: str) -> Figures:
+    """Build a program, run it, and compare `blocks --json` with what it printed."""
+    program = folder / "typed_truth"
+    subprocess.run([COMPILERS[Path(source).suffix], "-g", *flags, "-o", program, PROGRAMS / source], check=True)
+    with cores.Running([str(program), str(blocks), str(seed)], folder / "run") as running:
+        truth = {}
+        for line in running.output.splitlines():
+            words = line.split(" ", 2)
+            if len(words) == 3 and not words[2].startswith("char"):
+                truth[int(words[0], 16)] = words[2]
+        done = commandline.run(["blocks", "--debug-types", "--json", "--limit", "0", "--pid", str(running.pid)], {**os.environ, "XDG_CACHE_HOME": str(folder)})
+    assert done.returncode == 0, done.stderr
+    figures = Figures(Counter(), Counter(), Counter(), [])
+    for row in map(json.loads, done.stdout.splitlines()):
+        expected = truth.pop(int(row["address"], 16), None) if "address" in row else None
+        if expected is None:
+            continue
+        figures.sources[row.get("type_from", "")] += 1
+        said, sure = row["type"], "sure" if row.get("type_sure") else "inferred"
+        verdict = "none" if said is None else f"{sure} {'right' if plain(said) == plain(expected) else 'wrong'}"
+        (figures.leaked if row["kind"] in LEAKED else figures.held)[verdict] += 1
+        if verdict.endswith("wrong"):
+            figures.wrong.append(f"{row['address']} {row['kind']}: {expected}, said {said} ({row['type_from']}, {sure})")
+    assert not truth
+    return figures
+
+
+def check(figures: Figures) -> None:
+    shown = f"{figures.held} {figures.leaked}\n" + "\n".join(figures.wrong[:12])
+    sure = figures.held["sure right"] + figures.leaked["sure right"]
+    assert figures.held["sure wrong"] + figures.leaked["sure wrong"] <= 0.005 * sure, shown
+    assert figures.part(figures.held, "none") <= 0.1, shown
+    typed = sum(figures.leaked.values()) - figures.leaked["none"]
+    assert typed >= 0.8 * sum(figures.leaked.values()), shown
+    assert figures.leaked["sure right"] + figures.leaked["inferred right"] >= 0.95 * typed, shown
+
+
+def test_c(tmp_path: Path) -> None:
+    check(measured("typed_truth.c", tmp_path, 20_000, 1, "-O2"))
+
+
+def test_cpp(tmp_path: Path) -> None:
+    check(measured("typed_truth.cpp", tmp_path, 6_000, 1, "-O2"))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
+@pytest.mark.parametrize("source", ["typed_truth.c", "typed_truth.cpp"])
+def test_many(source: str, flags: str, tmp_path: Path) -> None:
+    check(measured(source, tmp_path, 100_000, 7, *flags.split()))
+
+
+def test_without_debug_information(tmp_path: Path) -> None:
+    """No type is claimed but for what a block's first word looks like."""
+    figures = measured("typed_truth.c", tmp_path, 1_000, 1, "-O2", "-s")
+    assert set(figures.sources) <= {"", "pattern"}, figures.wrong[:12]

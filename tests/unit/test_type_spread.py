@@ -1,0 +1,189 @@
+"""The spread of types: both engines give the same claims, origins and lists of deferred pointers, on random heaps with random layouts."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import Any
+
+import graphs
+import pytest
+
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
+from findleaks.engine.type_spread import (
+    DEFERRED,
+    LAYOUT_MASK,
+    LEVEL_SHIFT,
+    NO_CLAIM,
+    QUESTION,
+    ROOT,
+    Flag,
+    Level,
+    Question,
+    Role,
+    TypeSpread,
+)
+from findleaks.target.arch import Arch
+from findleaks.target.base import Range
+
+REFERENCES, LAYOUTS = 9, 12
+
+
+def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
+    """One to three groups of elements, some up to the memory's end, with slots and checks."""
+    groups: list[int] = []
+    slots: list[int] = []
+    checks: list[int] = []
+    for _ in range(rng.randrange(1, 4)):
+        words = rng.randrange(1, 5)
+        first, first_check = len(slots) // 2, len(checks) // 2
+        for offset in range(words):
+            way = rng.random()
+            if way < 0.6:
+                slots += (offset * word, rng.randrange(REFERENCES))
+            elif way < 0.8:
+                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN)))
+        start, count = rng.choice((0, 0, 0, word, 3 * word)), rng.choice((0, 1, 1, 3))
+        groups += (start, words * word, count, first, len(slots) // 2, first_check, len(checks) // 2)
+    return spread.add_layout(groups, slots, checks)
+
+
+def answers(seed: int, questions: array[int]) -> array[int]:
+    """The same for equal questions: mostly claims, of which few contradict others."""
+    made = array("I")
+    for at in range(0, len(questions), QUESTION):
+        first, offset, third = questions[at : at + QUESTION]
+        rng = random.Random(f"{seed} {first} {offset} {third}")
+        question = first >> 32
+        if question == Question.RULE:
+            way = rng.random()
+            claim = 1 + rng.randrange(LAYOUTS) | rng.choice((Level.EXACT, Level.CONTAINER, Level.BASE)) << LEVEL_SHIFT
+            made.append(NO_CLAIM if way < 0.2 else DEFERRED if way < 0.4 else claim)
+        elif question == Question.AGREES:
+            made.append(rng.randrange(3) if rng.random() < 0.1 else 2)
+        else:
+            made.append(rng.randrange(3))
+    return made
+
+
+def settled(spread: TypeSpread, seed: int) -> None:
+    while True:
+        while not spread.run(7):
+            pass
+        questions = spread.questions()
+        if not questions:
+            return
+        spread.answer(questions, answers(seed, questions))
+
+
+def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
+    """Everything that an engine says of a heap, for the same random layouts, roots and seeds."""
+    rng = random.Random(seed)
+    blocks = engine.blocks(heap.arch, heap.granule)
+    blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
+    blocks.seal()
+    spread = engine.type_spread(blocks)
+    pieces = sorted([*heap.pieces, *heap.root_pieces], key=lambda piece: piece.address)
+    spread.use(pieces)
+    mapped = [Range(piece.address, piece.address + len(piece.data)) for piece in pieces]
+    spread.set_memory(mapped, mapped[::3])
+    layouts = [random_layout(rng, spread, heap.arch.word) for _ in range(LAYOUTS)]
+    spread.add_choices(layouts[:2])
+    spread.add_choices(layouts[2:3])
+    for start, data in heap.root_memory:
+        spread.add_root(start, len(data), rng.choice(layouts))
+    words = array("Q", sorted({word for range_ in graphs.VTABLES for word in range(range_.start, range_.end, 5)}))
+    spread.seed_words(words, array("I", [rng.choice(layouts) for _ in words]), array("Q", [rng.choice((0, 24)) for _ in words]))
+    used = [n for n, block in enumerate(heap.blocks) if block.state == State.IN_USE]
+    seeds = [spread.seed(n, rng.choice(layouts), Level.SEED, rng.random() < 0.3) for n in rng.sample(used, min(3, len(used)))]
+    found: dict[str, Any] = {"seeds": seeds}
+    for step in ("first", "again"):
+        settled(spread, seed)
+        found[step] = list(spread.claims()), list(spread.origins()), spread.deferred(), spread.disputes()
+        found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
+        spread.revisit(() if step == "first" else (1, 4))
+    settled(spread, seed)
+    found["last"] = list(spread.claims()), spread.deferred()
+    indices = array("I", used[:40])
+    flags = bytearray(rng.choice((0, 0, Flag.ANYTHING, Flag.OPTIONAL, Flag.OPTIONAL | Flag.NUMBER)) for _ in range(REFERENCES))
+    for layout in layouts:
+        matched = spread.match(layout, indices, flags)
+        while matched is None:
+            questions = spread.questions()
+            spread.answer(questions, answers(seed, questions))
+            matched = spread.match(layout, indices, flags)
+        found[f"match {layout}"] = list(matched)
+    found["classes"] = list(spread.classes(indices, 5))
+    return found
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
+def test_both_engines_agree(arch: Arch) -> None:
+    claimed = deferred = 0
+    for seed in range(20):
+        heap = graphs.random_heap(seed, 160, 16 if arch.word == 8 else 8, 3, arch=arch)
+        said = spread_of(graphs.native(arch), heap, seed)
+        assert said == spread_of(graphs.pure(arch), heap, seed), seed
+        claimed += sum(1 for claim in said["last"][0] if claim & LAYOUT_MASK)
+        deferred += sum(one.total for one in said["first"][2])
+    assert claimed
+    assert deferred
+
+
+def one_heap(engine: Engine, words: dict[int, int]) -> TypeSpread:
+    """Blocks of 32 bytes at 0x10000, 0x10020 …, with these words, and a root at 0x8000."""
+    memory = bytearray(0x200)
+    for address, value in words.items():
+        if address >= 0x10000:
+            memory[address - 0x10000 : address - 0x10000 + 8] = value.to_bytes(8, "little")
+    root = bytearray(0x40)
+    for address, value in words.items():
+        if address < 0x10000:
+            root[address - 0x8000 : address - 0x8000 + 8] = value.to_bytes(8, "little")
+    blocks = engine.blocks(graphs.X86_64, 16)
+    blocks.append(range(0x10000, 0x10200, 32), [24] * 16, [State.IN_USE] * 16)
+    blocks.seal()
+    spread = engine.type_spread(blocks)
+    spread.use([graphs.piece(0x8000, bytes(root)), graphs.piece(0x10000, bytes(memory))])
+    return spread
+
+
+ENGINES = pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
+
+
+@ENGINES
+def test_a_list_is_claimed_to_its_end(engine: Engine) -> None:
+    spread = one_heap(engine, {0x8000: 0x10000, 0x10000: 0x10040, 0x10040: 0x10020, 0x10020: 0})
+    node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
+    spread.add_root(0x8000, 24, node)
+    assert spread.run(100)
+    questions = spread.questions()
+    assert list(questions) == [5, 0, 24]
+    spread.answer(questions, array("I", [node | Level.EXACT << LEVEL_SHIFT]))
+    assert spread.run(100)
+    assert not spread.questions()
+    assert [claim & LAYOUT_MASK for claim in spread.claims()[:4]] == [node, node, node, 0]
+    assert list(spread.origins()[:3]) == [ROOT, 2, 0]
+
+
+@ENGINES
+def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine) -> None:
+    """The root's first word says that block 0 is a node, its second word that it is a leaf: neither holds."""
+    spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10000, 0x10000: 0x10020})
+    node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
+    leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
+    head = spread.add_layout((0, 16, 1, 0, 2, 0, 0), (0, 5, 8, 6))
+    spread.add_root(0x8000, 16, head)
+    claims = {5: node | Level.EXACT << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT}
+    while True:
+        assert spread.run(100)
+        questions = spread.questions()
+        if not questions:
+            break
+        rows = [questions[at : at + QUESTION] for at in range(0, len(questions), QUESTION)]
+        spread.answer(questions, array("I", [claims[row[0]] if row[0] >> 32 == Question.RULE else 0 for row in rows]))
+    assert spread.disputes() == [0]
+    assert spread.claims()[1] & LAYOUT_MASK == node
+    assert spread.retract() == 1
+    assert not spread.claims()[1]
