@@ -138,6 +138,13 @@ CATALOGUE = {entry.word: entry for entry in _ENTRIES}
 """Entries by command word, in the order of the help.
 A new entry needs a file commands/WORD.py with a function of that name."""
 
+SETUP = {
+    "init": "load findleaks from ~/.gdbinit and ~/.lldbinit",
+    "doctor": "check what this machine allows: debuggers, live processes, core dumps",
+    "completion": "print the completion script of bash, zsh or fish",
+}
+"""Summaries of the commands that prepare the machine, by word. Only the command line has them."""
+
 
 def suggest_word(word: str, words: Iterable[str]) -> str:
     """Return the most similar of `words`, such as ": did you mean 'find'?"; "" if none is

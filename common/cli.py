@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, NoReturn, Optional, cast
 
 from findleaks import __version__
 from findleaks.arg_types import is_number
-from findleaks.catalogue import CATALOGUE, Entry, Opens, suggest_word
+from findleaks.catalogue import CATALOGUE, SETUP, Entry, Opens, suggest_word
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
 from findleaks.report.columns import terminal_columns
 from findleaks.report.encoding import HANDLER, install
-from findleaks.setup_commands import SETUP, run_setup
 from findleaks.startup import repeat_interrupt, restore_process
 
 if TYPE_CHECKING:
@@ -136,6 +135,8 @@ def _run(words: list[str], prog: str) -> int:
     if words[0] in ("-V", "--version"):
         return _version()
     if words[0] in SETUP:
+        from findleaks.setup_commands import run_setup
+
         return run_setup(words[0], words[1:], sys.stdout, _width())
     if words[0] in FRONT:
         from findleaks.launcher import start_debugger

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from findleaks.catalogue import SETUP
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.escaping import json_line, visible
 from findleaks.formatting import hanging, shortened
@@ -15,12 +16,6 @@ from findleaks.formatting import hanging, shortened
 if TYPE_CHECKING:
     from findleaks.results.environment import Environment
 
-SETUP = {
-    "init": "load findleaks from ~/.gdbinit and ~/.lldbinit",
-    "doctor": "check what this machine allows: debuggers, live processes, core dumps",
-    "completion": "print the completion script of bash, zsh or fish",
-}
-"""Summaries of the commands by word."""
 SHELLS = {"bash": "findleaks", "zsh": "_findleaks", "fish": "findleaks.fish"}
 """Files in the folder completions/ by shell, with the names that the shells expect."""
 

@@ -17,9 +17,9 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from findleaks import __version__, commands
-from findleaks.catalogue import CATALOGUE
+from findleaks.catalogue import CATALOGUE, SETUP
 from findleaks.cli import FRONT, command_parser
-from findleaks.setup_commands import SETUP, SHELLS, setup_parser
+from findleaks.setup_commands import SHELLS, setup_parser
 
 ROOT = Path(__file__).parents[1]
 PROCESS = {"bash": "_findleaks_processes", "zsh": "_pids", "fish": "(__fish_complete_pids)"}

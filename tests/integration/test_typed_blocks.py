@@ -47,7 +47,8 @@ def measured(source: str, folder: Path, blocks: int, seed: int, *flags: str) -> 
             words = line.split(" ", 2)
             if len(words) == 3 and not words[2].startswith("char"):
                 truth[int(words[0], 16)] = words[2]
-        done = commandline.run(["blocks", "--debug-types", "--json", "--limit", "0", "--pid", str(running.pid)], {**os.environ, "XDG_CACHE_HOME": str(folder)})
+        words = ["blocks", "--debug-types", "--json", "--limit", "0", "--pid", str(running.pid)]
+        done = commandline.run(words, {**os.environ, "XDG_CACHE_HOME": str(folder)})
     assert done.returncode == 0, done.stderr
     figures = Figures(Counter(), Counter(), Counter(), [])
     for row in map(json.loads, done.stdout.splitlines()):

@@ -33,7 +33,7 @@ HANDLES = frozenset(
     )
 )
 STRUCTURES = ("block_total", "cache", "chain", "exclusion", "form", "run", "slab", "slot_group", "user")
-ROWS = {"range", *(f"struct {name}" for name in STRUCTURES)}
+ROWS = {"range", "struct frame_layout", *(f"struct {name}" for name in STRUCTURES)}
 """Structures of words: Python may pass an array of words."""
 
 U64S, U32S, U8S = (ctypes.POINTER(number) for number in (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_ubyte))
@@ -57,7 +57,6 @@ STRUCTURES: dict[str, Any] = {
     "struct run_search": library.CRunSearch,
     "bytes": library.CBytes,
     "struct source": library.CSource,
-    "struct go_types": library.CGoTypes,
     "struct table_column": library.CBytes,
 }
 

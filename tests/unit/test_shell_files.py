@@ -10,8 +10,8 @@ import pytest
 from schemas import tool
 
 from findleaks import cli
-from findleaks.catalogue import CATALOGUE
-from findleaks.setup_commands import SETUP, SHELLS, completion_file
+from findleaks.catalogue import CATALOGUE, SETUP
+from findleaks.setup_commands import SHELLS, completion_file
 
 ROOT = Path(__file__).parents[2]
 
