@@ -14,6 +14,11 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Range
 
 NAME = "mmap"
+LEAST, MUCH = 1 << 20, 4 << 20
+MANY = 8
+"""Leaked mappings are reported if they have MUCH bytes, or if they have LEAST bytes and are MANY:
+leaks repeat. Others are roots, as in memcheck: a program may map some memory once, and keep no
+address of it."""
 TYPE = "anonymous mapping"
 """The type of these blocks, unless their content shows another."""
 

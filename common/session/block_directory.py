@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.in_flight import find_threads_inside
+from findleaks.allocators.mapped import LEAST
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import intersection, merge_ranges
@@ -19,7 +20,6 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-LEAST = 64 << 10  # bytes; with fewer in all candidates, none is examined
 LARGEST = 1 << 44  # bytes of a mapping; a damaged core may claim more
 LARGEST_GUARD = 1 << 20  # bytes; more inaccessible memory beside a mapping is a reservation
 LIBC = 256 << 10  # bytes below thread-local variables that may belong to ld.so

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Optional
 
 from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.mapped import LEAST, MANY, MUCH
 from findleaks.engine.terms import Kind, State
 from findleaks.session.block_directory import Mapping
 from findleaks.target.base import Range, Region, is_shared_memory
@@ -75,6 +76,8 @@ def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMa
     leaked = [search.found[number] for number in sorted(search.left)]
     graphs.mappings = None
     ranges = [Range(one.start, one.end) for one in leaked]
+    if sum(end - start for start, end in ranges) < (LEAST if len(ranges) >= MANY else MUCH):
+        return LeakedMappings(is_graph_partial=True)
     return LeakedMappings(ranges, _select_doubtful(session, leaked, search), bool(late))
 
 

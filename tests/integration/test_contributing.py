@@ -19,6 +19,7 @@ from findleaks import commands
 from findleaks.allocators import directory
 from findleaks.allocators.asan.instance import Asan
 from findleaks.allocators.glibc.instance import Glibc
+from findleaks.allocators.gslice.instance import GSlice
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.allocators.musl.ng import MallocNG
@@ -80,5 +81,5 @@ def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> Non
 
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
     """As the allocators themselves say, and a new one's among them."""
-    classes = [Asan, GoogleTcmalloc, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
+    classes = [Asan, GSlice, GoogleTcmalloc, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
     assert sorted(directory.list_names()) == sorted(["pool_reader", *(one.name for one in classes)])

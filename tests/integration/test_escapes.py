@@ -228,8 +228,8 @@ def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:
 def test_a_name_is_no_command(made: Cores) -> None:
     """The root that holds most has a name that quotes would end: pasted, it is one word, or its address represents it."""
     reported = ask("roots", "--limit", "0", str(made.acting)).out.decode()
-    after = reported[reported.index("next: ") + len("next: ") :].split(" · ")[0].splitlines()[0]
-    assert after.startswith("findleaks roots ")
+    lines = reported[reported.index("next: ") + len("next: ") :].replace(" · ", "\n").splitlines()
+    after = next(line.strip() for line in lines if "--depth 4" in line)
     pasted = after.replace("findleaks", "printf '%s\\0'", 1)
     done = subprocess.run(["bash", "-c", pasted], capture_output=True, check=True)
     words = done.stdout.split(b"\0")

@@ -132,8 +132,9 @@ def test_unprepared_pyproj_is_reported_first(tmp_path: Path) -> None:
     assert first["indirect_blocks"] > 100 * first["blocks"]
 
 
-def test_core_outlives_the_library(tmp_path: Path) -> None:
+def test_core_outlives_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the core lacks of a library that is gone was never written to, and held nothing: the count stays, and stays trusted."""
+    monkeypatch.setenv("FINDLEAKS_TEST_FRESH", "1")  # A session that is kept has the library open.
     leak = replace(LEAKS["pyproj"], times=20)
     python, short = interpreter()
     here = tmp_path / "packages"

@@ -132,7 +132,7 @@ def _serve(asked: socket.socket) -> None:
 
 
 Core = tuple[str, tuple[int, ...]]
-"""A core's path, and what tells it from another that was at this path."""
+"""A core's path, and the state of the files around it."""
 
 
 def _only_core(words: Sequence[str]) -> Optional[Core]:
@@ -142,8 +142,16 @@ def _only_core(words: Sequence[str]) -> Optional[Core]:
     files = [word for word in words if os.path.isfile(word)]
     if len(files) != 1 or "--pid" in words:
         return None
-    found = os.stat(files[0])
-    return os.path.abspath(files[0]), (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    path = os.path.abspath(files[0])
+    folder = os.path.dirname(path)
+    return path, tuple(part for place in (folder, os.path.dirname(folder)) for part in _stamps(place))
+
+
+def _stamps(folder: str) -> list[int]:
+    """What changes if a file in a folder changes: tests put the program and its libraries beside the core, or above, and strip them."""
+    with os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries if entry.is_file(follow_symlinks=False))
+    return [part for _, one in found for part in (one.st_ino, one.st_size, one.st_mtime_ns)]
 
 
 class Keeper:

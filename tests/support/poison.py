@@ -27,6 +27,7 @@ from findleaks.unwind.live import LivenessReader
 _TRACEME, _CONT, _SINGLESTEP, _GETREGSET, _SETREGSET, _SETOPTIONS = 0, 7, 9, 0x4204, 0x4205, 0x4200
 _EXITKILL = 0x100000
 POISON = 0x7FDEADBEEF00
+FRAMES = 16 << 10  # bytes of the stack in which dead words are looked for
 
 
 class _Iovec(ctypes.Structure):
@@ -170,8 +171,8 @@ class Poisoned:
 
     def _poison_slots(self, stopped: Thread) -> None:
         """Overwrite the dead words of frames; `blind`: nothing, as the registers are enough to notice."""
-        found = self._reader.dead_slots(stopped) if self._reader is not None else []
-        words = [at for start, end in found for at in range(start, end, 8)]
+        first = stopped.sp & -8
+        words = self._reader.dead_slots(stopped, range(first, first + FRAMES, 8)) if self._reader is not None else []
         if words:
             with open(f"/proc/{self._pid}/mem", "r+b", buffering=0) as memory:
                 for at in words:
