@@ -182,6 +182,9 @@ def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> li
     # The end address of the heap below (the break) is no reference to the gap.
     if any(heap.end == one.start for heap in session.heap_ranges()):
         values = [value for value in values if value != one.start]
+    if arch.word == 8:
+        # A word below 2^32 is rather a number: V8 reserves 512 MiB near a program that is not PIE.
+        values = [value for value in values if value >> 32 or (not value % arch.page and value % _ROUND)]
     if one.what != UNNAMED:
         return values
     values = [value for value in values if not (value % arch.word or _is_small_number(value))]

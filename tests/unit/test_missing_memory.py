@@ -88,6 +88,14 @@ def test_numbers_beside_the_upper_half_of_a_stale_pointer() -> None:
     assert missing(process([*numbers, upper + SMALL], [gap])) == [(upper + SMALL, upper + SMALL + PAGE, 1)]
 
 
+def test_numbers_below_four_gibibytes() -> None:
+    """They are no addresses, unless they are pages as mmap returns them."""
+    low = Uncertain(0x700_0000, 0x2700_0000, PROTECTED)
+    numbers = [0x700_0008, 0x1234_5678, 0x2000_0000]
+    assert missing(process(numbers, [low])) == []
+    assert missing(process([*numbers, 0x1234_5000], [low])) == [(*low[:2], 1)]
+
+
 def test_guards_and_beginnings_of_reservations() -> None:
     """A guard lies below memory with data; a reservation is opened from its beginning."""
     below = Uncertain(DATA - PAGE, DATA, PROTECTED)
