@@ -58,6 +58,7 @@ def test_objects_and_members_are_named(version: str, tmp_path: Path) -> None:
         assert "closure variable kept" in cells
 
 
+@pytest.mark.matrix
 def test_roots_show_the_names(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command(str(PROGRAM)), tmp_path, python.environment()) as run:
