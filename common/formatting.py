@@ -56,8 +56,7 @@ def shortened(text: str, limit: int = 200) -> str:
 
 def printable(text: str, limit: int = 200) -> str:
     """Return text of the target, made `visible` and shortened to `limit` characters."""
-    safe = visible(text[: limit + 1])
-    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+    return shortened(visible(text[: limit + 1]), limit)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -93,8 +92,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
     for row in body:
         cells = []
         for i, cell in enumerate(row):
-            if len(cell) > wide[i]:
-                cell = cell[: wide[i] - 1] + "…"
+            cell = shortened(cell, wide[i])
             cells.append(cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]))
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines

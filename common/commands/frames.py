@@ -6,7 +6,7 @@ import argparse
 
 from findleaks.commands.limits import add_limit
 from findleaks.commands.options import add_frames
-from findleaks.formatting import printable
+from findleaks.formatting import printable, shortened
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 FRAMES = 40  # Most frames of each stack printed as text without --frames.
@@ -33,5 +33,4 @@ def frame_label(frame: NamedFrame, width: int) -> str:
     label = printable(frame.label(), 2000)
     if len(label) + len(at) > width and frame.function:
         label = printable(frame._replace(function=without_parameters(frame.function)).label(), 2000)
-    left = max(20, width - len(at))
-    return (label if len(label) <= left else label[: left - 1] + "…") + at
+    return shortened(label, max(20, width - len(at))) + at
