@@ -25,7 +25,8 @@ from findleaks.errors import TargetError
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
 from findleaks.history.sample import taken
 from findleaks.history.snapshot import Clock, Identity, Snapshot
-from findleaks.results.record import SCHEMA, Record
+from findleaks.results.record import Record
+from findleaks.results.written import document
 from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.process import LocalProcess
@@ -68,7 +69,7 @@ def _json(session: Session, word: str) -> dict[str, Any]:
     """The output of a command with --json and all rows. With a limit, a figure could be cut off in
     one snapshot and be listed in another."""
     found, warnings = _ANSWERS[word](session)
-    return {"schema": SCHEMA, "command": word, **found.to_json(), "warnings": list(warnings)}
+    return document(word, found, warnings)
 
 
 def _verdict(session: Session) -> _Answer:

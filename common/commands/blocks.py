@@ -16,7 +16,7 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.options import add_allocator, add_debug_types
 from findleaks.commands.output import BLOCKS, STACKS, add_output, output_format
-from findleaks.commands.result import Plain, blocks_status, warning_lines, written_json, written_lines
+from findleaks.commands.result import Plain, blocks_status, warning_lines, written_lines
 from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
@@ -24,7 +24,7 @@ from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.quoting import shell_quoted
 from findleaks.results.record import SCHEMA
-from findleaks.results.written import WrittenFile
+from findleaks.results.written import WrittenFile, written_json
 from findleaks.session import Session
 
 KINDS = map_words_to_kinds("lost")  # Kinds by the words of --kind.

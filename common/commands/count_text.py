@@ -10,12 +10,12 @@ from typing import Union
 from findleaks.commands import Invocation
 from findleaks.commands.frames import frame_label
 from findleaks.commands.limits import first, in_text
-from findleaks.commands.result import document, written_lines
+from findleaks.commands.result import written_lines
 from findleaks.counting.calls import counted_calls
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
 from findleaks.formatting import counted, number, printable
-from findleaks.results.written import WrittenFile
+from findleaks.results.written import WrittenFile, document
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 STACKS = 10  # Most stacks printed as text without --limit.

@@ -17,14 +17,14 @@ from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.moments import gather
 from findleaks.commands.output import STACKS, add_output, output_format
-from findleaks.commands.result import document, warning_lines, written_lines
+from findleaks.commands.result import warning_lines, written_lines
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, all_series
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import is_snapshot
 from findleaks.results.growth import Growth as GrowthResult
-from findleaks.results.written import WrittenFile
+from findleaks.results.written import WrittenFile, document
 from findleaks.session import Session
 from findleaks.session.host import debugger_snapshots
 from findleaks.target.processes import start_time

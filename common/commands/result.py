@@ -10,8 +10,8 @@ from findleaks.commands import Invocation
 from findleaks.commands.output import file_lines
 from findleaks.engine.terms import State
 from findleaks.formatting import printable, wrapped
-from findleaks.results.record import SCHEMA, Record
-from findleaks.results.written import WrittenFile
+from findleaks.results.record import Record
+from findleaks.results.written import WrittenFile, document
 from findleaks.session import Session
 
 Text = Callable[[int, Invocation], Iterable[str]]  # A function: (columns, invocation) -> lines.
@@ -21,16 +21,6 @@ Body = Union[Record, Callable[[], Record]]
 def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
     for warning in warnings:
         yield from wrapped(f"warning: {warning}", width)
-
-
-def document(command: str, found: Record, warnings: Iterable[str], written: Optional[WrittenFile] = None) -> dict[str, Any]:
-    """The JSON object that a command prints for a result."""
-    return {"schema": SCHEMA, "command": command, **found.to_json(), **written_json(written), "warnings": list(warnings)}
-
-
-def written_json(written: Optional[WrittenFile]) -> dict[str, Any]:
-    """The key `written` in the JSON of a command that wrote a file."""
-    return {} if written is None else {"written": written.to_json()}
 
 
 def written_lines(written: Optional[WrittenFile], width: int) -> Iterator[str]:

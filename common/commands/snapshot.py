@@ -18,13 +18,14 @@ from findleaks.arg_types import parse_count
 from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_every
 from findleaks.commands.output import add_destination
-from findleaks.commands.result import document, warning_lines
+from findleaks.commands.result import warning_lines
 from findleaks.errors import Interrupted, TargetError, UsageError
 from findleaks.formatting import counted, printable, size, wrapped
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
 from findleaks.quoting import shell_quoted
 from findleaks.results import snapshots
+from findleaks.results.written import document
 from findleaks.session import Session
 from findleaks.session.host import DebuggerHost, debugger_snapshots
 from findleaks.session.moments import Ended, read_repeatedly

@@ -15,13 +15,12 @@ from findleaks.arg_types import parse_count, parse_seconds, parse_size
 from findleaks.commands import Invocation, Shell, command, emit_result, triage_text
 from findleaks.commands.options import add_fail_over
 from findleaks.commands.output import add_outputs, format_by_name
-from findleaks.commands.result import document
 from findleaks.errors import FindleaksError, TargetError, UsageError
 from findleaks.formatting import counted
 from findleaks.progress import Bar
 from findleaks.report.files import write_file
 from findleaks.results.triage import Triage
-from findleaks.results.written import WrittenFile
+from findleaks.results.written import WrittenFile, document
 from findleaks.session import Session
 from findleaks.triage import coredumpctl
 from findleaks.triage import store as files

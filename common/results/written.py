@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional
 
-from findleaks.results.record import Record
+from findleaks.results.record import SCHEMA, Record
 from findleaks.value_classes import dataclass
 
 
@@ -20,3 +21,13 @@ class WrittenFile(Record):
     """Its format, as a word of --format."""
     notes: Sequence[str] = ()
     """The content of the file, in sentences."""
+
+
+def document(command: str, found: Record, warnings: Iterable[str], written: Optional[WrittenFile] = None) -> dict[str, Any]:
+    """The JSON object that a command prints for a result."""
+    return {"schema": SCHEMA, "command": command, **found.to_json(), **written_json(written), "warnings": list(warnings)}
+
+
+def written_json(written: Optional[WrittenFile]) -> dict[str, Any]:
+    """The key `written` in the JSON of a command that wrote a file."""
+    return {} if written is None else {"written": written.to_json()}
