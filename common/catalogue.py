@@ -138,6 +138,8 @@ CATALOGUE = {entry.word: entry for entry in _ENTRIES}
 """Entries by command word, in the order of the help.
 A new entry needs a file commands/WORD.py with a function of that name."""
 
+FRONT = {"gdb": "start GDB with findleaks loaded", "lldb": "start LLDB with findleaks loaded"}
+"""Summaries of the words that start a debugger. Only the command line has them."""
 SETUP = {
     "init": "load findleaks from ~/.gdbinit and ~/.lldbinit",
     "doctor": "check what this machine allows: debuggers, live processes, core dumps",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, Optional, cast
 
 from findleaks import __version__
 from findleaks.arg_types import is_number
-from findleaks.catalogue import CATALOGUE, SETUP, Entry, Opens, suggest_word
+from findleaks.catalogue import CATALOGUE, FRONT, SETUP, Entry, Opens, suggest_word
 from findleaks.errors import FindleaksError, Interrupted, TargetError, UsageError, is_interruption
 from findleaks.escaping import visible
 from findleaks.quoting import shell_quoted
@@ -32,15 +32,12 @@ if TYPE_CHECKING:
 
 TROUBLE = 2
 INTERRUPTED = 130  # Exit statuses: TROUBLE after an error, INTERRUPTED after Ctrl-C.
-FRONT = ("gdb", "lldb")  # Words that start a debugger.
 DEFAULT = "verdict"  # The default command: `findleaks core` and `findleaks --pid 4711` run it.
 
 FRONT_HELP = """
 COMMAND takes a core file, or --pid and a process id or name: `findleaks find core`. Without COMMAND, findleaks runs `verdict`. Also:
 
-  gdb …       start GDB with findleaks loaded
-  lldb …      start LLDB with findleaks loaded
-{setup}
+{others}
   -V          print the version, and whether the C engine is in use"""
 
 
@@ -393,7 +390,8 @@ def _help() -> int:
     from findleaks import commands
 
     print(commands.overview("findleaks"), end="")
-    print(FRONT_HELP.format(setup="\n".join(f"  {word:10}  {summary}" for word, summary in SETUP.items())))
+    others = {**{f"{word} …": summary for word, summary in FRONT.items()}, **SETUP}
+    print(FRONT_HELP.format(others="\n".join(f"  {word:10}  {summary}" for word, summary in others.items())))
     return 0
 
 

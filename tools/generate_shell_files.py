@@ -17,14 +17,13 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from findleaks import __version__, commands
-from findleaks.catalogue import CATALOGUE, SETUP
-from findleaks.cli import FRONT, command_parser
+from findleaks.catalogue import CATALOGUE, FRONT, SETUP
+from findleaks.cli import command_parser
 from findleaks.setup_commands import SHELLS, setup_parser
 
 ROOT = Path(__file__).parents[1]
 PROCESS = {"bash": "_findleaks_processes", "zsh": "_pids", "fish": "(__fish_complete_pids)"}
 PREAMBLE = {"bash": '_findleaks_processes() { compgen -W "$(cd /proc && printf "%s\\n" [0-9]*)" -- "$1"; }'}
-FRONT_SUMMARIES = {"gdb": "start GDB with findleaks loaded", "lldb": "start LLDB with findleaks loaded"}
 FILES = {"FILE", "FOLDER", "CORE", "core", "cores", "PATH", "DIR"}
 
 
@@ -32,10 +31,10 @@ def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     """The word, the summary and the parser of each command of the command line."""
     for word, entry in CATALOGUE.items():
         yield word, entry.summary, command_parser(commands.load(word))
-    for word in FRONT:
-        made = argparse.ArgumentParser(prog=f"findleaks {word}", description=f"{FRONT_SUMMARIES[word]}.".capitalize())
+    for word, summary in FRONT.items():
+        made = argparse.ArgumentParser(prog=f"findleaks {word}", description=f"{summary}.".capitalize())
         made.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="arguments of the debugger")
-        yield word, FRONT_SUMMARIES[word], made
+        yield word, summary, made
     for word, summary in SETUP.items():
         yield word, summary, setup_parser(word)
 
