@@ -6,12 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, Optional, TextIO
 
 from findleaks.catalogue import SETUP
+from findleaks.commands import Parser, parse
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.escaping import json_line, visible
 from findleaks.formatting import hanging, shortened
+from findleaks.results.written import document
 
 if TYPE_CHECKING:
     from findleaks.results.environment import Environment
@@ -23,11 +25,9 @@ SHELLS = {"bash": "findleaks", "zsh": "_findleaks", "fish": "findleaks.fish"}
 def run_setup(word: str, words: Sequence[str], out: TextIO, width: int) -> int:
     """Run one of these commands and return its exit status: 0; 1 if something that is installed
     does not work."""
-    made = setup_parser(word)
-    if any(one in ("-h", "--help") for one in words):
-        made.print_help(out)
+    args = parse(setup_parser(word, out), words)
+    if args is None:
         return 0
-    args = made.parse_args(words)
     if word == "init":
         return _init(args, out)
     if word == "doctor":
@@ -37,13 +37,13 @@ def run_setup(word: str, words: Sequence[str], out: TextIO, width: int) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
+class _Parser(Parser):
+    def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; `{self.prog} --help` lists the arguments")
 
 
-def setup_parser(word: str) -> argparse.ArgumentParser:
-    """The parser of one of these commands."""
+def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
+    """The parser of one of these commands. Help goes to `out`."""
     summary = SETUP[word]
     examples = {"init": "--install", "doctor": "--json", "completion": "bash > ~/.local/share/bash-completion/completions/findleaks"}
     made = _Parser(
@@ -53,6 +53,7 @@ def setup_parser(word: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.out = out
     if word == "init":
         group = made.add_mutually_exclusive_group()
         group.add_argument("--install", action="store_true", help="add the lines to the start-up files; without it they are only printed")
@@ -105,11 +106,10 @@ def _confirm(out: TextIO) -> bool:
 
 def _doctor(json: bool, out: TextIO, width: int) -> int:
     from findleaks.doctor import examine_environment
-    from findleaks.results.record import SCHEMA
 
     found = examine_environment()
     if json:
-        out.write(json_line({"schema": SCHEMA, "command": "doctor", **found.to_json(), "warnings": []}) + "\n")
+        out.write(json_line(document("doctor", found, ())) + "\n")
     else:
         out.writelines(visible(line) + "\n" for line in environment_lines(found, width))
     return int(any(check.state == "failed" for check in found.checks))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Optional
 
 from findleaks.errors import FindleaksError
 from findleaks.launcher import gdb_lines, gdb_program, lldb_lines, lldb_program
+from findleaks.report.files import write_file
 from findleaks.value_classes import NamedTuple
 
 BEGIN, END = "# >>> findleaks >>>", "# <<< findleaks <<<"
@@ -80,20 +79,7 @@ def edit_text(text: str, lines: Sequence[str]) -> str:
 def write_edit(edit: Edit) -> None:
     """Replace the file in one step, and keep its mode. A symbolic link stays a link. Raises
     FindleaksError if it cannot be written."""
-    path = os.path.realpath(edit.path)
-    written = ""
-    try:
-        mode = os.stat(path).st_mode & 0o7777 if edit.before is not None else 0o644
-        handle, written = tempfile.mkstemp(prefix=".findleaks-", dir=os.path.dirname(path))
-        with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.write(edit.after)
-        os.chmod(written, mode)
-        os.replace(written, path)
-    except OSError as error:
-        if written:
-            with suppress(OSError):
-                os.unlink(written)
-        raise FindleaksError(f"cannot write {edit.path}: {(error.strerror or str(error)).lower()}") from None
+    write_file(edit.path, edit.after.encode("utf-8", "surrogateescape"))
 
 
 def _read(path: str) -> Optional[str]:

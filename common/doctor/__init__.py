@@ -15,9 +15,10 @@ from findleaks.doctor.installation import check_installation
 from findleaks.doctor.live_processes import check_live_processes
 from findleaks.doctor.network import check_network
 from findleaks.results.environment import Environment
+from findleaks.target.ptrace import status
 
 
 def examine_environment() -> Environment:
     """Run all checks. This takes about a second, as each debugger is started once."""
-    checks = [*check_installation(), *check_debuggers(), *check_live_processes(), *check_core_dumps(), *check_network()]
+    checks = [*check_installation(), *check_debuggers(), *check_live_processes(status(os.getpid())), *check_core_dumps(), *check_network()]
     return Environment(__version__, platform.python_version(), os.path.dirname(os.path.dirname(os.path.realpath(__file__))), checks)

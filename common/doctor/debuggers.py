@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from findleaks.errors import FindleaksError
 from findleaks.launcher import gdb_lines, gdb_program, lldb_lines, lldb_program
@@ -29,7 +29,11 @@ def check_debuggers() -> Iterator[Check]:
     yield from _check("LLDB", "lldb-19", lldb_program, ("--no-lldbinit", "--batch"), "-o", lldb_lines, "script ")
 
 
-def _check(name: str, package: str, find, first: Sequence[str], option: str, lines, python: str) -> Iterator[Check]:  # type: ignore[no-untyped-def]
+def _check(
+    name: str, package: str, find: Callable[[], str], first: Sequence[str], option: str, lines: Callable[[], list[str]], python: str
+) -> Iterator[Check]:
+    """Check one debugger. `find` returns its program, `lines` the commands that load findleaks;
+    `option` passes it a command, and `python` begins one in Python."""
     try:
         program = find()
     except FindleaksError:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from findleaks.results.environment import Check
+from findleaks.target.files import read_file
 
 AREA = "live processes"
 CAP_SYS_PTRACE = 19  # include/uapi/linux/capability.h
 _SECCOMP_FILTER = "2"  # field Seccomp of /proc/PID/status, proc(5)
 
 
-def check_live_processes(root: str = "/") -> Iterator[Check]:
-    """Check ptrace and /proc. `root`: the folder that contains proc/ and sys/; tests pass their
-    own."""
-    status = read_status(root)
+def check_live_processes(status: Mapping[str, str], root: str = "/") -> Iterator[Check]:
+    """Check ptrace and /proc. `status`: the lines of /proc/self/status. `root`: the folder that
+    contains proc/ and sys/; tests pass their own."""
     privileged = bool(int(status.get("CapEff", "0") or "0", 16) >> CAP_SYS_PTRACE & 1)
     yield check_ptrace(privileged, read_line(root, "proc/sys/kernel/yama/ptrace_scope"))
     if status.get("Seccomp") == _SECCOMP_FILTER:
@@ -52,19 +52,9 @@ def check_container(root: str) -> Iterator[Check]:
     yield Check(AREA, "memory limit", "ok", detail, "")
 
 
-def read_status(root: str) -> dict[str, str]:
-    """The fields of /proc/self/status."""
-    try:
-        with open(os.path.join(root, "proc/self/status"), encoding="utf-8", errors="replace") as file:
-            return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
-    except OSError:
-        return {}
-
-
 def read_line(root: str, path: str) -> str:
     """The text of a short file, without the line end; "" if it cannot be read."""
     try:
-        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
-            return file.read(4096).strip()
+        return read_file(os.path.join(root, path)).decode("utf-8", "replace").strip()
     except OSError:
         return ""

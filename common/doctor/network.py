@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
+from findleaks.debuginfo.debuginfod import Client
 from findleaks.results.environment import Check
 
 AREA = "network"
@@ -12,9 +12,9 @@ AREA = "network"
 
 def check_network() -> Iterator[Check]:
     """Report DEBUGINFOD_URLS, the only setting that makes findleaks use the network."""
-    urls = os.environ.get("DEBUGINFOD_URLS", "").split()
-    if urls:
-        yield Check(AREA, "debuginfod", "ok", f"debug information is downloaded from {', '.join(urls)}", "")
+    servers = Client().servers
+    if servers:
+        yield Check(AREA, "debuginfod", "ok", f"debug information is downloaded from {', '.join(servers)}", "")
     else:
         detail = "DEBUGINFOD_URLS is not set: findleaks uses no network, and no debug information that is not installed"
         yield Check(AREA, "debuginfod", "missing", detail, "export DEBUGINFOD_URLS=https://debuginfod.elfutils.org")

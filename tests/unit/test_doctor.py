@@ -54,19 +54,19 @@ def test_who_may_trace(tmp_path: Path) -> None:
         assert check_ptrace(privileged, scope).state == state
     assert "sysctl kernel.yama.ptrace_scope=0" in check_ptrace(False, "1").remedy
     for path, text in {
-        "proc/self/status": "Name:\tx\nCapEff:\t0000000000000000\nSeccomp:\t2\n",
         "proc/sys/kernel/yama/ptrace_scope": "1\n",
         "sys/fs/cgroup/memory.max": "536870912\n",
         "sys/fs/cgroup/memory.current": "104857600\n",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    found = {check.name: check for check in check_live_processes(str(tmp_path))}
+    status = {"Name": "x", "CapEff": "0000000000000000", "Seccomp": "2"}
+    found = {check.name: check for check in check_live_processes(status, str(tmp_path))}
     assert [found[name].state for name in ("ptrace", "seccomp", "memory limit")] == ["limited", "limited", "ok"]
     assert "512 MiB, 412 MiB of it unused" in found["memory limit"].detail
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
-    assert "memory limit" not in {check.name for check in check_live_processes(str(tmp_path))}
-    assert [check.state for check in check_live_processes(str(tmp_path / "none"))] == ["limited"]
+    assert "memory limit" not in {check.name for check in check_live_processes(status, str(tmp_path))}
+    assert [check.state for check in check_live_processes({}, str(tmp_path / "none"))] == ["limited"]
 
 
 def test_core_dumps() -> None:
