@@ -22,12 +22,10 @@ class Identified(NamedTuple):
     result: AddressInfo
 
 
-def identify(
-    session: Session, addresses: Sequence[int], describer: Optional[Describer] = None, words: Optional[int] = WORDS
-) -> list[Identified]:
+def identify(session: Session, addresses: Sequence[int], words: Optional[int] = WORDS) -> list[Identified]:
     """What is at each address, with the recorded call stacks of blocks, and the words of blocks and
     variables. `words`: number of these words (0: all, None: none)."""
-    describer = describer or Describer(session)
+    describer = Describer(session)
     return [_identify(session, describer, address, words) for address in addresses]
 
 
