@@ -41,7 +41,7 @@ SECONDS_TO_END = 5.0
 """For processes that are about to end when the last test does, as a debugger whose parent was killed."""
 
 DAYS_KEPT = 7
-"""So long what a compiler made is kept after its last use."""
+"""Days for which the output of a compiler is kept after its last use."""
 
 LEFT = pytest.StashKey[dict[int, str]]()
 """Processes that tests of pytest-xdist's workers left running, by pid: their command lines."""
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _keep_what_compilers_make(config: pytest.Config) -> None:
-    """Put support/compilers in front of the compilers. What was not used for days is removed."""
+    """Put the folder support/compilers at the front of PATH. Outputs that were not used for DAYS_KEPT days are removed."""
     from debian import cache
 
     folder = cache() / "compiled"

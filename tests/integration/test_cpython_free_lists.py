@@ -85,7 +85,7 @@ SIZES = [10] * 40 + [100] * 4 + [1000]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_unused_slots_of_lists_hold_nothing(version: str, tmp_path: Path) -> None:
-    """Nor do the links of the incremental collector, in which a bit marks young objects."""
+    """The links of the incremental collector, in which a bit marks young objects, are no references either."""
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     with cores.Running(python.command("-c", POPPED.replace("SIZES", str(SIZES))), tmp_path, python.environment()) as one:
         held = int(one.output.split()[0])

@@ -1,4 +1,4 @@
-"""What holds Python's memory is named: attributes, closures, default arguments, keys, local variables; and lengths of collections."""
+"""Holders of Python's memory have names: attributes, closures, default arguments, keys, local variables. Collections have lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unused slots of deques, sets, generators and frames hold nothing: leaked objects that stand in them are lost."""
+"""Unused slots of deques, sets, generators and frames hold nothing: objects that only these slots refer to are leaked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cores
 
 COUNT = 200
 LEAST = 0.8
-"""Share of the leaked objects of each class that is definitely lost: a word elsewhere may hold a few."""
+"""Least share of the leaked objects of each class that must be definitely lost. Words elsewhere may hold a few."""
 
 INCREMENTAL = "3.14.3"
 SHARED_SPARE = {"3.9": {"__main__.DequeEnd", "__main__.DequeStart"}}

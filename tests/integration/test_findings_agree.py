@@ -143,7 +143,7 @@ signal.pause()
 
 
 def test_leaked_strings_are_not_in_use(tmp_path: Path) -> None:
-    """Strings refer to nothing, so that no reference tells held and leaked ones apart: each count is in one finding."""
+    """Strings contain no references, so held and leaked strings look alike. Each string still counts in one finding only."""
     count = 60_000
     with Running([sys.executable, "-c", STRINGS, str(count)], tmp_path / "run") as run:
         found = verdict("--pid", str(run.pid))

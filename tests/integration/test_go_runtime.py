@@ -43,7 +43,7 @@ def build(folder: Path, version: str, *flags: str) -> Path:
 
 
 def profile(text: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
-    """By goroutine, what pprof says: what it waits for, its functions outside package runtime, its creator."""
+    """The goroutines of a pprof profile by number: wait reason, functions outside the package runtime, creator."""
     found = {}
     for part in text.split("\n\n"):
         head, *lines = part.strip().split("\n")
@@ -71,7 +71,7 @@ def said(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place
 
 
 def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
-    """Exactly, where the program knows the number; all objects within 1 %, as the program goes on after it has printed its figures."""
+    """Counts that the program knows are exact. All objects are within 1 %, as the program continues after it printed its figures."""
     types = {one["name"]: one for one in page["types"]}
     if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before, objects had no headers
         assert types["main.Session"]["objects"] == 10 * COUNT  # the others are known to stacks only, which have no types

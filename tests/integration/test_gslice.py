@@ -89,7 +89,7 @@ def test_debuggers(running: cores.Running, debugger: Any) -> None:
 
 
 def test_damaged_slabs(running: cores.Running, tmp_path: Path) -> None:
-    """A ring of slabs that is broken is reported, and the rest of the heap is read."""
+    """A damaged ring of slabs is reported, and the rest of the heap is read."""
     data = bytearray(running.gcore().read_bytes())
     at = data.find((128).to_bytes(8, "little") + (8192).to_bytes(8, "little"))  # GSlice's variables
     assert at > 0

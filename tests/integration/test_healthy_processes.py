@@ -64,7 +64,7 @@ OTHERS = {
     "java 25": _java("25.0.2"),
 }
 UNREAD = {"node", "java 21", "java 25", "ocaml", "perl", "php", "erlang"}
-"""Kinds that have a MiB and more in a heap that findleaks does not read, which is most of their memory."""
+"""Kinds of processes in which most memory, at least 1 MiB, belongs to a heap that findleaks does not read."""
 
 
 def check(found: dict[str, Any], kind: str) -> None:

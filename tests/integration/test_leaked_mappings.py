@@ -1,4 +1,4 @@
-"""Leaked anonymous mappings in every command, and mappings that only look leaked."""
+"""All commands show leaked anonymous mappings, and do not report mappings that only look leaked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(program: Path, folder: Path, kind: str, count: int = COUNT, core: bool = False) -> tuple[dict[str, Any], int]:
-    """The result of `find` of a live process or of its core, and how many mappings the program lost."""
+    """Return the result of `find` for a live process or its core, and the number of mappings that the program lost."""
     with cores.Running([str(program), kind, str(count)], folder / "run") as running:
         words = [str(running.gcore())] if core else ["--pid", str(running.pid)]
         return json.loads(ran("find", "--json", *words).stdout), int(running.output.split()[1])

@@ -1,4 +1,4 @@
-"""The last words of Rust, Go and Python in `verdict` and `triage`: what the runtime itself printed, stripped programs too."""
+"""`verdict` and `triage` print the final message of Rust, Go and Python as the runtime itself printed it, also for stripped programs."""
 
 from __future__ import annotations
 

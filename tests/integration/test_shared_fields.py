@@ -1,4 +1,4 @@
-"""What several fields of a root, or several roots, reach is shown block by block, with the types of declarations."""
+"""Memory that several fields of a root, or several roots, reach is shown block by block, with declared types."""
 
 from __future__ import annotations
 

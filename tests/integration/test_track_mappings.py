@@ -1,4 +1,4 @@
-"""`track --mmap`: which stacks mapped what is still mapped."""
+"""`track --mmap` shows the stacks that made mappings that still exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stranger's way to the cause: `verdict`, then only commands that the output before suggests, three commands at most."""
+"""A new user finds the cause with at most three commands: `verdict`, then commands that the previous output suggests."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ COMPILERS = {".c": "gcc", ".cpp": "g++"}
 
 
 class Figures(NamedTuple):
-    """Blocks by what is said of them, of reachable and of leaked ones; and by the source of the type."""
+    """Numbers of reachable and of leaked blocks by verdict (right, wrong, untyped), and by the source of the type."""
 
     held: Counter[str]
     leaked: Counter[str]
@@ -91,6 +91,6 @@ def test_many(source: str, flags: str, tmp_path: Path) -> None:
 
 
 def test_without_debug_information(tmp_path: Path) -> None:
-    """No type is claimed but for what a block's first word looks like."""
+    """Without debug information, only the first word of a block gives it a type."""
     figures = measured("typed_truth.c", tmp_path, 1_000, 1, "-O2", "-s")
     assert set(figures.sources) <= {"", "pattern"}, figures.wrong[:12]

@@ -38,14 +38,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def readable(program: Path) -> Iterator[cores.Running]:
-    """All of its data can be read."""
+    """All unread data of this process can be read."""
     with cores.Running([str(program)], program.parent / "readable") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def partly(program: Path) -> Iterator[cores.Running]:
-    """It has a second message in a socket for packets, and one in a POSIX queue."""
+    """This process has a second message in a packet socket, and a message in a POSIX queue. findleaks cannot read them."""
     with cores.Running([str(program), "all"], program.parent / "partly") as made:
         yield made
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_named(partly: cores.Running) -> None:
 
 
 def test_a_core_of_a_debugger(readable: cores.Running) -> None:
-    """It has no descriptors. The functions that the program imports are the evidence."""
+    """A core has no descriptors. The functions that the program imports are the evidence."""
     body = found("find", str(readable.gcore()))
     uses = {
         one["what"]: (one["function"] in ("pipe", "socketpair", "eventfd", "mq_send", "msgsnd"), one["module"])

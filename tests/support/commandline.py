@@ -148,7 +148,7 @@ def _only_core(words: Sequence[str]) -> Optional[Core]:
 
 
 def _stamps(folder: str) -> list[int]:
-    """What changes if a file in a folder changes: tests put the program and its libraries beside the core, or above, and strip them."""
+    """Return numbers that change if a file in this folder changes: tests strip programs and libraries near the core."""
     with os.scandir(folder) as entries:
         found = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries if entry.is_file(follow_symlinks=False))
     return [part for _, one in found for part in (one.st_ino, one.st_size, one.st_mtime_ns)]
@@ -181,7 +181,7 @@ class Keeper:
 
 
 def _keep(asked: socket.socket, main: str) -> None:
-    """Run commands until nothing asks any more; what they open stays open."""
+    """Run commands until the socket is closed. Cores stay open between commands."""
     from findleaks import cli
 
     cli._open = _opening_once(cli._open)
@@ -195,7 +195,7 @@ def _keep(asked: socket.socket, main: str) -> None:
 
 
 def _opening_once(opened: Callable[..., Any]) -> Callable[..., Any]:
-    """`cli._open`, which opens the same core once."""
+    """Return a function like `cli._open` that opens each core once."""
     kept: dict[tuple[str, ...], Any] = {}
 
     def open_(args: Any, core: str, progress: Any) -> Any:
@@ -212,7 +212,7 @@ def _opening_once(opened: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _command(words: list[str], outputs: Sequence[int]) -> int:
-    """The status with which `python -m findleaks` ends."""
+    """Run a command and return the exit status that `python -m findleaks` would have."""
     status: Optional[int] = 1
     try:
         for number, output in enumerate(outputs, 1):

@@ -57,9 +57,9 @@ def environment(folder: Path, every: bool = False) -> dict[str, str]:
 
 
 def share(examples: int) -> int:
-    """How many of so many random examples are tried: half of them in `make test`, which tries the same ones each time, all in the matrix.
-    With a sanitizer's build a part, at least three: the other builds compare all with the Python engine and the definition, and a
-    sanitizer finds as much in any example of a kind."""
+    """Return the number of random examples to try. `make test` tries half of them, the same ones each time; the matrix tries all.
+    A build with a sanitizer tries fewer, but at least three: other builds compare all examples with the Python engine, and a sanitizer
+    finds its faults in any example of a kind."""
     if SANITIZED:
         return min(examples, max(3, examples // int(os.environ.get("FINDLEAKS_TEST_SHARE", "6"))))
     return -(-examples // 2) if settings.default is not None and settings.default.derandomize else examples

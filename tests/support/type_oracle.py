@@ -220,7 +220,7 @@ class _Reader:
         table.part_values.append((_value(die, "const_value") or 0) % (1 << 64))
 
     def _resolve_declarations(self) -> None:
-        """Replace declarations by the definition of their name, and compute sizes and flags that
+        """Replace each declaration by the definition with its name, and compute sizes and flags that
         depend on other types."""
         table = self.table
         instead = {}
@@ -338,7 +338,7 @@ def _name(die: DIE) -> str:
 
 
 def _origins(die: DIE) -> list[DIE]:
-    """Return an entry and those that it completes."""
+    """Return an entry, and the declarations that it completes."""
     found = [die]
     for _ in range(4):
         attribute = next((one for one in ("specification", "abstract_origin") if _has(found[-1], one)), None)

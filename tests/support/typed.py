@@ -18,7 +18,7 @@ AGGREGATES = (Kind.STRUCT, Kind.UNION, Kind.ENUM)
 
 
 def arch_of(data: elf.Buffer) -> Arch:
-    """An architecture with the word size and byte order of a file."""
+    """Return an architecture with the word size and byte order of a file."""
     head = elf.header(data)
     return X86_64._replace(word=head.bits // 8, byteorder=head.byteorder)
 
@@ -47,7 +47,7 @@ def read_file(path: Path, pure: bool = False) -> TypeTable:
 
 
 def described(table: TypeTable, number: int) -> tuple[object, ...]:
-    """All that a type is, with the types that it refers to by name."""
+    """All properties of a type. Types that it refers to are given by name."""
     kept = table.flags[number] & (Flag.DECLARATION | Flag.POLYMORPHIC | Flag.NAMED_BY_TYPEDEF | Flag.REFERENCE)
     own = (Kind(table.kinds[number]).name, table.name(number), table.sizes[number], table.counts[number], kept)
     fields = [

@@ -1,4 +1,4 @@
-"""Heaps of words that tests write one by one, in any of the four variants."""
+"""Heaps that tests fill word by word, for each of the four variants of the engine."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude
 
 
 def answers(engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None) -> dict[str, Any]:
-    """What the pass says of the memory in pieces that are cut at these offsets."""
+    """Return the result of the pass if the memory is divided at these offsets."""
     arch = memory.arch
     blocks = memory.built(engine)
     offset = 2 * arch.word + shift
@@ -96,7 +96,7 @@ ENGINES = [graphs.native, graphs.pure]
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_states_of_a_generator(engine: Any) -> None:
-    """A generator that runs uses all of its stack; one that has ended none of its variables."""
+    """A running generator uses its whole stack. A generator that has ended uses none of its variables."""
     arch = X86_64
     for state, variables, expected in ((0xFF, 3, 2 + 6 + 3), (0xFE, 0, 2 + 6), (0, 3, 0), (4, 3, 2 + 6), (0xFF, -1, 0), (0xFF, 500, 0)):
         memory = Memory(arch, 64)

@@ -1,4 +1,4 @@
-"""What `doctor` says of this machine, and of others: their files in /proc and /sys, and what their debuggers print."""
+"""Checks of `doctor` on this machine, and on others with given files in /proc and /sys and given output of debuggers."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_sizes_that_exceed_memory() -> None:
 
 
 def test_entries_nested_too_deeply() -> None:
-    """The unit ends there; the next one is read."""
+    """The damaged unit ends early, and the next unit is read."""
     deep = unit(bytes([UNIT]) + (bytes([DEEP]) + b"n\0") * 5000)
     after = unit(bytes([UNIT]) + bytes([BASE]) + b"after\0\x04\0")
     for sources in ([Source(deep + after, ABBREVIATIONS)],):
@@ -173,7 +173,7 @@ def test_work_is_bounded_by_the_size(intact: list[Source]) -> None:
 
 
 def test_tables_from_a_damaged_cache_are_bounded() -> None:
-    """Columns of other lengths than they claim: nothing outside of them is read."""
+    """Columns are shorter or longer than declared. Nothing outside of them is read."""
     columns, _ = read([Source(unit(bytes([UNIT, BASE]) + b"int\0\x04\0"), ABBREVIATIONS)], False)
     for number in range(19):
         damaged = list(columns[:19])

@@ -1,4 +1,4 @@
-"""Types of Go's objects: the C engine and the reference engine give the same, and what is no object of a type gets none."""
+"""Types of Go's objects: the C engine and the reference engine agree, and an object that cannot have a type gets none."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_engines_agree(seed: int) -> None:
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_sizes_and_pointers_decide(engine: Any) -> None:
-    """An interface's data is an object of 40 bytes with pointers: in a slot of 48 with pointers it is that, elsewhere it is not."""
+    """The data of an interface has a type of 40 bytes with pointers. Only an object in a slot of 48 bytes with pointers gets this type."""
     types = Types([(40, 1, []), (48, 0, [])], {TYPES: (0, 0), TYPES + 64: (2, 1)})
     classes = [8, 9, 12]
     slots = laid_out(classes, random.Random(0))

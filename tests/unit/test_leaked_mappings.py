@@ -1,4 +1,4 @@
-"""Rules by which mappings are no candidates, or only possibly leaked; and what is left of recorded mappings."""
+"""Rules that exclude mappings as candidates, or make them only possibly leaked; the rest of recorded mappings after munmap."""
 
 from __future__ import annotations
 

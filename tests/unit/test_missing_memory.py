@@ -89,7 +89,7 @@ def test_numbers_beside_the_upper_half_of_a_stale_pointer() -> None:
 
 
 def test_numbers_below_four_gibibytes() -> None:
-    """They are no addresses, unless they are pages as mmap returns them."""
+    """Numbers below 4 GiB are not addresses, unless they are multiples of the page size, as mmap returns."""
     low = Uncertain(0x700_0000, 0x2700_0000, PROTECTED)
     numbers = [0x700_0008, 0x1234_5678, 0x2000_0000]
     assert missing(process(numbers, [low])) == []

@@ -1,4 +1,4 @@
-"""Completion scripts in real shells, and manual pages as groff reads them."""
+"""Real shells run the completion scripts, and groff reads the manual pages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_files_have_all_options() -> None:
 
 
 def test_bash(tmp_path: Path) -> None:
-    """What bash offers for a command, an option, a choice, a file and a process."""
+    """Bash completes a command, an option, a choice, a file and a process."""
     (tmp_path / "core.1").touch()
     program = f"""
         source {completion_file("bash")}

@@ -87,7 +87,7 @@ def test_no_notes(tmp_path: Path) -> None:
 
 
 def test_the_work_to_open_grows_with_the_segments_not_their_square(tmp_path: Path) -> None:
-    """70,033 segments take some ten times as many lines of Python as 7,003; a search through all for each would take a hundred times."""
+    """70,033 segments need about ten times as many lines of Python as 7,003. A search through all for each needs a hundred times."""
     lines = []
     for count in (7_003, 70_033):
         loads = [Load(HEAP + i * 0x3000, 0x1000, page(b"d") if i % 1000 == 0 else b"") for i in range(count)]

@@ -1,4 +1,4 @@
-"""The cache of types: used, bounded, and safe against damage and parallel use; and the index that uses it."""
+"""The cache of types is used, limited in size, and safe against damage and parallel use. The index reads it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_ignored_and_removed(tmp_path: Path, damage: str) -> N
 
 
 def test_the_total_size_is_limited(tmp_path: Path) -> None:
-    """The files that were not used for longest are removed, and what killed processes left."""
+    """The least recently used files are removed, and temporary files that killed processes left."""
     small = cache(tmp_path, 30000)
     for number in range(4):
         small.store(f"file{number}", columns(40))
@@ -110,7 +110,7 @@ def test_processes_share_the_folder(tmp_path: Path) -> None:
 
 
 class Program(FakeTarget):
-    """A fake whose module has this file."""
+    """A fake target. Its module is this file."""
 
     def __init__(self, data: bytes, build_id: str) -> None:
         super().__init__({0x1000: b"x"}, modules=[Module("/types", 0, 0, 1 << 40, build_id)])

@@ -1,5 +1,5 @@
-"""Types of debug information: beside what the program prints about itself, and beside a slow reader by pyelftools; in all forms that
-compilers and tools write."""
+"""Types of debug information are compared with what the program prints about itself, and with a slow reader by pyelftools. The tests
+cover all forms that compilers and tools write."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ SPLIT_FORMS = {
 
 @pytest.mark.parametrize("form", mark_matrix_except(SPLIT_FORMS, "gcc-5", "gcc-types-4"))
 def test_split_types_are_those_in_one_file(tmp_path: Path, form: str) -> None:
-    """In .dwo files, and in a package of them."""
+    """Types are read from .dwo files, and from a package of them."""
     (tmp_path / "whole").mkdir()
     whole = read_file(build(tmp_path / "whole", form.replace("-gsplit-dwarf", "")))
     program = build(tmp_path, form)

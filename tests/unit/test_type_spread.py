@@ -1,4 +1,4 @@
-"""The spread of types: both engines give the same claims, origins and lists of deferred pointers, on random heaps with random layouts."""
+"""Spreading of types: both engines give the same claims, origins and lists of deferred pointers for random heaps with random layouts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
 
 
 def answers(seed: int, questions: array[int]) -> array[int]:
-    """The same for equal questions: mostly claims, of which few contradict others."""
+    """Answers that are equal for equal questions: mostly claims, of which few contradict others."""
     made = array("I")
     for at in range(0, len(questions), QUESTION):
         first, offset, third = questions[at : at + QUESTION]
@@ -78,7 +78,7 @@ def settled(spread: TypeSpread, seed: int) -> None:
 
 
 def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
-    """Everything that an engine says of a heap, for the same random layouts, roots and seeds."""
+    """All results of an engine for a heap. Layouts, roots and seeds are the same for both engines."""
     rng = random.Random(seed)
     blocks = engine.blocks(heap.arch, heap.granule)
     blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
@@ -169,7 +169,7 @@ def test_a_list_is_claimed_to_its_end(engine: Engine) -> None:
 
 @ENGINES
 def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine) -> None:
-    """The root's first word says that block 0 is a node, its second word that it is a leaf: neither holds."""
+    """The first word of the root makes block 0 a node, the second word makes it a leaf. Both claims are dropped."""
     spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10000, 0x10000: 0x10020})
     node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
     leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
