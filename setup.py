@@ -130,6 +130,7 @@ setup(
         "findleaks": ["py.typed", "completions/*"],
         "findleaks.results": ["findleaks-1.schema.json"],
         "findleaks.report": ["words.js"],
+        "findleaks.types": ["ready/*.hints"],
         "findleaks.report.flamegraph": ["page.html", "page.css", "data.js", "graph.js", "table.js", "page.js"],
         "findleaks.report.heapmap": ["page.html", "page.css", "page.js"],
         "findleaks.report.fleet": ["page.html", "page.css", "page.js"],

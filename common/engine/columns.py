@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NO_GROUP = 0xFFFFFFFF
-"""Stands for a group's number: the block belongs to no group."""
+"""In place of a group's number, if the block belongs to no group."""
 
 
 class BlockColumns(NamedTuple):

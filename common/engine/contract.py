@@ -3,7 +3,7 @@ Their results are identical, bit by bit. `load.load()` chooses one.
 
 A *block index* numbers all blocks of all states from 0, by ascending address. Only aligned words
 count as references. A *start* reference equals a block's address; an *interior* reference is in
-[address + 1, address + size). References of a block to itself are ignored. Pieces are passed by
+[address + 1, address + size). References of a block to itself are ignored. Callers pass pieces by
 ascending address."""
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 class Blocks(Protocol):
-    """A directory of blocks: append blocks by ascending address, `seal` it, look up. About 7 bytes
-    a block in the C engine."""
+    """A directory of blocks. Append blocks by ascending address, call `seal`, then look up. It
+    takes about 7 bytes a block in the C engine."""
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
-        """Append blocks, all or none. ValueError unless they ascend and are above all previous
-        blocks."""
+        """Append all of these blocks, or none. ValueError unless their addresses ascend and are
+        above all previous blocks."""
 
     def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
-        """Append runs of equal blocks (array "Q", `RUN` words each), ascending as in `append`: all
-        or none. ValueError otherwise, or if a bit is beyond `bits`. A call costs microseconds, a
-        block nanoseconds: pass many runs at once."""
+        """Append runs of equal blocks (array "Q", `RUN` words each), all or none. ValueError if
+        they do not ascend as in `append`, or if a bit is beyond `bits`. A call takes microseconds
+        and a block nanoseconds, so pass many runs at once."""
 
     def append_blocks(self, other: Blocks, first: int, last: int) -> None:
         """Append the blocks [first, last) of another sealed directory with their states. ValueError
@@ -62,8 +62,8 @@ class Blocks(Protocol):
         """Return index, address, size and state of the block that contains `address`, or None."""
 
     def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
-        """Return the block's index ("I") and size ("Q") for each address; 0xFFFFFFFF and 0 if there
-        is no block."""
+        """Return the block's index ("I") and size ("Q") for each address; 0xFFFFFFFF and 0 for an
+        address outside all blocks."""
 
     def pointer_runs(self, bounds: Bounds) -> PointerRuns:
         """Return a search for arrays of pointers."""
@@ -73,7 +73,8 @@ class Blocks(Protocol):
         nothing, if a label is already set (not 0xFFFFFFFF) or an index does not exist."""
 
     def at_or_after(self, address: int) -> int:
-        """Return the index of the first block whose address is >= `address`; len() if none."""
+        """Return the index of the first block whose address is >= `address`; the number of blocks
+        if there is no such block."""
 
     def address(self, index: int) -> int: ...
 
@@ -82,62 +83,62 @@ class Blocks(Protocol):
     def state(self, index: int) -> State: ...
 
     def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
-        """Return address, size and state of the blocks with indices [first, last); without `last`,
-        of all from `first` on. About 10 ns and 17 bytes a block."""
+        """Return address, size and state of the blocks with indices [first, last). Without `last`,
+        all blocks from `first` on. Takes about 10 ns and 17 bytes a block."""
 
     def indices_with(self, states: int, marks: bytearray, wanted: int) -> array[int]:
-        """Return indices ("I") of blocks in one of these states (a bit for each) whose mark is
-        wanted. `marks` has a byte below 32 for each block; mark m is wanted if bit m of `wanted` is
-        set."""
+        """Return the indices ("I") of blocks whose state has its bit set in `states` and whose mark
+        m has bit m set in `wanted`. `marks` has one byte for each block, the mark, which is below
+        32."""
 
     def columns_of(self, indices: array[int]) -> BlockColumns:
         """Return address, size and state of the blocks with these indices ("I"), in this order;
-        zeros for an index without a block. About 10 ns a block if the indices ascend."""
+        zeros for an index without a block. Takes about 10 ns a block if the indices ascend."""
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
-        """Set the state of the blocks that start at these addresses; return the addresses where
-        none starts."""
+        """Set the state of the blocks that start at these addresses. Return the addresses at which
+        no block starts."""
 
     def resize(self, index: int, size: int) -> None:
         """Change the block's usable size. ValueError if it would extend into the next block."""
 
     def totals(self, state: State, start: int = 0, end: Optional[int] = None) -> Totals:
-        """Return blocks and usable bytes in this state, of the blocks that start in [start,
+        """Return the number and the usable bytes of the blocks in this state that start in [start,
         end)."""
 
     def by_size(self, start: int = 0, end: Optional[int] = None) -> list[Size]:
-        """Return the blocks that start in [start, end), counted by size and state; ascending by
+        """Count the blocks that start in [start, end) by size and state. The result ascends by
         both."""
 
     def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:
-        """Return the first `most` indices ("Q", ascending) of blocks in use of `least` to
-        `greatest` bytes. 1 ns a block."""
+        """Return the indices ("Q", ascending) of the first `most` blocks in use of `least` to
+        `greatest` bytes. Takes 1 ns a block."""
 
     def sample(self, most: int, first: int = 0, last: Optional[int] = None, before: Sample = NO_SAMPLE) -> Sample:
         """Return a sample of the blocks in use with indices [first, last), combined with `before`,
-        a sample of lower blocks. The sample has all rows from a level on. It is the lowest level,
-        not below that of `before`, at which there are at most `most` rows. Rows ascend. See
-        sampling.py."""
+        a sample of lower blocks. It contains all blocks of its level and above. Its level is the
+        lowest, not below the level of `before`, at which there are at most `most` rows. Rows
+        ascend. See sampling.py."""
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
-        """Return the bytes of blocks, by State, inside these disjoint ranges (starts and ends,
-        "Q")."""
+        """Return the number of block bytes inside these disjoint ranges (starts and ends, "Q"), by
+        State."""
 
     def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
-        """Return state and residency (see pages.py) of the pages of `where`, from the one that
-        contains its start. Padding up to a granule (headers) counts with the block before it. 10 ns
-        a block: pass 256 MiB."""
+        """Return state and residency (see pages.py) of the pages of `where`, beginning with the
+        page that contains its start. Padding up to the next granule (headers) counts with the block
+        before it. Takes 10 ns a block: pass about 256 MiB in one call."""
 
     def free_runs(self, where: Range, least: int) -> array[int]:
-        """Return (start, end) pairs of ranges without blocks in use, cached blocks or metadata
-        (usable sizes). A range is returned if it has at least `least` bytes, or touches an end of
-        `where`, beyond which it may continue."""
+        """Return (start, end) pairs of ranges that contain no usable bytes of blocks in use, cached
+        blocks or metadata. A range is returned if it has at least `least` bytes, or if it touches
+        an end of `where`, because it may continue beyond."""
 
     def page_words(self, piece: Piece, types: Sequence[Range], where: Range, page: int, found: array[int], weights: array[int]) -> None:
-        """Find the most frequent type on each page of `where`. `found` gets, for each page, the
-        first word of the blocks that make up most of its bytes in use, if the word is in `types`
-        (sorted, disjoint); else 0. Call for each piece, ascending: each call updates `found` and
-        `weights` ("Q", initially zeros)."""
+        """Find the most frequent type on each page of `where`. Call this for each piece, ascending;
+        each call updates `found` and `weights` ("Q", initially zeros). If the blocks that make up
+        most of a page's bytes in use have the same first word, and the word is in `types` (sorted,
+        disjoint), `found` gets this word for the page; otherwise 0."""
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
         """Return the gaps of at least `least` bytes in [start, end) that no block covers,
@@ -148,26 +149,29 @@ class Graph(Protocol):
     """Reference graph of the blocks in use.
 
     Order of calls: scan_blocks, scan_roots, mark, classify. If it is uncertain whether some words
-    are roots: scan_blocks, scan_roots for the other roots, mark_starts; then scan_roots for the
-    words that are roots, mark, classify."""
+    are roots, call scan_blocks, scan_roots for the certain roots, and mark_starts. Then call
+    scan_roots for those of the other words that turn out to be roots, mark, and classify."""
 
     def exclude_words(self, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
-        """Exclude words of blocks, which are not references. Call before scanning.
-        exclusions[patterns[i]] gives the excluded words of block i; the first exclusion excludes
-        none. ValueError unless there is a pattern for each block, and each pattern exists."""
+        """Exclude words of blocks that are not references. Call before scanning.
+        exclusions[patterns[i]] gives the excluded words of block i. The first exclusion excludes no
+        words. ValueError unless there is a pattern for each block, and each pattern has an
+        exclusion."""
 
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
         """Set the labels of blocks. Call before marking. `labels` has the number of each block's
-        type in a managed runtime, or NO_LABEL. `ranks` has the rank of each number, at least 1
-        (both "I"). The leak head of a cycle is its labelled block with the highest rank."""
+        type in a managed runtime, or NO_LABEL. `ranks` has the rank, at least 1, of each type
+        number. Both are arrays ("I"). The leak head of a cycle is its labelled block with the
+        highest rank."""
 
     def scan_blocks(self, piece: Piece) -> None:
         """Record the references in this piece's blocks. Pieces ascend, and each byte is passed once
         (ValueError otherwise); a block may extend over several pieces."""
 
     def scan_roots(self, piece: Piece) -> None:
-        """Record the references from root memory. After `mark_starts`, the next call of it or of
-        `mark` follows these references too. After `mark`, only `path` and `is_rooted` use them."""
+        """Record the references from root memory. If it is called after `mark_starts`, the next
+        call of `mark_starts` or `mark` follows these references too. If it is called after `mark`,
+        only `path` and `is_rooted` use them."""
 
     def root_words(self, words: Sequence[int]) -> None:
         """Record the references from registers. See `scan_roots` for the order of calls."""
@@ -182,16 +186,16 @@ class Graph(Protocol):
 
     def holds(self, words: Sequence[int]) -> bool:
         """Return whether `mark_starts` reached every block that one of these words refers to. If
-        so, these words as roots would change no block's kind."""
+        so, these words would not change the kind of any block if they were roots."""
 
     def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
-        """Return the indices of unreferenced blocks, ascending: blocks in use to which no root and
-        no other block refers, not even to the interior. Their usable sizes are `smallest` to
-        `largest`. Call after `mark_starts`. [] if more than `most` blocks of these sizes were not
-        reached."""
+        """Return the indices of unreferenced blocks, ascending. An unreferenced block is in use,
+        and no root and no other block refers to any part of it. Only blocks with usable sizes from
+        `smallest` to `largest` are returned. Call after `mark_starts`. Returns [] if `mark_starts`
+        did not reach more than `most` blocks of these sizes."""
 
     def mark(self, budget: int) -> bool:
-        """Visit about `budget` blocks. Return True when all reachable and possible blocks are
+        """Visit about `budget` blocks. Return True when all REACHABLE and POSSIBLE blocks are
         marked."""
 
     def interiors(self) -> Interiors:
@@ -199,22 +203,24 @@ class Graph(Protocol):
         classifying."""
 
     def classify(self, budget: int) -> bool:
-        """Classify the other blocks as definite or indirect, by strongly connected components.
-        Return True when done. The leak head of a cycle is its labelled block of the highest rank;
-        of several such blocks, or without labelled blocks, the block with the lowest address."""
+        """Classify the other blocks as DEFINITE or INDIRECT, by strongly connected components.
+        Return True when done. The leak head of a cycle is its labelled block with the highest rank.
+        If several labelled blocks have this rank, or none is labelled, it is the one with the
+        lowest address."""
 
     def leader_sizes(self) -> array[int]:
         """Return the usable size of every DEFINITE block ("Q"), in no order."""
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> Disguises:
         """Return a search for disguised pointers to DEFINITE and INDIRECT blocks (disguises.py).
-        All of these blocks are in `ranges` (sorted, disjoint, at most 8). Forms with more than
-        `most` such words are dropped; with 0, none is recorded."""
+        `ranges` contain all of these blocks (sorted, disjoint, at most 8). A form in which more
+        than `most` words decode to such a block is dropped. If `most` is 0, no words are
+        recorded."""
 
     def connect(self, references: array[int]) -> None:
         """Add references to starts of blocks to a classified graph. `references` ("Q", by source)
-        has source << 32 | target for each; source NO_BLOCK is a root. Then call mark and classify
-        again; REACHABLE blocks stay reachable."""
+        has source << 32 | target for each reference. The source NO_BLOCK is a root. Then call mark
+        and classify again. REACHABLE blocks stay reachable."""
 
     def kind(self, index: int) -> Kind: ...
 
@@ -222,84 +228,92 @@ class Graph(Protocol):
         """Return the kind of every block, one byte each ('B'), by index."""
 
     def has_kind(self, kind: Kind, number: int) -> bool:
-        """Return whether at least `number` blocks are of this kind; faster than `totals`."""
+        """Return whether at least `number` blocks are of this kind. This is faster than
+        `totals`."""
 
     def totals(self, kind: Kind) -> Totals: ...
 
     def sizes(self, kind: Kind) -> list[tuple[int, int]]:
-        """Return (usable size, number) of the blocks in use of this kind, by size."""
+        """Return (usable size, number) of the blocks in use of this kind, ascending by size."""
 
     def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
-        """Return the bytes of blocks in use, by Kind, inside these disjoint, ascending ranges
-        (starts and ends, "Q"). Counts all blocks, or those with the indices `of` ("I", in any
-        order)."""
+        """Return the number of bytes of blocks in use inside these disjoint, ascending ranges
+        (starts and ends, "Q"), by Kind. Counts only the blocks with the indices `of` ("I", in any
+        order) if they are given."""
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
-        """Group DEFINITE blocks and heads of POSSIBLE ones by kind and label; most bytes (direct +
-        indirect) first. Unlabelled blocks are grouped by kind, type_word (0 if it is in no piece),
-        size, cycle, and whether other blocks are counted under them; blocks with a
-        mark ("I", by index) by that instead of type_word: see terms.mark_of."""
+        """Group DEFINITE blocks and the heads of POSSIBLE blocks by kind and label, most bytes
+        (direct + indirect) first. Blocks without a label are grouped by kind, type_word (0 if it is
+        in no piece), size, cycle, and whether other blocks are counted under them. If such a block
+        has a mark ("I", by index), the mark replaces its type_word; see terms.mark_of."""
 
     def has_cycles(self) -> bool:
-        """Return whether an unlabelled DEFINITE block is the leak head of a cycle without labelled
-        blocks."""
+        """Return whether a DEFINITE block without a label is the leak head of a cycle that has no
+        labelled blocks."""
 
     def cycle_ranges(self) -> list[Range]:
-        """Return the memory with the first words of the blocks of these cycles, sorted and
-        disjoint."""
+        """Return the memory that contains the first words of the blocks in the cycles of
+        `has_cycles`, as sorted, disjoint ranges."""
 
     def represent_cycles(self, pieces: Iterable[Piece], types: Sequence[Range]) -> None:
-        """Choose the block that represents each of these cycles in `groups`, independently of the
-        order of addresses. A block with a type_word is preferred to one without, then the largest,
-        then the one with the lowest type_word, then the one with the lowest address. `pieces` is
-        the memory of `cycle_ranges`. Kinds do not change."""
+        """Choose the block that represents each cycle of `has_cycles` in `groups`, independently of
+        the order of addresses. A block with a type_word is preferred to one without, then the
+        largest, then the one with the lowest type_word, then the one with the lowest address.
+        `pieces` is the memory of `cycle_ranges`. Kinds do not change."""
 
     def representative(self, index: int) -> int:
-        """Return the block that represents the cycle whose leak head is this block; else the block
-        itself."""
+        """Return the block that represents the cycle whose leak head is this block. For other
+        blocks, return the block itself."""
 
     def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
-        """Return the blocks in use of these kinds, by label."""
+        """Return the number and bytes of the blocks in use of these kinds, by label."""
 
     def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        """Return all blocks in use with a type_word, by kind, type_word and size; most bytes first.
-        Cycles and indirect blocks are not counted: these fields are 1 and 0."""
+        """Group all blocks in use that have a type_word by kind, type_word and size, most bytes
+        first. Cycles and indirect blocks are not counted: these fields are 1 and 0."""
 
     def leader(self, index: int) -> int:
-        """Return an INDIRECT block's leak head, the lowest that reaches it; a DEFINITE block
-        itself; else -1."""
+        """Return the leak head of a block. For an INDIRECT block it is the lowest leak head that
+        reaches it, and for a DEFINITE block the block itself. -1 for other blocks."""
 
     def leaders(self) -> memoryview:
         """Return `leader` of every block ("I", read-only), by index; NO_GROUP in place of -1."""
 
     def cycle(self, index: int) -> int:
         """Return the number of blocks in the cycle whose leak head is this block, itself included;
-        1 if there is none."""
+        1 if it is not the head of a cycle."""
 
     def indirect_totals(self, index: int) -> Totals:
-        """Return INDIRECT blocks and bytes under this leak head, or POSSIBLE ones under this head
-        (see `heads`). Each is counted under exactly one."""
+        """Return the number and bytes of the INDIRECT blocks under this leak head, or of the
+        POSSIBLE blocks under this head (see `heads`). Each block is counted under exactly one
+        head."""
 
     def heads(self) -> Optional[array[int]]:
         """Return the indices of heads, ascending: POSSIBLE blocks whose interior is referenced by a
-        root or by a reachable block. Each other POSSIBLE block is counted under the lowest head
-        that reaches it. None if all are heads."""
+        root or by a reachable block. Every other POSSIBLE block is counted under the lowest head
+        that reaches it. None if all POSSIBLE blocks are heads."""
 
     def referrers(self, index: int) -> list[int]:
-        """Return the indices of the blocks in use that refer to this one, ascending, each once."""
+        """Return the indices of the blocks in use that refer to this one, ascending, without
+        repetition."""
 
     def references(self, index: int) -> list[tuple[int, bool]]:
         """Return (index, is_interior) of each reference to a block in use, in the order of the
         words."""
 
+    def leaked_references(self) -> array[int]:
+        """Return an array ("I") with one number for each block. For a leaked block it is the number
+        of words of other leaked blocks that refer to any part of it; otherwise 0. Call after
+        `classify`."""
+
     def path(self, index: int) -> list[int]:
-        """Return a shortest chain of block indices from a block that a root refers to; [] if no
-        root reaches it. The search is breadth first, from the lowest rooted block, along references
-        in the order of words."""
+        """Return the shortest chain of block indices from a block that a root refers to, up to this
+        block; [] if no root reaches it. The search is breadth first. It starts at the lowest rooted
+        block and follows references in the order of words."""
 
     def rows(self, rules: RowRules) -> Optional[Rows]:
-        """Return blocks as rows of text, once classified (rows.py). None: the caller formats each
-        row."""
+        """Return a formatter of blocks as rows of text (rows.py), once the graph is classified. If
+        the result is None, the caller formats each row."""
 
     def is_rooted(self, index: int) -> bool:
         """Return whether root memory or a register refers to this block directly."""
@@ -307,22 +321,22 @@ class Graph(Protocol):
     def dominators(
         self, roots: int, bounds: Sequence[int] = (), owners: Sequence[int] = (), lost: bool = False, priorities: Sequence[int] = ()
     ) -> Dominators:
-        """Return the dominator tree below this many numbered roots (see dominators.py). Root words
-        from bounds[i] up to the next bound belong to root owners[i] (NO_ROOT: to none). Bounds
-        ascend; words below the first belong to none. `priorities` has the first root of each later
-        priority, ascending. Call after `settle`. With `lost`, call after classifying: the tree then
-        contains only POSSIBLE, DEFINITE and INDIRECT blocks."""
+        """Return the dominator tree below `roots` numbered roots (see dominators.py). Root words
+        from bounds[i] up to the next bound belong to root owners[i], or to no root if that is
+        NO_ROOT. Bounds ascend; words below the first bound belong to no root. `priorities` has the
+        first root of each later priority, ascending. Call after `settle`. With `lost`, call after
+        classifying: the tree then contains only POSSIBLE, DEFINITE and INDIRECT blocks."""
 
 
 class Engine(Protocol):
     name: str  # "native" | "pure"
     arch: Arch
-    threads: int  # number of threads that it uses
+    threads: int  # number of threads that the engine uses
 
     def blocks(self, arch: Arch, granule: int, heap_bytes: int = 0) -> Blocks:
-        """Return an empty directory of blocks. `granule` divides every block address: 16 on 64-bit
-        glibc, 8 or 4 elsewhere. Space is reserved for the blocks of `heap_bytes` of heap (0: none
-        is reserved)."""
+        """Return an empty directory of blocks. All block addresses are multiples of `granule`: 16
+        on 64-bit glibc, 8 or 4 elsewhere. The engine reserves space for the blocks of `heap_bytes`
+        of heap."""
 
     def graph(
         self, blocks: Blocks, heuristics: Heuristic = Heuristic.NONE, vtables: Sequence[Range] = (), types: Sequence[int] = ()
@@ -336,46 +350,50 @@ class Engine(Protocol):
 
     def follow(self, pieces: Sequence[Piece], head: int, next_offset: int, mangled: bool, limit: int) -> tuple[array[int], str]:
         """Follow a singly linked list, whose next pointer is the word at node + next_offset. Return
-        its nodes, and "" or why it ended early. `mangled`: by glibc's safe-linking, value ^
-        (address of the word >> 12). The list ends early at a cycle, at an unreadable or misaligned
-        node (aligned to words), which is named, or after `limit` nodes."""
+        its nodes, and "" or the reason why it ended early. `mangled` means that the next pointers
+        use glibc's safe-linking: value ^ (address of the word >> 12). The list ends early at a
+        cycle, at a node that is unreadable or not aligned to words (the reason names the node), or
+        after `limit` nodes."""
 
     def follow_all(self, pieces: Sequence[Piece], heads: Sequence[int], next_offset: int, limit: int, within: Sequence[int] = ()) -> Lists:
-        """Follow many unmangled lists of at most `limit` nodes each, as `follow` does; a head of 0
+        """Follow many unmangled lists of at most `limit` nodes each, as `follow` does. A head of 0
         is an empty list. `within` has two words for each list: start and end of the range that
-        contains its nodes. Sound lists share no node, so the total number of nodes is limited to
+        contains its nodes. Intact lists share no nodes, so the total number of nodes is limited to
         the number of words in the pieces."""
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:
-        """Walk the search tree whose root has `header` as its parent; at most `most` nodes."""
+        """Walk the search tree whose root has `header` as its parent; visit at most `most`
+        nodes."""
 
     def walk_links(self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> LinkWalk:
-        """Walk the links at `offsets` of nodes: at most `most` nodes and `deepest` levels (0: any
-        number)."""
+        """Walk from the heads along the links at `offsets` of the nodes. Visit at most `most` nodes
+        and `deepest` levels (0: no limit)."""
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
-        """Return records of `size` bytes in turn, and the indices of the missing ones. A record
-        that is not wholly in `pieces` is zeros; a record may extend over two pieces. With the array
-        cast to "Q", a column is a slice with a stride."""
+        """Read the records of `size` bytes at these addresses. Return the records one after
+        another, and the indices of the missing ones. A record that is not completely in `pieces` is
+        all zeros. A record may extend over two pieces. If the result is cast to "Q", a column is a
+        slice with a stride."""
 
     def self_pointers(self, piece: Piece, distance: int) -> array[int]:
-        """Return addresses a with *(a) == a == *(a + distance): struct pthread's header, list
-        heads."""
+        """Return the addresses a with *(a) == a == *(a + distance), such as the header of struct
+        pthread, or list heads."""
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         """Return addresses of the aligned words in `piece` whose value is in [low, high),
         ascending."""
 
     def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
-        """Return the distinct values, ascending, and the sum of weights of each (without weights,
-        its count)."""
+        """Return the distinct values, ascending, and the sum of the weights of each value. If there
+        are no weights, return the count of each value instead."""
 
     def common_bytes(self, left: array[int], right: array[int]) -> int:
-        """Return the bytes that two flat sorted arrays ("Q") of disjoint ranges have in common."""
+        """Return the number of bytes that are in both of two flat sorted arrays ("Q") of disjoint
+        ranges."""
 
     def records(self, shapes: Mapping[int, Shape], tag_mask: int) -> Records:
-        """Return a sorter of a managed heap's records by key; tags are the bits `tag_mask` of their
-        first words."""
+        """Return a sorter of a managed heap's records by key. The tag of a record is the bits
+        `tag_mask` of its first word."""
 
     def type_reader(self) -> TypeReader:
         """Return a reader of types from debug information in the target's byte order."""

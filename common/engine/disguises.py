@@ -17,7 +17,7 @@ STRIP = 128
 BEYOND = 16
 """Bytes after a strip that belong to words beginning in it."""
 ANY_OFFSET = 0xFFFF
-"""Stands for all offsets in a block from this value on."""
+"""In place of all offsets in a block that are at least this large."""
 MOST_FORMS = 64
 MOST_SEGMENTS = 8
 
@@ -25,7 +25,7 @@ MOST_SEGMENTS = 8
 class Disguise(IntEnum):
     """How a word encodes the address p of a byte in a block. Also in common/native/disguises.h."""
 
-    # P in the low 47 (or 48) bits of an aligned word of 8 bytes, with other bits set above.
+    # p in the low 47 (or 48) bits of an aligned 8-byte word whose higher bits are not all 0.
     TAGGED = 0
     UNALIGNED = 1  # p, at an address that is not a multiple of a word
     SHIFTED_LEFT = 2  # p << shift, with any value in the low bits
@@ -43,13 +43,13 @@ class Form(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Result of a search, as unordered arrays ("Q") of form's number << 48 | size's number << 16 |
+    """Result of a search: three unordered arrays ("Q") of form number << 48 | size number << 16 |
     offset.
 
-    The first has each word found. The second has each DEFINITE block that a form leads to, once.
-    The third has each such block to which a form leads from a root or from a block that is not
-    leaked. Words that lead to an INDIRECT block count for the leak head of its cycle, or for
-    none."""
+    The first has one element for each word found. The second has each DEFINITE block to which a
+    word in this form leads, once. The third has each DEFINITE block to which such a word leads from
+    a root, or from a block that is not leaked. Words that lead to an INDIRECT block count for the
+    leak head of its cycle. If the block is in no such cycle, they do not count."""
 
     hits: array[int]
     heads: array[int]
@@ -57,28 +57,31 @@ class Keys(NamedTuple):
 
 
 class Disguises(Protocol):
-    """A search. Order of calls: `scan`; then `tries`, or `keys` and `references`, before
+    """A search. Call `scan` first. Then call `tries`, or `keys` and `references`, before
     Graph.connect."""
 
     def scan(self, piece: Piece, step: int, roots: bool) -> None:
-        """Search a piece of root memory or of heaps; one strip in `step` is searched.
+        """Search one of every `step` strips of a piece of root memory or of heaps.
 
-        In heaps, only words in blocks in use count, and no word that leads to its own block."""
+        In heaps, only words in blocks in use count, and words that lead to their own block do not
+        count."""
         ...
 
     def tries(self) -> list[tuple[int, int]]:
-        """Return, for a search that records no words, by form: the number of words that lead into
-        blocks, and of those that lead to the first word of a block in use."""
+        """Return two numbers for each form, if the search records no words: the number of words
+        that lead into blocks, and the number of words that lead to the first word of a block in
+        use."""
         ...
 
     def keys(self, sizes: Sequence[int]) -> Keys:
-        """Return the results for blocks of these usable sizes, which ascend."""
+        """Return the results for blocks of these usable sizes. `sizes` ascends."""
         ...
 
     def references(self, accepted: Sequence[tuple[int, int]]) -> array[int]:
-        """Return three words ("Q") for each disguised pointer whose form's number and offset are
-        among these.
+        """Return three words ("Q") for each disguised pointer whose (form number, offset) is in
+        `accepted`.
 
-        The words are its address; source << 32 | target, block indices (source NO_BLOCK: in root
-        memory); the form's number. Ordered by source and address. The results are freed."""
+        The words are the address of the pointer; source << 32 | target, as block indices (source
+        NO_BLOCK: the pointer is in root memory); and the form number. They are ordered by source
+        and address. The results of the search are freed."""
         ...

@@ -9,8 +9,9 @@ Roots may have priorities. Memory that roots of an earlier priority reach belong
 it from later roots, or from blocks that only later roots reach, are ignored. So a pointer on a
 stack takes nothing away from a variable. Sharing is within one priority.
 
-Start and interior references count alike. The algorithm is semi-NCA (L. Georgiadis, "Linear-Time
-Algorithms for Dominators and Related Problems", 2005) over the graph's edges, without another scan.
+Start and interior references have the same effect. The algorithm is semi-NCA (L. Georgiadis,
+"Linear-Time Algorithms for Dominators and Related Problems", 2005) . It uses the edges of the
+graph, so memory is not scanned again.
 
 A *node* is a number: a block's index (0 and above), SHARED, or a root's `root_node`."""
 
@@ -41,7 +42,8 @@ def node_root(node: int) -> int:
 
 
 class Child(NamedTuple):
-    """A child (block index), and the blocks and bytes that it retains, itself included."""
+    """A child (block index), and the number of blocks and bytes that it retains, itself
+    included."""
 
     block: int
     blocks: int
@@ -49,8 +51,8 @@ class Child(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Children of the same usable size: their number, and what they retain. `example` is the
-    lowest."""
+    """Children of the same usable size: their number, and the blocks and bytes that they retain.
+    `example` is the child with the lowest address."""
 
     size: int
     children: int
@@ -63,8 +65,8 @@ class Chain(NamedTuple):
     """A linked list of `length` blocks, both ends included, with usable sizes from `least` to
     `most`.
 
-    `bytes` is the sum of the sizes. `more`: the list was cut at the limit. Continue from `end`,
-    which then counts twice."""
+    `bytes` is the sum of the sizes. If `more` is set, the list was cut at the limit. To continue,
+    follow the chain from `end`, which is then counted twice."""
 
     length: int
     least: int
@@ -75,29 +77,29 @@ class Chain(NamedTuple):
 
 
 class Dominators(Protocol):
-    """A dominator tree, made by `Graph.dominators`, or by `within` with fields as roots.
+    """A dominator tree. `Graph.dominators` creates it, or `within`, which uses fields as roots.
 
     Order of calls: set_owners; scan_roots, root_words, refer, refer_lost, merge_into_roots in any
-    order; compute until done; queries.
+    order; compute until it is done; queries.
 
-    RuntimeError for another order, IndexError for a block, root or node that does not exist,
-    ValueError for unordered bounds."""
+    Raises RuntimeError if the order of calls is wrong, IndexError for a block, root or node that
+    does not exist, and ValueError for unordered bounds."""
 
     roots: int
 
     def scan_roots(self, piece: Piece) -> None:
-        """Record the references of this root memory; `bounds` of `Graph.dominators` give the
-        roots."""
+        """Record the references in this root memory. The `bounds` passed to `Graph.dominators`
+        determine the root of each word."""
         ...
 
     def root_words(self, words: Sequence[int], root: int) -> None:
-        """Record the references of these values to blocks: registers, or words that the caller
-        read."""
+        """Record the references from a root to blocks. `words` are values of registers, or words
+        that the caller read."""
         ...
 
     def refer(self, root: int, blocks: Sequence[int]) -> None:
-        """Record references to blocks (indices). Ignores blocks that are not in use, or are outside
-        `within`."""
+        """Record references from a root to blocks (indices). Blocks that are not in use, or that
+        are outside the tree of `within`, are ignored."""
         ...
 
     def refer_lost(self, definite: int, possible: int) -> None:
@@ -123,7 +125,7 @@ class Dominators(Protocol):
         `containers` ("I") has for each block the number of the container whose node it is, or
         NO_ROOT. `owners` has for each container the node (block or root) that owns it. Edges into a
         container's nodes are ignored unless they come from its owner or from its nodes. So stale
-        pointers take nothing away.
+        pointers from elsewhere do not make the nodes shared.
 
         Not allowed in a tree made by `within`, which follows the whole tree. ValueError for an
         array of another length, a container without an owner, or an owner that does not exist."""
@@ -147,12 +149,25 @@ class Dominators(Protocol):
         ...
 
     def by_root(self) -> list[Totals]:
-        """Return what each root retains, by number. These and `shared` add up to `total`."""
+        """Return the blocks and bytes that each root retains, by root number. The sum of these and
+        `shared` is `total`."""
         ...
 
     def retained(self, node: int) -> Totals:
-        """Return what a node retains. A block includes itself; (0, 0) if not reached; SHARED as in
-        `shared`."""
+        """Return the blocks and bytes that a node retains. A block includes itself. (0, 0) if no
+        root reaches the node. For SHARED, return the result of `shared`."""
+        ...
+
+    def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
+        """Return for each row the memory that its blocks retain, the blocks themselves included.
+
+        `labels` has the label of each block, and `rows` the row of each label (both "I"). Blocks
+        with a higher label are ignored. If a block of a row is retained by another block of the
+        row, the memory that it retains is counted only once. Memory that several blocks of a row
+        share, and that none of them retains alone, is not counted.
+
+        Raises ValueError if the tree was made by `within`, or if `labels` does not have one element
+        for each block."""
         ...
 
     def idom(self, index: int) -> Optional[int]:
@@ -161,8 +176,8 @@ class Dominators(Protocol):
         ...
 
     def children(self, node: int, limit: int) -> list[Child]:
-        """Return at most `limit` blocks with this idom: most retained bytes first, then by
-        address."""
+        """Return at most `limit` blocks whose immediate dominator is `node`: most retained bytes
+        first, then by address."""
         ...
 
     def spread(self, node: int, limit: int) -> list[Spread]:
@@ -196,13 +211,13 @@ class Dominators(Protocol):
         ...
 
     def within(self, node: int, fields: int) -> Dominators:
-        """Return the tree of what a block or root retains, without the node itself.
+        """Return the tree of the blocks that a block or root retains, without the node itself.
 
-        Its roots are fields 0 … fields - 1, into which the caller groups the node's words. Give
-        their targets with `refer` or `root_words`, then call `compute`. This searches what the node
-        retains at most twice, and is much faster than a new tree. SHARED means: by several fields.
-        Blocks that are reachable only through omitted words count as not reached. ValueError for
-        SHARED, and for a field."""
+        The roots of the new tree are fields 0 … fields - 1, into which the caller groups the words
+        of the node. Pass the targets of the fields with `refer` or `root_words`, then call
+        `compute`. This visits the retained blocks at most twice, and is much faster than a new
+        tree. SHARED means that several fields share a block. Blocks that are reachable only through
+        words of no field count as not reached. ValueError if `node` is SHARED or a field."""
         ...
 
 
@@ -236,8 +251,8 @@ def check_merged(merged: array[int], roots: int, blocks: int) -> None:
 
 
 def check_containers(containers: array[int], owners: Sequence[int], roots: int, blocks: int, sound: Callable[[], bool]) -> None:
-    """Raise ValueError unless `set_owners` can take these. `sound`: returns whether all containers
-    have an owner."""
+    """Raise ValueError unless `set_owners` accepts these arguments. `sound` returns whether every
+    container has an owner."""
     if len(containers) != blocks or containers.itemsize != 4:
         raise ValueError(f"{len(containers)} numbers of {containers.itemsize} bytes, {blocks} blocks")
     if not sound():

@@ -1,9 +1,10 @@
-"""Reads types from debug information (DWARF 2 to 5): what is passed to an engine, and what it
-returns.
+"""The interface for reading types from debug information (DWARF 2 to 5): what callers pass to an
+engine, and what it returns.
 
-Pass sources by ascending keys; read each to its end; look up origins before its data are released;
-merge at the end. The C engine (common/native/dwarf_types.c) and the Python engine
-(reference/dwarf_types.py) return equal columns."""
+Pass the sources in ascending order of keys. Read each source to its end, and look up the origins
+before the data of a source are released. Merge at the end. The C engine
+(common/native/dwarf_types.c) and the Python engine (reference/dwarf_types.py) return equal
+columns."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from findleaks.target.elf import Buffer
 SECTIONS = ("info", "abbreviations", "strings", "line_strings", "string_offsets", "addresses", "ranges", "range_lists", "other_strings")
 """Sections of a source, in the order of its fields."""
 
-NO_KEY = (1 << 64) - 2  # in place of a key: there is no such section
+NO_KEY = (1 << 64) - 2  # in place of a key, if there is no such section
 VOID_KEY = (1 << 64) - 1
 OLD_TYPES, SPLIT = 1, 2  # bits of `flags`: .debug_types of DWARF 4; units of .dwo files
 
@@ -28,7 +29,7 @@ TYPE_COLUMNS = 19  # columns of types, their fields and their parts
 
 
 class Source(NamedTuple):
-    """A section of units, and what their entries refer to."""
+    """A section of units, and the sections that its entries refer to."""
 
     info: Buffer
     """.debug_info, or .debug_types."""
@@ -42,7 +43,8 @@ class Source(NamedTuple):
     other_strings: Buffer = b""
     """.debug_str of the supplementary file (dwz)."""
     key: int = 0
-    """Key of the first byte of `info`: all sections that are read form one sequence of bytes."""
+    """Key of the first byte of `info`. Keys number the bytes of all sections that are read, as one
+    sequence."""
     references: int = 0
     """Key of the section that DW_FORM_ref_addr refers to."""
     others: int = NO_KEY
@@ -61,25 +63,26 @@ class TypeReader(Protocol):
     caller can poll for an interrupt: about 50 ms in the C engine."""
 
     def add(self, source: Source) -> None:
-        """Read this source from now on."""
+        """Add this source. The next calls of `read` read it."""
 
     def read(self, limit: int) -> int:
-        """Read about `limit` bytes; return the offset in the source, or -1 at its end."""
+        """Read about `limit` bytes. Return the offset reached in the source, or -1 at its end."""
 
     def find_origins(self, limit: int) -> bool:
-        """Do `limit` look-ups in the sources read so far. Return False when all are done: their
-        data are not used any more."""
+        """Do `limit` look-ups in the sources read so far. Return False when all are done. The data
+        of these sources are not needed after that."""
 
     def add_table(self, columns: Sequence[array[int]], key: int) -> None:
-        """Add the types of a merged table, of which `columns` are the first TYPE_COLUMNS: type
-        number n gets the key `key` + n. So the tables of several modules are merged."""
+        """Add the types of a merged table: type number n gets the key `key` + n. `columns` are the
+        first TYPE_COLUMNS columns of the table. This is how the tables of several modules are
+        merged."""
 
     def merge(self) -> float:
-        """Do a part of merging; return how much is done. 1.0: the columns are ready."""
+        """Do a part of merging. Return the completed part; at 1.0, the columns are ready."""
 
     def columns(self) -> list[array[int]]:
         """Return the columns of merged types."""
 
     @property
     def incomplete(self) -> bool:
-        """Whether damaged data, or a limit, ended reading early."""
+        """Whether damaged data or a limit ended reading early."""

@@ -1,7 +1,9 @@
-"""What an owner retains, by field: the part of `Dominators.within` that both engines share.
+"""What each field of an owner retains. This is the part of `Dominators.within` that both engines
+share.
 
-All that a node retains is below its children. An edge into a child's subtree from outside leads to
-the child itself. So it suffices to determine which fields reach each child."""
+Everything that a node retains is below its children in the dominator tree. An edge from outside
+into a child's subtree leads to the child itself. So it is enough to determine which fields reach
+each child."""
 
 from __future__ import annotations
 
@@ -54,6 +56,10 @@ class FieldsTree(RootedTree):
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         """Raise ValueError: only a whole tree has owners of containers."""
         raise ValueError("only a whole tree can have owners of containers")
+
+    def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
+        """Raise ValueError: only a whole tree is summed by label."""
+        raise ValueError("only a whole tree is summed by label")
 
     def total(self) -> Totals:
         self._after()
@@ -131,12 +137,12 @@ class FieldsTree(RootedTree):
         return self._tree.within(node, fields)
 
     def _children(self, field: int, limit: int) -> Sequence[int]:
-        """Return places of the first `limit` children of a field (or of `several`), in any
-        order."""
+        """Return the places of the first `limit` children that only this field reaches, in any
+        order. The number of fields stands for the children that several fields reach."""
         raise NotImplementedError
 
     def _spread(self, field: int, everything: bool) -> Rows:
-        """Return the rows of WholeTree._spread for what a field retains."""
+        """Return the rows of WholeTree._spread for the memory that a field retains."""
         raise NotImplementedError
 
     def _field(self, node: int) -> Optional[int]:

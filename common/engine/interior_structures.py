@@ -1,10 +1,10 @@
 """Structures that programs refer to by interior pointers: hash tables of Rust and Abseil, chunks of
-pmr resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc, arrays of
-PHP.
+pmr resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc, arrays and
+objects of PHP, memory that the program aligned itself.
 
-An interior pointer to one of these counts as a start reference if the bytes around the pointer, or
-those around its place, prove the structure. The proofs are in
-common/native/interior_{tables,chunks,stacks,counted,php}.c."""
+An interior pointer to one of these structures counts as a start reference if the bytes around its
+target, or the bytes around the pointer itself, prove the structure. The proofs are in
+common/native/interior_{tables,chunks,stacks,counted,aligned,php}.c."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ class Structure(IntEnum):
     COROUTINE_FRAME = 5  # C++20
     COUNTED_VALUE = 6  # Rust: Arc::into_raw, Rc::into_raw
     PHP_ARRAY = 7  # PHP: zend_array
-    PHP_ARGUMENTS = 8  # PHP: zend_internal_arg_info[]
+    PHP_ARGUMENTS = 8  # PHP: zend_internal_arg_info[], zend_arg_info[]
+    ALIGNED = 9  # memory that a program aligned; the address of the block precedes it
+    PHP_OBJECT = 10  # PHP: zend_object after the data of an internal class
 
 
 class Examination(Protocol):
-    """An examination of interior references. References that a structure explains become start
-    references; `Interiors.promote` marks the blocks that these reach."""
+    """An examination of interior references. References to a recognised structure become start
+    references. `Interiors.promote` then marks the blocks that these references reach."""
 
     def step(self, budget: int) -> bool:
-        """Examine the next `budget` references; True when none is left."""
+        """Examine the next `budget` references. Return True when all are examined."""
         ...
 
     def found(self) -> array[int]:

@@ -1,9 +1,9 @@
 """Interior references to possible blocks, counted by offset and block size. Those that a rule
 matches become start references.
 
-A *key* is block index << 32 | offset in bytes, for a reference into a possible block from a root or
-from a reachable or possible block. A *rule* is a pair (size, offset): pointers to this offset of
-blocks of this usable size (0: any) count as pointers to their start."""
+A *key* is block index << 32 | offset in bytes, for each reference into a POSSIBLE block that comes
+from a root, or from a REACHABLE or POSSIBLE block. A *rule* is a pair (size, offset): pointers to
+this offset of blocks of this usable size (0: any) count as pointers to their start."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece, Range
 from findleaks.value_classes import NamedTuple
 
-MAX_OFFSET = (1 << 32) - 1  # in place of all larger offsets; no rule names it
-LOW_BITS = MAX_OFFSET  # in a Row: any offset below two words, as pointer tags produce
+MAX_OFFSET = (1 << 32) - 1  # in place of all larger offsets; rules do not use it
+LOW_BITS = MAX_OFFSET  # in a Row: any offset below two words; pointer tags produce these
 Rule = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """A count of blocks.
+    """The number of blocks of a size to which pointers with a certain offset exist.
 
-    `blocks` blocks of `size` (0: all sizes) are referred to at `offset`. With offset 0 it is the
-    number of blocks examined; with LOW_BITS, that of blocks with a pointer to any offset below two
-    words."""
+    `blocks` blocks of `size` (0: all sizes) are referred to at `offset`. If `offset` is 0, `blocks`
+    is the number of blocks examined. If it is LOW_BITS, `blocks` is the number of blocks with a
+    pointer to any offset below two words."""
 
     size: int
     offset: int
@@ -36,48 +36,49 @@ class Row(NamedTuple):
 class Interiors(Protocol):
     """The interior references of a graph with Heuristic.AUTO.
 
-    Order of calls: if structures count, `examine`, all its steps, and `promote` until done. Then
-    `keys` until done, `count` over all keys, sorted and each once, `accept` and `promote` until
-    each is done, `effect`."""
+    To recognise structures, call `examine`, all steps of the result, and `promote` until it is
+    done. Then call `keys` until it is done; `count` with all keys, sorted and without repetition;
+    `accept` and then `promote`, each until it is done; and `effect`."""
 
     def places(self, most: int) -> Optional[array[int]]:
         """Return three numbers for each reference to a possible block, or None if there are more
         than `most`.
 
-        The numbers are the block that contains the reference (NO_BLOCK: none), the address of the
-        root word (if there is no such block), and the block referred to."""
+        The numbers are the block that contains the reference, or NO_BLOCK if it is in root memory;
+        in this case, the address of the root word; and the block referred to."""
         ...
 
     def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> Examination:
         """Return a search for known structures (interior_structures.py).
 
-        `pieces` is memory, ascending, with at least everything that `places` names. `code` has
-        sorted ranges of executable memory. `credit` is the maximum number of bytes read of tables'
-        control bytes, in total."""
+        `pieces` is memory, ascending. It contains at least all blocks and root words that `places`
+        returned. `code` has sorted ranges of executable memory. `credit` is the maximum total
+        number of control bytes of hash tables that are read."""
         ...
 
     def keys(self, budget: int) -> tuple[array[int], bool]:
-        """Return the keys ("Q", unsorted, repeated) of the next `budget` references, and whether
-        none is left."""
+        """Return the keys ("Q", unsorted, with repetitions) of the next `budget` references, and
+        whether these were the last."""
         ...
 
     def count(self, keys: array[int]) -> None:
-        """Count the blocks of these keys, which ascend and are distinct."""
+        """Count the blocks of these keys, which ascend without repetition."""
         ...
 
     def rows(self, least: int) -> list[Row]:
-        """Return rows with at least `least` blocks; by size, then offset."""
+        """Return the rows with at least `least` blocks, sorted by size, then by offset."""
         ...
 
     def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
-        """Count reachable and possible blocks by size; return the next index.
+        """Count REACHABLE and POSSIBLE blocks by size. Return the index at which to continue.
 
         Examines `budget` blocks from index `first` on. Adds to `counts` ("Q"), which has an element
-        for each of `sizes`, which ascend, and one for all blocks."""
+        for each of the ascending `sizes`, and one more for blocks of all sizes."""
         ...
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
-        """Apply ascending rules to the next `budget` references. Return True when none is left."""
+        """Apply rules, which ascend, to the next `budget` references. Return True when all
+        references are done."""
         ...
 
     def promote(self, budget: int) -> bool:
@@ -86,8 +87,8 @@ class Interiors(Protocol):
         ...
 
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
-        """Return for each rule the blocks, among those of the keys, that `promote` made reachable.
+        """Return, for each rule, how many of the blocks of the keys `promote` made reachable.
 
-        Each block counts once, under its first key with a rule. A rule for any size precedes one
-        for its own size."""
+        Each block counts once, under its first key with a rule. A rule for all sizes precedes a
+        rule for the size of the block."""
         ...

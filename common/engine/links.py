@@ -12,14 +12,14 @@ class LinkWalk(Protocol):
     """A walk from some heads, level by level. In each run of a level it follows the first link of
     all nodes, then the second link.
 
-    It ends early at a node that was visited before or is unreadable, and at one node or level too
-    many. Intact structures have none of these."""
+    The walk ends early at a node that was visited before or is unreadable, or if there are more
+    nodes or levels than the limits. In intact structures none of these happens."""
 
     def step(self, budget: int) -> bool:
         """Follow about `budget` links. Return True when done."""
         ...
 
     def result(self) -> tuple[array[int], bool]:
-        """Return the nodes' addresses in the order of discovery, heads first, each once; and
-        whether all nodes are intact."""
+        """Return the addresses of the nodes, and whether all of them are intact. The addresses are
+        in the order of discovery, heads first, without repetition."""
         ...

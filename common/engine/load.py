@@ -12,7 +12,7 @@ from findleaks.target.arch import X86_64, Arch
 # Environment variables.
 PURE = "FINDLEAKS_PURE"  # 1 forces the Python engine
 THREADS = "FINDLEAKS_THREADS"  # number of threads that the C engine uses
-_MOST_THREADS = 8  # maximum by default: more threads hardly read memory faster
+_MOST_THREADS = 8  # default maximum, because more threads hardly read memory faster
 
 
 def missing_native(arch: Arch = X86_64) -> str:
@@ -42,8 +42,8 @@ def stale_native(arch: Arch = X86_64) -> bool:
 
 
 def threads() -> int:
-    """Return FINDLEAKS_THREADS, if that is a number from 1 up; else the number of CPUs of this
-    process, limited."""
+    """Return FINDLEAKS_THREADS if it is a number of at least 1. Otherwise return the number of CPUs
+    that this process may use, up to a limit."""
     asked = os.environ.get(THREADS, "")
     if asked.isdecimal() and int(asked):
         return min(int(asked), 64)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 
 class PageState(IntEnum):
-    """State of a page; a page is *held* if it is in memory or swapped.
+    """State of a page. A page is *held* if it is in memory or swapped.
 
-    A page with any byte in use is IN_USE or UNTOUCHED. Of the others, a page with cached blocks is
-    CACHED, and a page with metadata METADATA. The rest is free."""
+    A page with any byte in use is IN_USE or UNTOUCHED. Other pages are CACHED if they have bytes of
+    cached blocks, otherwise METADATA if they have allocator metadata. The remaining pages are
+    free."""
 
     UNKNOWN = 0  # hidden by corruption, absent from the target, or foreign memory between blocks
     IN_USE = 1  # held, or residency is unknown
@@ -31,8 +32,8 @@ LARGEST = 0xFFFFFFFF  # in PageRead.sizes: a size that does not fit 32 bits
 
 
 class PageLists(NamedTuple):
-    """Flat sorted arrays ("Q") of disjoint ranges: memory of `known` residency, the `held` part of
-    it, and the `metadata` and `foreign` memory between a heap's blocks."""
+    """Flat sorted arrays ("Q") of disjoint ranges: the memory whose residency is `known`, the part
+    of it that is `held`, the `metadata`, and the `foreign` memory between the blocks of a heap."""
 
     known: array[int]
     held: array[int]
@@ -43,10 +44,11 @@ class PageLists(NamedTuple):
 class PageRead(NamedTuple):
     """Result by page.
 
-    `states` are PageStates. `used` ("I") is bytes in use; `shares` is the same in one byte, from 0
-    for none to 255 for all. `sizes` ("I") is the usable size of the blocks that make up more than
-    half of the bytes in use, else of the cached bytes, else of the free bytes; or of any block (0:
-    no blocks; at most LARGEST). `sums` is bytes: sums[state * COLUMNS + column]."""
+    `states` are PageStates. `used` ("I") is the number of bytes in use. `shares` is the same number
+    scaled to one byte, from 0 for none to 255 for all. `sizes` ("I") is the usable size of the
+    blocks that make up more than half of the bytes in use; if the page has none, of the cached
+    bytes; if it has none, of the free bytes. Without such a majority it is the size of any block
+    (0: no blocks; at most LARGEST). `sums` has numbers of bytes: sums[state * COLUMNS + column]."""
 
     states: bytearray
     shares: bytearray

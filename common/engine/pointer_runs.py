@@ -1,9 +1,9 @@
 """Finds arrays of pointers among other data.
 
 A *run* is a range of words that are 0 or point between the lowest and the highest block. It starts
-and ends with a pointer to a block in use; only these count. Stale pointers (to freed blocks)
-neither count nor end it. Other values end it, and so does a distance of more than `gap` bytes
-without a counted pointer."""
+and ends with a pointer to a block in use. Only pointers to blocks in use are counted. Stale
+pointers (to freed blocks) are not counted, but do not end the run. A run ends at any other value,
+and at a distance of more than `gap` bytes without a counted pointer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class PointerRun(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Limits of a search. All blocks are in [low, high). `least`: minimum number of pointers in a
-    reported run; `gap`: bytes."""
+    """Limits of a search. All blocks are in [low, high). `least` is the minimum number of pointers
+    in a reported run. For `gap`, in bytes, see above."""
 
     low: int
     high: int
@@ -40,5 +40,5 @@ class PointerRuns(Protocol):
         ...
 
     def finish(self) -> list[PointerRun]:
-        """Return the unfinished run, if long enough. The next piece starts a new search."""
+        """Return the unfinished run if it is long enough. The next piece starts a new search."""
         ...

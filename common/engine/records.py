@@ -1,7 +1,8 @@
-"""Sorts records of managed heaps by key: a slot's flags and class, an object's type.
+"""Sorts records of managed heaps by key, such as the flags and class of a slot, or the type of an
+object.
 
-The *tag* of a record is the low bits of its first word. It determines which words are in the
-record's *key*: the first, masked, and up to three more. Keys are numbered in the order of
+The *tag* of a record is the low bits of its first word. It determines which words are in the *key*
+of the record: the masked first word, and up to three more. Keys are numbered in the order of
 discovery; each record gets its key's number."""
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ class Records(Protocol):
 
     @property
     def left(self) -> int:
-        """Number of records without a number, because there were too many keys."""
+        """Number of records that got no number because there were too many keys."""
         ...
 
     def read(self, piece: Piece, runs: array[int]) -> array[int]:
         """Return the numbers ("I") of the records of these runs ("Q"), in order.
 
-        ValueError, and nothing is counted, unless all records are in `piece`, aligned, and contain
-        the words of their shapes."""
+        Raises ValueError, and counts nothing, unless all records are aligned, are in `piece`, and
+        contain the words of their shapes."""
         ...
 
     def keys(self) -> list[Key]:
-        """Return the keys by number; words that a key does not have are 0."""
+        """Return the keys by number. Words that a key does not have are 0."""
         ...
 
     def counts(self) -> list[int]:
@@ -52,8 +53,8 @@ class Records(Protocol):
 
 
 def shape_words(shapes: Mapping[int, Shape], tag_mask: int) -> array[int]:
-    """Return all tags' shapes for the C engine. The key of a tag that is not listed has only the
-    tag."""
+    """Return the shapes of all tags, for the C engine. If a tag is not listed in `shapes`, its key
+    consists only of the tag."""
     if tag_mask & (tag_mask + 1) or tag_mask > 0xFFF:
         raise ValueError(f"not a mask of low bits: {tag_mask:#x}")
     words = array("Q")

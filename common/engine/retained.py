@@ -34,8 +34,8 @@ def node_number(node: int) -> int:
 
 
 def spreads(rows: Rows, limit: int) -> list[Spread]:
-    """Return the result of `Dominators.spread`, from rows of size, children, blocks, bytes, lowest
-    child."""
+    """Return the result of `Dominators.spread`. Each row has size, number of children, blocks,
+    bytes, lowest child."""
     return sorted((Spread(*row) for row in rows), key=lambda spread: (-spread.bytes, spread.size))[: max(0, limit)]
 
 
@@ -133,6 +133,13 @@ class WholeTree(RootedTree):
             return Totals(blocks - sum(r.blocks for r in roots), size - sum(r.bytes for r in roots))
         return Totals(self._counts[place] - (node < 0), self._bytes[place])
 
+    def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
+        self._after()
+        if len(labels) != len(self._blocks) or {labels.itemsize, rows.itemsize} != {4}:
+            raise ValueError(f"{len(labels)} labels of {labels.itemsize} bytes, {len(self._blocks)} blocks")
+        pairs = self._by_label(labels, rows, max(rows, default=-1) + 1)
+        return list(map(Totals, pairs[::2], pairs[1::2]))
+
     def idom(self, index: int) -> Optional[int]:
         place = self.block_place(index)
         if place is None:
@@ -200,12 +207,16 @@ class WholeTree(RootedTree):
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
         raise NotImplementedError
 
+    def _by_label(self, labels: array[int], rows: array[int], count: int) -> Sequence[int]:
+        """Return two numbers for each of `count` rows, blocks and bytes; see `by_label`."""
+        raise NotImplementedError
+
     def _labels_below(self, labels: array[int], most: int) -> bool:
         """Return whether each label is less than `most`, or NO_ROOT."""
         raise NotImplementedError
 
     def _children(self, place: int, limit: int) -> Sequence[int]:
-        """Return places of at least the first `limit` children, in any order."""
+        """Return the places of the first `limit` children or more, in any order."""
         raise NotImplementedError
 
     def _spread(self, place: int, everything: bool) -> Rows:

@@ -1,8 +1,11 @@
-"""Formats blocks that pass filters, many at a time: as rows of JSON, or as columns
+"""Formats the blocks that pass filters, many at a time, as rows of JSON or as columns
 (common/native/rows.c).
 
-The C engine formats rows that need only a block's words and tables. It leaves other rows to its
-caller."""
+The C engine formats a row if it needs only the words of the block, and tables that the caller
+passed. It leaves other rows to the caller.
+
+A *text* is a string that occurs in many rows, such as the name of a type. Rows refer to texts by
+number."""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from typing import NamedTuple, Protocol
 
 from findleaks.target.base import Piece, Range
 
-# Flags of texts' numbers: hide the row; type cannot be an array's element.
+# Flags in the number of a text: hide the row; the type cannot be that of an array's element.
 UNWANTED, NO_ARRAY = 1 << 31, 1 << 30
 NO_TEXT = NO_ARRAY - 1
 
-STATES = 8  # number of first texts: five kinds of blocks in use, three other states
+STATES = 8  # number of predefined texts: five kinds of blocks in use, three states
 MAX_WORDS = 1 << 16  # words whose types are cached; blocks with other words are left to the caller
 
 
 class Texts:
-    """ASCII texts by number."""
+    """ASCII strings, numbered in the order of adding."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -39,7 +42,7 @@ class Texts:
 class RowRules:
     """Filters and texts of rows.
 
-    - `states`, `kinds`: a bit for each one wanted; `low` to `high`: usable sizes.
+    - `states`, `kinds`: a bit for each wanted state or kind; `low` to `high`: usable sizes.
     - `owners`: sorted, disjoint ranges, with `owner_texts` (numbers of texts; UNWANTED hides the
       blocks); `no_owner`: the text of other blocks.
     - `tables`: words that point into these may identify a type.
@@ -47,12 +50,14 @@ class RowRules:
     - `untyped`: UNWANTED, or 0. `string`: the text for "std::string".
     - `label_texts`: numbers of texts, with UNWANTED, by label of the graph (see Graph.set_labels).
       If empty, blocks with labels get types like other blocks.
-    - `marks`: for each block, a number in the low 24 bits, 0 for none, and a flag in bit 28.
-      `mark_texts` has the text of number n at 2 * n, with the flag at 2 * n + 1; NO_BLOCK leaves
-      such blocks to the caller. The class of a block's first word comes first. If empty, there are
-      no marks.
-    - `characters`, for each of the first 65,536: 0 if unprintable, else 1 + columns. If empty,
-      non-ASCII text is left to the caller."""
+    - `marks`: for each block, a claim (engine/type_spread.py), with a number in the low 24 bits, 0
+      for none. `mark_texts` has three texts for number n, from 3 * n on: for claims that are
+      certain, for inferred ones, and for those by a hint. NO_BLOCK leaves such blocks to the
+      caller. The class that a block's first word identifies takes precedence over the mark. If
+      empty, there are no marks.
+    - `characters`: a number for each of the first 65,536 characters: 0 if it is unprintable,
+      otherwise 1 + the columns that it takes. If empty, rows with non-ASCII text are left to the
+      caller."""
 
     def __init__(self, states: int, kinds: int, sizes: tuple[int, int], tables: Sequence[Range], typed: bool) -> None:
         self.states, self.kinds, self.tables, self.typed = states, kinds, tables, typed
@@ -70,8 +75,8 @@ class RowRules:
         self.word_texts: array[int] = array("I")
 
     def learn(self, word: int, number: int) -> None:
-        """Set the text of a word into `tables`: its number or NO_TEXT, with UNWANTED and
-        NO_ARRAY."""
+        """Set the text of a first word that points into `tables`: the number of the text or
+        NO_TEXT, with the flags UNWANTED and NO_ARRAY."""
         at = bisect_left(self.words, word)
         if len(self.words) < MAX_WORDS and (at == len(self.words) or self.words[at] != word):
             self.words.insert(at, word)
@@ -79,8 +84,8 @@ class RowRules:
 
 
 class RowBatch(NamedTuple):
-    """`rows` lines of `text`. `at`: index where to continue; `rare`: the block at `at` is left to
-    the caller."""
+    """`rows` lines of `text`. `at` is the index at which to continue. If `rare` is set, the block
+    at `at` is left to the caller."""
 
     text: str
     at: int
@@ -91,8 +96,9 @@ class RowBatch(NamedTuple):
 class RowColumns(NamedTuple):
     """Columns of rows, of equal length; `at` and `rare` as in RowBatch.
 
-    `names` has one number for all names of a row; see `unpack_names`. If hints[i] says that row i
-    has text, it is text[hint_ends[i - 1]:hint_ends[i]], undecoded UTF-8."""
+    `names` has one number for each row, which combines its three texts; see `unpack_names`. If
+    hints[i] says that row i has text, it is text[hint_ends[i - 1]:hint_ends[i]], undecoded
+    UTF-8."""
 
     indices: memoryview  # "I"
     addresses: memoryview  # "Q"
@@ -115,7 +121,7 @@ class Hint(IntEnum):
     NONE = 0
     ZEROS = 1
     TEXT = 2
-    SECOND = 3  # text after the first word
+    SECOND = 3  # text after the first word of the block
 
 
 def unpack_names(number: int) -> tuple[int, int, int]:
@@ -133,13 +139,13 @@ class Selected(NamedTuple):
 
 
 class Rows(Protocol):
-    """Rows of a graph's classified blocks. With `order` ("I"), `at` and `end` are positions in it;
-    without, block indices."""
+    """Rows of a graph's classified blocks. `at` and `end` are positions in `order` ("I"). Without
+    `order`, they are block indices."""
 
     rules: RowRules
 
     def use(self, pieces: Sequence[Piece]) -> None:
-        """Set the memory to read (ascending). Blocks outside it are left to the caller."""
+        """Set the memory to read (ascending). Blocks outside this memory are left to the caller."""
         ...
 
     def format(self, order: array[int] | None, at: int, end: int, limit: int) -> RowBatch:

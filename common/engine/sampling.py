@@ -1,15 +1,15 @@
-"""Samples the blocks in use so that samples of different moments contain the same blocks.
+"""Samples the blocks in use so that samples taken at different times contain the same blocks.
 
-A block's *level* depends only on its address and size: the number of leading zeros of the address's
-hash, plus the number of bits of the number of whole LARGE units in its size. A sample of level L
-has every block of level L and above.
+A block's *level* depends only on its address and size: the number of leading zeros in the hash of
+the address, plus the bit length of (size // LARGE). A sample of level L has every block of level L
+and above.
 
 So a block below LARGE is in the sample with a probability of 1 / 2^L. For a block of 2^n LARGE
 units the probability is 2^(n + 1) times as high, because a few large blocks may make up most of the
-bytes. Samples of two moments are compared at the higher of their levels: there, each block that
-exists at both moments is in both samples or in none. At level 0 all blocks are in the sample.
+bytes. Two samples are compared at the higher of their levels. At this level, a block that existed
+both times is in both samples or in neither. At level 0 all blocks are in the sample.
 
-Samples are consistent because membership depends only on the item's hash: E. Cohen, "Size-
+Because membership depends only on the hash of an item, samples are consistent: E. Cohen, "Size-
 estimation framework with applications to transitive closure and reachability", JCSS 55, 1997. The
 threshold is halved as the sample fills, as in M. N. Wegman's adaptive sampling: P. Flajolet, "On
 adaptive sampling", Computing 34, 1990."""

@@ -1,5 +1,5 @@
-"""Parts that both engines share: limits, texts of problems (the C engine returns codes), sets,
-orders."""
+"""Parts that both engines share: limits, messages about problems (the C engine returns codes),
+sets, and sort orders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from findleaks.target.ranges import merge_ranges, range_at
 MAX_BLOCKS = 1 << 30  # block indices fit 30 bits: an edge is an index and two flag bits
 MAX_EDGES = (1 << 31) - 1
 
-CYCLE_GAP = 4 << 20  # bytes between ranges of memory that are read as one
+CYCLE_GAP = 4 << 20  # Ranges closer than this number of bytes are read as one.
 
 # glibc's usable size exceeds the requested one by fewer words than this (alignment to two words,
 # minimum chunk).
@@ -69,8 +69,8 @@ class RangeSet:
 
 
 def ordered(groups: Iterable[Group]) -> list[Group]:
-    """Return groups with most bytes (direct + indirect) first. The order is total, so both engines
-    agree."""
+    """Return groups sorted by bytes (direct + indirect), most first. No two groups compare equal,
+    so both engines return the same order."""
     return sorted(
         groups, key=lambda g: (-(g.bytes + g.indirect_bytes), g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0, g.label, g.mark)
     )
@@ -85,8 +85,8 @@ def check_labels(labels: int, ranks: Sequence[int], blocks: int) -> None:
 
 
 def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequence[int], granule: int, floor: int, limit: int) -> str | None:
-    """Return why blocks cannot be appended above `floor`; None if they ascend, are disjoint, and on
-    granules."""
+    """Return why blocks cannot be appended above `floor`. None if they ascend, are disjoint, and
+    are aligned to granules."""
     if not len(starts) == len(sizes) == len(states):
         return "starts, sizes and states differ in length"
     for start, size, state in zip(starts, sizes, states):
@@ -99,7 +99,8 @@ def check_ascending(starts: Sequence[int], sizes: Sequence[int], states: Sequenc
 
 
 def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: int) -> str | None:
-    """Return why runs of blocks cannot be appended above `floor` with `bits` bits, or None."""
+    """Return why runs of blocks cannot be appended above `floor` with this number of bits. None if
+    they can."""
     if len(runs) % RUN:
         return f"{len(runs)} words are not a whole number of runs"
     for at in range(0, len(runs), RUN):
@@ -120,8 +121,8 @@ def check_runs(runs: Sequence[int], bits: int, granule: int, floor: int, limit: 
 
 
 def checked_exclusions(patterns: bytearray, exclusions: Sequence[Exclusion], count: int) -> Sequence[Exclusion]:
-    """Return the exclusions of Graph.exclude_words for `count` blocks. ValueError if they do not
-    fit."""
+    """Return the exclusions of Graph.exclude_words. Raises ValueError if they do not fit `count`
+    blocks."""
     if len(patterns) != count:
         raise ValueError(f"{len(patterns)} bytes, {count} blocks")
     beyond = patterns.translate(None, bytes(range(min(len(exclusions), 256))))

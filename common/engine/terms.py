@@ -20,7 +20,8 @@ class State(IntEnum):
 
 
 class Kind(IntEnum):
-    """memcheck's kinds. UNKNOWN: not in use, or memory that could refer to the block is missing."""
+    """memcheck's kinds. A block is UNKNOWN if it is not in use, or if missing memory could refer to
+    it."""
 
     UNKNOWN = 0
     REACHABLE = 1
@@ -66,9 +67,10 @@ class Totals(NamedTuple):
 class Group(NamedTuple):
     """Leaked blocks with the same key.
 
-    `type_word` is the first word, if in a range of `types`, else 0. For leak heads (DEFINITE),
-    `indirect_*` is the sum of the indirect blocks under them, and `cycle` the number of blocks in
-    the head's cycle (1: none; 0: they differ). `examples` are the up to 3 lowest addresses.
+    `type_word` is the first word of the blocks if it is in a range of `types`, otherwise 0. For
+    leak heads (DEFINITE), `indirect_*` is the sum of the indirect blocks under them, and `cycle`
+    the number of blocks in the cycle of the head (1: no cycle; 0: the numbers differ). `examples`
+    are the lowest addresses, at most 3.
 
     The `type_word`, `size` and example of a cycle are those of the block that represents it (see
     Graph.represent_cycles). Its `bytes` are those of its leak head, so that the sums over all
@@ -84,12 +86,12 @@ class Group(NamedTuple):
     bytes: int
     indirect_blocks: int
     indirect_bytes: int
-    least_indirect: int  # indirect blocks of the leak heads with the fewest, the most
+    least_indirect: int  # indirect blocks under the leak head that has the fewest of them
     most_indirect: int
     examples: tuple[int, ...]
     largest: int
     label: int
-    mark: int = 0  # of the blocks without label and type_word: see Graph.groups
+    mark: int = 0  # mark of blocks without label and type_word; see Graph.groups
 
 
 class Size(NamedTuple):
@@ -109,13 +111,13 @@ states & 255. If both states are the same, `bit` is ignored."""
 
 
 def run_states(clear: State, set_: State) -> int:
-    """Return the sixth word of a run."""
+    """Return the sixth word of a run: the states of blocks whose bit is clear and set."""
     return int(clear) | int(set_) << 8
 
 
 class Lists(NamedTuple):
-    """Nodes of lists. List i is nodes[ends[i - 1]:ends[i]] (the first: from 0). `problems` has (i,
-    why it ended early)."""
+    """Nodes of lists. List i is nodes[ends[i - 1]:ends[i]]; the first list begins at 0. `problems`
+    has pairs (i, the reason why list i ended early)."""
 
     nodes: array[int]
     ends: array[int]
@@ -124,12 +126,13 @@ class Lists(NamedTuple):
 
 NO_BLOCK = 0xFFFFFFFF  # in place of a block's index, in `Blocks.find_all`
 NO_LABEL = 0xFFFFFFFF  # in `Graph.set_labels`
-MARK = 0xFFFFFF  # bits of a mark in `Graph.groups` that count
-WEAK_MARK = 0xF000000  # of a mark with only the lowest of these bits, `type_word` counts instead
+MARK = 0xFFFFFF  # bits of a mark that `Graph.groups` compares
+WEAK_MARK = 0xF000000  # if a mark has only the lowest of these bits, `type_word` is used instead
 
 
 def mark_of(mark: int, type_word: int) -> int:
-    """Return the part of a block's mark that groups it; 0 if its type_word does."""
+    """Return the part of a block's mark by which the block is grouped; 0 if it is grouped by its
+    type_word."""
     return 0 if type_word and mark & WEAK_MARK == 1 << 24 else mark & MARK
 
 

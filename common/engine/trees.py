@@ -10,8 +10,8 @@ SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 
 class TreeLayout(NamedTuple):
-    """Layout of a node, in words: left, right, parent, colour (0 red, 1 black), which is in the
-    first `colour_bytes` bytes of its word; and the number of words to read."""
+    """Layout of a node, as indices of words: left, right, parent, colour (0 red, 1 black). The
+    colour is in the first `colour_bytes` bytes of its word. Then the number of words to read."""
 
     left: int
     right: int
@@ -24,8 +24,8 @@ class TreeLayout(NamedTuple):
 class TreeWalk(Protocol):
     """A walk from the root, level by level, left before right.
 
-    A node counts only if its parent pointer leads back. So each node is visited once, and damage
-    cannot cause an endless walk."""
+    A node counts only if its parent pointer leads to the node from which the walk came. So each
+    node is visited once, and damage cannot cause an endless walk."""
 
     def step(self, budget: int) -> bool:
         """Visit about `budget` nodes. Return True when done."""
@@ -37,7 +37,7 @@ class TreeWalk(Protocol):
 
 
 def tree_problem(code: int, node: int, other: int) -> str:
-    """Return a problem as users read it; "" for SOUND."""
+    """Return the message about a problem; "" for SOUND."""
     said = {
         UNREADABLE: f"node {node:#x} cannot be read",
         WRONG_PARENT: f"node {node:#x} gives {other:#x} as its parent, which does not refer to it",

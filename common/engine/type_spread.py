@@ -4,19 +4,22 @@ refer to (common/native/type_spread.c).
 A *layout* describes typed memory: which of its words are pointers, and to what. A pointer has a
 *reference*, a number that the caller gives a meaning, such as "struct client *". What such a
 pointer says about a block depends on the offset at which it points into the block, and on the
-block's size. The engine does not know; it asks for a *rule*, once for each combination. The caller
-answers with a layout for the block, with NO_CLAIM, or with DEFERRED if the pointers have to be
-judged together. Deferred pointers are returned as a list.
+block's size. The engine does not know the types, so it asks the caller for a *rule*, once for each
+combination. The caller answers with a layout for the block, with NO_CLAIM, or with DEFERRED if the
+pointers have to be judged together. Deferred pointers are returned as a list. A rule may also be a
+*decision*: it has several *options*, which are possible claims. For each block, the engine chooses
+one of them by the block's content, or by a *feature* of the pointer, such as a word near it.
 
-A block's *claim* is its layout, the Level of the rule, and whether it is inferred: a claim is
-inferred if its level is, or if the claim of the block that it comes from is."""
+A block's *claim* is its layout, the Level of the rule, and whether it is inferred. A claim is
+inferred if its level is an inferred one, or if the owner of the pointer has an inferred claim. The
+*origin* of a claim is the owner of the pointer."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple, Optional, Protocol
+from typing import NamedTuple, Optional, Protocol, Union
 
 from findleaks.target.base import Piece, Range
 
@@ -25,35 +28,44 @@ LAYOUT_MASK = (1 << LAYOUT_BITS) - 1
 MOST_LAYOUTS = LAYOUT_MASK
 LEVEL_SHIFT, LEVEL_MASK = LAYOUT_BITS, 15
 INFERRED = 1 << 28
-DISPUTED = 1 << 29  # Two certain claims contradict each other: the block has no type.
+DECISION = 1 << 30  # Set in the answer to a rule if its low bits are the number of a decision.
+DISPUTED = 1 << 29  # The whole claim of a block for which two certain claims contradict each other.
 NO_CLAIM, DEFERRED, UNKNOWN = 0, 0xFFFFFFFF, 0xFFFFFFFE
 """Answers to a question for a rule, in place of a layout and a level. UNKNOWN: not asked yet."""
 
 ROOT = 1 << 31  # The origin of a claim: ROOT + number of root memory, else the index of a block.
 NO_ORIGIN = 0xFFFFFFFF
-FARTHEST = 1 << 16  # Pointers further into a block than this make no claim.
-MOST_RULES = 1 << 20  # More combinations than this make no claim.
-MOST_POINTERS = 1 << 12  # Deferred pointers of one rule that are listed; all are counted.
-QUESTION = 3  # Words of a question.
-GROUP = 7  # Words of a group of equal elements in a layout.
-MOST_WORDS = 1 << 10  # Words of one block that `match` compares, about.
+FARTHEST = 1 << 16  # Pointers to an offset of this many bytes or more in a block make no claim.
+MOST_RULES = 1 << 20  # Maximum number of combinations. Further ones make no claim.
+MOST_POINTERS = 1 << 9  # The number of deferred pointers of one rule that are listed is below this.
+MOST_SEPARATED = 256  # Maximum number of pointers that `separate` compares.
+MOST_OPTIONS = 128  # Maximum number of options of a decision, and of `choose`.
+LEAST_STRONG = 2  # Fewest pointers to blocks of the expected types for Choosing.BY_SHAPE.
+QUESTION = 3  # Number of words of a question.
+OPTION = 3  # Number of words of an option.
+NOT_ARRAY = 0xFFFFFFFF  # The second word of an option that is not an array.
+NO_FEATURE = 0xFFFFFFFF  # The number that stands for no feature.
+NO_VALUE = (1 << 64) - 1  # The value of a feature for a pointer that does not have it.
+GROUP = 7  # Number of words of a group of equal elements in a layout.
+MOST_WORDS = 1 << 10  # Approximate maximum number of words of one block that are compared.
 SMALL_NUMBER = 1 << 20  # Numbers below this are small.
-LEAST_TEXT = 3  # Characters of a word that is text.
+LEAST_TEXT = 3  # Minimum number of characters of a word that is text.
 
 
 class Level(IntEnum):
     """How a block's type is known, the strongest first. From BASE on, the type is inferred."""
 
     NONE = 0
-    SEED = 1  # Identified by the block itself: its vtable, or the user's hint.
-    EXACT = 2  # A typed pointer refers to its start, and only this type fits.
-    CONTAINER = 3  # A typed pointer refers to a member, and only this type has it there.
-    ARRAY = 4  # A typed pointer refers to the first of several elements, all of which fit.
-    BASE = 5  # A typed pointer refers to its start; the type may be only the first part.
-    UNION = 6  # The only member of a union that fits.
-    LEARNED = 7  # Pointers without a type, judged together.
-    SHAPE = 8  # Only this type has pointers to such blocks at these places.
-    FINGERPRINT = 9  # It resembles blocks of this type, and of no other type.
+    SEED = 1  # Identified by the block itself: its vtable.
+    HINT = 2  # The user says so.
+    EXACT = 3  # A typed pointer refers to its start, and only this type fits.
+    CONTAINER = 4  # A typed pointer refers to a member, and only this type has it there.
+    ARRAY = 5  # A typed pointer refers to the first of several elements, all of which fit.
+    BASE = 6  # A typed pointer refers to its start; the type may be only the first part.
+    UNION = 7  # The only member of a union that fits.
+    LEARNED = 8  # Pointers without a type, judged together.
+    SHAPE = 9  # Only this type has pointers to such blocks at these places.
+    FINGERPRINT = 10  # The block resembles blocks of this type, and of no other type.
 
     @property
     def is_certain(self) -> bool:
@@ -61,15 +73,17 @@ class Level(IntEnum):
 
 
 class Question(IntEnum):
-    """What the engine asks."""
+    """What the engine asks. Each question has a reference, an offset, and a size or a layout."""
 
     RULE = 0
-    """The claim of pointers with a reference, which refer to an offset in blocks of a size."""
+    """Which claim does a block of this size get from pointers with this reference to this
+    offset?"""
     AGREES = 1
-    """Whether a layout has, at an offset, what pointers with a reference refer to: 0 no, 1
-    possibly, 2 yes."""
+    """Does this layout have, at this offset, the type that pointers with this reference refer to?
+    The answer is 0 (no), 1 (possibly) or 2 (yes)."""
     POSSIBLE = 2
-    """The list of layouts (`add_choices`) that an untyped block may have: as RULE."""
+    """Which layouts may an untyped block of this size have, if pointers with this reference refer
+    to this offset? The answer is the number of a list (`add_choices`)."""
 
 
 class Role(IntEnum):
@@ -82,16 +96,16 @@ class Role(IntEnum):
 
 
 class Flag(IntEnum):
-    """Bits that describe a reference, for `match`."""
+    """Bits that describe a reference. Comparisons use them."""
 
-    ANYTHING = 1  # It says nothing about its target.
+    ANYTHING = 1  # The reference says nothing about its target.
     OPTIONAL = 2  # The word may be something else.
     NUMBER = 4  # The word may be a number that looks like a pointer.
 
 
 class WordClass(IntEnum):
     """The low four bits of a class of words. The bits above are the size of the block for
-    BLOCK_START, and the offset in it for BLOCK_MIDDLE."""
+    BLOCK_START, the offset in the block for BLOCK_MIDDLE, and the address for CODE and STATIC."""
 
     ZERO = 0
     SMALL = 1
@@ -104,70 +118,163 @@ class WordClass(IntEnum):
     MISSING = 8
 
 
+class Feature(IntEnum):
+    """The sorts of features of pointers. The number of a feature is sort << 8 | (offset + 128). The
+    offset is relative to the address of the pointer. For TARGET_WORD and TARGET_BYTES, it is
+    relative to the start of the block that the pointer refers to."""
+
+    STATIC_WORD = 0
+    """A word that refers to memory outside of blocks, such as a table of functions."""
+    FOUR_BYTES = 1
+    """A number of four bytes, such as the tag of a union."""
+    ONE_BYTE = 2
+    """A number of one byte."""
+    BEGINNING = 3
+    """The first origin whose layout differs from that of the pointer's owner. If the owner is a
+    node of a list, this is the head of the list."""
+    TARGET_WORD = 4
+    """A word near the start of the block that the pointer refers to. As with STATIC_WORD, it refers
+    to memory outside of blocks."""
+    TARGET_BYTES = 5
+    """A number of four bytes near the start of the block that the pointer refers to."""
+    OWNER_WORD = 6
+    """A word of the nearest owner with some layout: the pointer's own owner, or the origin of its
+    claim, and so on. `add_owner_word` adds such features, whose low bits are a number.
+    `separate` does not try them."""
+
+
+class Choosing(IntEnum):
+    """How `choose` selects one of several options."""
+
+    BY_CONTENT = 0
+    """Select the option for which the most pointers of the block refer to targets of the expected
+    kind. At least one such pointer is needed, unless there is only one option. The only option
+    may even have addresses in place of such pointers if its level is LEARNED. If several options
+    are equal, select BY_END if their level is BASE; otherwise select none."""
+    BY_SHAPE = 1
+    """Select the option for which the most pointers of the block refer to blocks of the expected
+    types. At least LEAST_STRONG such pointers are needed. If several options are equal, select
+    none."""
+    BY_END = 2
+    """Select the smallest option after which there are only zeros up to the end of the largest
+    option. If several such options have the same size, select none."""
+
+
 class Pointers(NamedTuple):
-    """Deferred pointers of one rule. `total`: all of them. Of the first MOST_POINTERS, the owner
-    (see ROOT), the address of the pointer, and the block that it refers to ("Q")."""
+    """Deferred pointers of one rule. `total` is the number of pointers to untyped blocks. `untyped`
+    and `typed` are samples of the pointers to untyped and to typed blocks, with three words ("Q")
+    for each pointer: its owner (see ROOT), its address, and the index of the block that it refers
+    to."""
 
     reference: int
     offset: int
     size: int
     total: int
-    rows: array[int]
+    untyped: array[int]
+    typed: array[int]
 
 
 class TypeSpread(Protocol):
-    """The spread of types in one graph's blocks."""
+    """Spreads types over the blocks of one process."""
 
     def use(self, pieces: Sequence[Piece]) -> None:
         """Set the memory to read (ascending)."""
 
     def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        """Set all readable, and all executable memory, for `match` and `classes` (sorted,
-        disjoint)."""
+        """Set all readable and all executable memory (sorted, disjoint). Comparisons, features and
+        `classes` use it."""
+
+    def set_flags(self, flags: bytearray) -> None:
+        """Set the flags (Flag) of each reference. Decisions and comparisons use them."""
 
     def add_layout(self, groups: Sequence[int], slots: Sequence[int], checks: Sequence[int] = ()) -> int:
-        """Add a layout; return its number, from 1 on. GROUP words a group: start, stride, count,
-        first and last slot, first and last check. `count` elements of `stride` bytes begin at
-        `start`; 0: up to the memory's end. Two words a slot (offset in the element, reference),
-        and a check (offset, Role)."""
+        """Add a layout; return its number, from 1 on. A group has GROUP words: start, stride,
+        count, first and last slot, first and last check. `count` elements of `stride` bytes begin
+        at `start`; if `count` is 0, they continue up to the end of the memory. A slot has two
+        words: its offset in the element, and its reference. A check also has two words: offset and
+        Role."""
 
     def add_choices(self, layouts: Sequence[int]) -> int:
         """Add a list of layouts; return its number, from 1 on. List 0 is empty."""
 
-    def add_root(self, address: int, size: int, layout: int) -> int:
-        """Add typed memory outside of blocks. Return its number, from 0 on."""
+    def add_roots(self, addresses: array[int], sizes: array[int], layouts: array[int]) -> None:
+        """Add typed memory outside of blocks: addresses ("Q"), sizes in bytes ("Q"), and layouts
+        ("I"). Its elements are numbered from 0 on."""
 
     def seed(self, index: int, layout: int, level: Level, inferred: bool, origin: int = NO_ORIGIN) -> bool:
-        """Claim an untyped block in use. Return False if it has a type."""
+        """Claim an untyped block in use. Return False if it already has a type."""
 
-    def seed_words(self, words: array[int], layouts: array[int], least: array[int]) -> None:
-        """Claim all untyped blocks in use by their first words ("Q", ascending): layouts[i] for
-        blocks of least[i] bytes or more whose first word is words[i]."""
+    def seed_all(self, indices: array[int], layout: int, level: Level) -> None:
+        """Claim the blocks of a list ("I") that are untyped and in use. Their claims are
+        inferred."""
+
+    def seed_words(self, words: array[int], layouts: array[int], least: array[int], level: Level = Level.SEED) -> None:
+        """Claim all untyped blocks in use by their first words ("Q", ascending). Blocks of least[i]
+        bytes or more whose first word is words[i] get the layout layouts[i]. The claims are
+        certain."""
 
     def run(self, budget: int) -> bool:
-        """Visit about `budget` elements. Return True when no visit is left."""
+        """Visit about `budget` elements. Return True when no visit is left. Return False if
+        questions must be answered first, or if the budget was used up."""
 
     def questions(self) -> array[int]:
-        """Return new questions, QUESTION words each: (Question.RULE << 32 | reference, offset,
-        size), (Question.AGREES << 32 | reference, offset, layout), or as RULE with POSSIBLE."""
+        """Return and forget the new questions. Each has QUESTION words: its sort (Question) << 32 |
+        reference; the offset; and the layout for AGREES, the size in bytes for RULE and
+        POSSIBLE."""
+
+    def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
+        """Add a decision; return its number, from 0 on. Each option has OPTION words: its claim;
+        NOT_ARRAY, or for an array, the layout of its first element or 0; and the size of its type
+        in bytes.
+
+        A block gets the claim of an array if all elements fit and an element after the first has a
+        pointer. For an array with 0, a pointer in any element is enough. If the block is no array,
+        and `keys` (ascending) contains the value of the feature, the block gets the claim of the
+        key if that fits. Otherwise, one of the other options is chosen BY_CONTENT. At most
+        MOST_OPTIONS options are possible."""
 
     def answer(self, questions: array[int], answers: array[int]) -> None:
-        """Answer questions ("I"): a rule as layout | level << LEVEL_SHIFT, NO_CLAIM or DEFERRED;
-        or what Question says. Answers may replace earlier ones. Visits that waited for them are
-        queued."""
+        """Answer questions ("I"). The answer to RULE is layout | level << LEVEL_SHIFT, NO_CLAIM,
+        DEFERRED, or DECISION | the number of a decision. Question explains the answers to other
+        questions. An answer may replace an earlier one."""
 
     def deferred(self) -> list[Pointers]:
-        """Return and forget the deferred pointers to untyped blocks, in the order of discovery."""
+        """Return and forget the deferred pointers, and pointers to blocks to which a decision gave
+        no claim. The rules are in the order in which their first pointers were found."""
 
     def revisit(self, references: Sequence[int]) -> None:
-        """Queue all typed memory that may have pointers with these references; all of it if there
-        are none."""
+        """Queue all typed memory that may have pointers with these references. If the list is
+        empty, queue all typed memory with pointers."""
 
-    def match(self, layout: int, indices: array[int], flags: bytearray) -> Optional[array[int]]:
-        """Compare blocks (indices, "I") with a layout. `flags`: of each reference. Return three
-        numbers
-        for each ("I"): words that contradict the layout, pointers to blocks of the expected type,
-        and to other possible targets. None if there are questions to answer first."""
+    def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
+        """Return a mask for each block ("Q"), with a bit for each of at most 64 layouts that the
+        block does not contradict. Return None if questions must be answered first."""
+
+    def choose(self, options: Sequence[int], how: Choosing, indices: array[int]) -> Optional[array[int]]:
+        """Return the claim of the option that fits each block ("I"), 0 for none. `add_decision`
+        explains options; arrays are never chosen. Return None if questions must be answered
+        first."""
+
+    def feature(self, feature: int, rows: array[int]) -> array[int]:
+        """Return the value of one feature (see Feature) for each pointer ("Q"). `rows` contains the
+        owner, the place and the block of each pointer, as in Pointers."""
+
+    def add_owner_word(self, layout: int, offset: int, size: int) -> int:
+        """Add a feature OWNER_WORD: a number of `size` bytes (1, 4, or a word) at an offset of the
+        nearest owner with this layout. Return the feature."""
+
+    def separate(self, rows: array[int], labels: array[int]) -> int:
+        """Return the feature that separates the labels ("I") of pointers: nearly all pointers with
+        the same value have the same label. Of several such features, return the one with the fewest
+        values; without any, NO_FEATURE. At most MOST_SEPARATED pointers are compared, and labels
+        are below MOST_SEPARATED."""
+
+    def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
+        """Return the first `most` untyped blocks in use ("I") whose kind has its bit set in
+        `wanted`. `kinds` has a byte for each block."""
+
+    def sample(self, most: int) -> array[int]:
+        """Return at most `most` typed blocks of each layout ("I", ascending), at equal steps."""
 
     def classes(self, indices: array[int], words: int) -> array[int]:
         """Return the classes (WordClass) of the first `words` words of each block ("Q")."""
@@ -176,11 +283,20 @@ class TypeSpread(Protocol):
         """Return and forget the blocks with contradicting certain claims, ascending."""
 
     def retract(self) -> int:
-        """Remove all claims that come from disputed blocks. Return their number."""
+        """Remove all claims that come from disputed blocks, directly or through other claims.
+        Return the number of removed claims."""
+
+    @property
+    def claimed(self) -> int:
+        """The number of claims made so far."""
+
+    @property
+    def followed(self) -> int:
+        """The number of pointers followed so far."""
 
     def claims(self) -> array[int]:
-        """Return the claim of each block ("I"; do not change it): layout | level << LEVEL_SHIFT,
-        and INFERRED; DISPUTED; 0 if it has none."""
+        """Return a claim for each block ("I"; do not change the array): layout | level <<
+        LEVEL_SHIFT, and INFERRED; or DISPUTED; or 0 if the block has no claim."""
 
     def origins(self) -> array[int]:
         """Return the origin of each block's claim ("I"): an index, ROOT + number, or NO_ORIGIN."""

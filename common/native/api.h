@@ -11,6 +11,7 @@
 struct blocks;
 struct graph;
 struct go_types;
+struct java_heap;
 struct grouping;
 struct counting;
 struct disguises;
@@ -216,6 +217,9 @@ API int fl_dominators_compute(struct dominators *d, int64_t budget);
 /* dominator_queries.c */
 API int fl_dominators_children(const struct dominators *d, uint32_t place, uint64_t limit, words *found);
 API int fl_dominators_spread(const struct dominators *d, uint32_t place, words *found);
+API void fl_dominators_by_label(
+    const struct dominators *d, const uint32_t *labels, const uint32_t *rows, uint32_t count, uint32_t *ends, uint64_t *totals
+);
 API int fl_dominators_sizes(const struct dominators *d, uint32_t place, words *found);
 API void fl_dominators_chain(const struct dominators *d, uint32_t place, bool equal, uint32_t limit, struct chain *found);
 API void fl_dominators_arrays(const struct dominators *d, const void **arrays, uint32_t *count);
@@ -238,13 +242,17 @@ API struct spread *fl_spread_new(const struct blocks *b, uint32_t *claims, uint3
 API void fl_spread_use(struct spread *s, const piece *pieces, uint64_t count);
 API int fl_spread_layout(struct spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count, const
                         uint64_t *checks, uint64_t check_count);
-API int fl_spread_root(struct spread *s, uint64_t address, uint64_t size, uint32_t layout);
+API int fl_spread_roots(struct spread *s, const uint64_t *addresses, const uint64_t *sizes, const uint32_t *layouts, uint64_t count);
 API int fl_spread_seed(struct spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin);
-API int fl_spread_seed_words(struct spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count);
+API int fl_spread_seed_all(struct spread *s, const uint32_t *indices, uint64_t count, uint32_t claim);
+API int fl_spread_seed_words(struct spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count,
+                             uint32_t level);
 API int fl_spread_run(struct spread *s, int64_t budget);
 API int fl_spread_revisit(struct spread *s, const uint32_t *references, uint64_t count);
 API int fl_spread_disputes(struct spread *s, words *found);
-API uint64_t fl_spread_retract(struct spread *s);
+API int64_t fl_spread_retract(struct spread *s);
+API uint64_t fl_spread_claimed(const struct spread *s);
+API uint64_t fl_spread_followed(const struct spread *s);
 
 /* type_rules.c */
 API int fl_spread_choices(struct spread *s, const uint32_t *layouts, uint64_t count);
@@ -254,9 +262,23 @@ API int fl_spread_deferred(struct spread *s, words *found);
 
 /* type_match.c */
 API void fl_spread_memory(struct spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count);
-API int fl_spread_match(struct spread *s, uint32_t layout, const uint32_t *indices, uint64_t count, const uint8_t *flags, uint32_t
-                       flag_count, uint32_t *counts);
+API void fl_spread_flags(struct spread *s, const uint8_t *flags, uint32_t count);
 API void fl_spread_classes(const struct spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint64_t *classes);
+
+/* type_features.c */
+API void fl_spread_feature(const struct spread *s, uint32_t feature, const uint64_t *rows, uint64_t count, uint64_t *values);
+API int fl_spread_owner_word(struct spread *s, uint32_t layout, uint64_t offset, uint32_t size);
+API uint32_t fl_spread_separate(const struct spread *s, const uint64_t *rows, const uint32_t *labels, uint32_t count);
+
+/* type_decisions.c */
+API int fl_spread_decision(struct spread *s, const uint64_t *options, uint64_t count, uint32_t feature, const uint64_t *keys, const
+                          uint32_t *claims, uint64_t key_count);
+API int fl_spread_choose(struct spread *s, const uint64_t *options, uint64_t count, uint32_t mode, const uint32_t *indices, uint64_t
+                        index_count, uint32_t *claims);
+API int fl_spread_fits(struct spread *s, const uint32_t *layouts, uint32_t count, const uint32_t *indices, uint64_t index_count, uint64_t
+                      *masks);
+API int fl_spread_untyped(const struct spread *s, const uint8_t *kinds, uint32_t wanted, uint64_t most, words *found);
+API int fl_spread_sample(const struct spread *s, uint32_t most, words *found);
 
 /* links.c */
 API void fl_links_free(struct link_walk *w);
@@ -313,24 +335,56 @@ API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types
                    *patterns, uint64_t *sums, words *cut);
 API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
 
+/* php_values.c */
+API int fl_php_values(const struct blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut);
+
 /* go_types.c */
 API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint32_t *types, uint64_t
                     *queue, uint64_t *state, uint64_t budget);
+
+/* java_objects.c */
+API int fl_java_objects(const piece *p, const struct java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint32_t *numbers,
+                        uint64_t room, uint64_t *totals);
+API uint64_t fl_java_select(const uint32_t *numbers, uint64_t count, const uint8_t *marks, uint32_t *indices);
+
+/* java_records.c */
+API int fl_java_records(const struct blocks *b, const piece *p, const struct java_heap *h, const uint32_t *numbers, const uint64_t *ids,
+                        const uint8_t *elements, const uint32_t *first, const uint32_t *fields, uint64_t *next, uint8_t *out,
+                        uint64_t room, uint64_t *made);
+API void fl_java_values(const struct java_heap *h, const uint8_t *data, uint64_t count, uint32_t type, uint8_t *out);
+
+/* java_references.c */
+API int fl_java_references(struct graph *g, const piece *p, const struct java_heap *h, const uint32_t *numbers, const uint32_t *mirrors, const
+                           uint64_t *extra, uint64_t extra_count);
+
+/* v8_objects.c */
+API int fl_v8_objects(const piece *p, const uint64_t *keys, const uint32_t *numbers, uint64_t mask, const uint32_t *rows, uint64_t count,
+                      uint64_t *totals, uint64_t *firsts, uint64_t *state, uint64_t *targets, uint64_t *starts, uint64_t *sizes,
+                      uint32_t *owners, uint32_t *maps, uint64_t room, uint64_t most);
+
+/* v8_references.c */
+API int fl_v8_references(struct graph *g, const piece *p, const uint32_t *maps, const uint32_t *rows, uint64_t row_count, const uint64_t
+                         *extra, uint64_t extra_count);
+
+/* v8_edges.c */
+API int fl_v8_edges(const struct blocks *b, const piece *p, const uint32_t *shapes, const uint32_t *rows, const uint32_t *firsts,
+                    const uint32_t *names, const uint8_t *tails, uint64_t shape_count, const uint32_t *nodes, uint64_t *state, uint32_t *counts,
+                    uint32_t *out, uint64_t room);
 
 /* cpython_storage.c */
 API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t
                           shift, uint32_t *claims);
 API int fl_unused_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t
-                          *claims, const uint8_t *tails, const uint8_t *heads, uint8_t *patterns, words *rest);
+                          *claims, const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest);
 
 /* cpython_remains.c */
 struct frame_layout;
 API int fl_object_remains(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const
-                          uint8_t *lives, const struct frame_layout *frame, const uint8_t *tails, const uint8_t *grown, uint8_t *patterns, words
-                          *rest);
+                          uint8_t *lives, const struct frame_layout *frame, const uint32_t *sizes, const uint8_t *grown, uint8_t *tails, uint8_t
+                          *patterns, words *rest);
 
 /* object_counts.c */
-API void fl_lost_references(const struct graph *g, uint32_t *counts);
+API void fl_lost_references(const struct graph *g, bool interior, uint32_t *counts);
 API int fl_compare_counts(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, uint8_t *flags, uint32_t
                           *counts, words *cut);
 API int fl_judge_counts(const struct graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t

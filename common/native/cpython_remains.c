@@ -1,18 +1,22 @@
-/* Unused words of CPython's objects themselves.
+/* Unused words in the blocks of CPython's objects.
  *
  * A generator contains a frame. The words of its value stack that are not in use, and all variables
  * once it has ended, still contain earlier values. A set contains a table of eight entries, which
- * keeps its contents when a larger one replaces it. */
+ * keeps its contents when a larger one replaces it. The words between the last item of a tuple and
+ * the end of its block belong to earlier objects. */
 #include "blocks.h"
 
 #define NO_TYPE UINT32_MAX
 #define HAS_FRAME 32u /* kinds of a type: a generator, or up to 3.10 a frame */
 #define IS_SET 64u
+#define HAS_ITEMS 128u /* items follow; their number follows the type */
 #define LAST_WORD 63u
 /* Words of a set from its count on: mask, table, and eight entries of key and hash. */
 #define SET_MASK 4u
 #define SET_TABLE 5u
 #define SET_ENTRIES 8u
+#define OB_SIZE 2u  /* word of an object with items */
+#define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
 
 enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layout */
 
@@ -58,34 +62,59 @@ static bool has_grown(const blocks *b, const uint8_t *object, uint64_t address) 
     return mask >= 8 && !(mask & (mask + 1)) && entries != address + SET_ENTRIES * WORD && block_find(b, entries) != NONE;
 }
 
+/* Return the number of the first word after an object with items, NO_WORD if its block, of `size`
+ * bytes, is too small. `sizes`: bytes up to the first item, and of each item. */
+static uint64_t after_items(const uint8_t *object, const uint32_t *sizes, uint64_t size) {
+    uint64_t items = sizes[1] ? load(object + OB_SIZE * WORD) : 0;
+    return items > size ? NO_WORD : (sizes[0] + items * sizes[1] + WORD - 1) / WORD;
+}
+
+/* Return whether one of the words [first, end) is not zero. */
+static bool has_data(const uint8_t *data, uint64_t first, uint64_t end) {
+    while (first < end)
+        if (load(data + first++ * WORD))
+            return true;
+    return false;
+}
+
 /* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words,
- * if they have that of their type, lives[type]. tails[n] excludes the words from n on, up to
- * LAST_WORD; grown[type] those of the table in a set; 0: there is no such pattern. Longer frames
- * add the bounds of their unused part to `rest`. `kinds`, a byte for each type, has the bits
- * HAS_FRAME and IS_SET; `found` and `offsets`: see fl_objects. */
+ * if they have that of their type, lives[type]. `kinds`, a byte for each type, has the bits
+ * HAS_FRAME, IS_SET and HAS_ITEMS; `found` and `offsets`: see fl_objects.
+ *
+ * grown[type] excludes the table in a set; 0: there is no such pattern. tails[64 * p + n] excludes
+ * what pattern p does, and the words from n on; 0: there is no such pattern. A larger number means
+ * that it is not made yet: it is replaced by WANTED, and the caller makes the pattern and passes
+ * the piece again. There are no patterns for words from LAST_WORD on. For longer frames, and for
+ * longer objects with items whose unused part is not zeros, the bounds of this part are added to
+ * `rest`. */
 API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const uint8_t *lives,
-                          const frame_layout *frame, const uint8_t *tails, const uint8_t *grown, uint8_t *patterns, words *rest) {
-    uint64_t start = 0;
+                          const frame_layout *frame, const uint32_t *sizes, const uint8_t *grown, uint8_t *tails, uint8_t *patterns, words *rest) {
+    uint64_t start = 0, frame_words = (frame->top > frame->locals ? frame->top : frame->locals) + 1;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint32_t type = found[index];
-        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_SET)) || start % WORD || patterns[index] != lives[type])
+        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_SET | HAS_ITEMS)) || start % WORD || patterns[index] != lives[type])
             continue;
-        uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD, offset = offsets[type];
+        uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD, offset = offsets[type], first = NO_WORD;
         const uint8_t *data = p->data + (start - p->address);
         left = left < size ? left : size;
         if (kinds[type] & IS_SET && grown[type] && left >= offset + (SET_ENTRIES + 16) * WORD && has_grown(b, data + offset, start + offset))
             patterns[index] = grown[type];
-        if (!(kinds[type] & HAS_FRAME) || left < offset + ((frame->top > frame->locals ? frame->top : frame->locals) + 1) * WORD)
-            continue;
-        uint64_t first = first_unused(frame, data, start, offset);
+        if (kinds[type] & HAS_FRAME && left >= offset + frame_words * WORD)
+            first = first_unused(frame, data, start, offset);
+        if (kinds[type] & HAS_ITEMS && left >= offset + (OB_SIZE + 1) * WORD)
+            first = after_items(data + offset, sizes + 2 * (uint64_t)type, size);
         if (first >= size / WORD)
             continue;
         if (first >= LAST_WORD) {
-            if (words_push(rest, start + first * WORD) || words_push(rest, start + size))
+            if ((kinds[type] & HAS_FRAME || has_data(data, first, left / WORD)) && (words_push(rest, start + first * WORD) || words_push(rest, start + size)))
                 return NO_MEMORY;
-        } else if (tails[first]) {
-            patterns[index] = tails[first];
+            continue;
         }
+        uint8_t *tail = &tails[64 * lives[type] + first];
+        if (*tail >= WANTED)
+            *tail = WANTED;
+        else if (*tail)
+            patterns[index] = *tail;
     }
     return DONE;
 }

@@ -1,4 +1,4 @@
-/* Unused storage of CPython's lists, deques and attribute values.
+/* Unused storage of CPython's lists, deques, dictionaries and attribute values.
  *
  * A list has more storage than items, and the words after its items still contain items that it
  * removed; so have the first and the last block of a deque. A block of values begins with the order
@@ -13,8 +13,11 @@
 #define HAS_TAGGED 4u /* a pointer minus one three words before the object, in 3.12 */
 #define IS_DEQUE 8u   /* a deque: see claim_deque */
 #define HAS_SPARE 16u /* a deque of 3.11 and later: numfreeblocks and freeblocks follow maxlen */
+#define HAS_KEYS 32u  /* a dictionary of 3.11 and later: its keys are its fifth word */
+#define HAS_SHARED 64u /* a type: see SHARED_KEYS */
 #define PREFIX UINT32_C(0x80000000)
 #define CHUNK UINT32_C(0x40000000) /* a block of a deque: see claim_chunk */
+#define KEYS UINT32_C(0x20000000)  /* the keys of a dictionary: see keys_end */
 #define DISPUTED UINT32_MAX
 #define MOST_PREFIX 64u
 #define SAMPLED 4u /* items checked at both ends of a list */
@@ -24,6 +27,12 @@
 #define CHUNK_WORDS (CHUNK_ITEMS + 2) /* leftlink, items, rightlink */
 #define MOST_SPARE 16u                /* MAXFREEBLOCKS */
 #define DEQUE_WORDS 9u                /* of a deque up to maxlen */
+#define NO_WORD UINT64_MAX
+/* Number of the word of a type that refers to the keys that its objects share (ht_cached_keys). The
+ * reference count is word 0. In 3.12 and 3.13, it is the next word. */
+#define SHARED_KEYS 109u
+#define MOST_HEADER (4 * WORD)        /* bytes of a block before an object */
+#define WANTED 254u                   /* in `heads`; this and larger numbers are no patterns */
 
 /* Return the block that contains this address, and its start; NONE if there is none. */
 static uint32_t holder(const blocks *b, uint64_t address, uint64_t *start) {
@@ -39,7 +48,7 @@ static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims
     if (b->states[index] != IN_USE || found[index] != NO_TYPE)
         return;
     uint32_t before = claims[index];
-    bool disputed = before == DISPUTED || (before ^ claim) & (PREFIX | CHUNK) || (claim & CHUNK && claim != before);
+    bool disputed = before == DISPUTED || (before ^ claim) & (PREFIX | CHUNK | KEYS) || (claim & CHUNK && claim != before);
     claims[index] = !before ? claim : disputed ? DISPUTED : before > claim ? before : claim;
 }
 
@@ -66,6 +75,25 @@ static void claim_values(const blocks *b, uint64_t values, const uint32_t *found
     uint64_t prefix = values - start;
     if (prefix && prefix <= MOST_PREFIX && prefix % WORD == 0)
         claim_block(b, found, claims, index, PREFIX | (uint32_t)(prefix / WORD));
+}
+
+static void claim_keys(const blocks *b, uint64_t keys, const uint32_t *found, uint32_t *claims) {
+    uint64_t start = 0;
+    uint32_t index = keys % WORD ? NONE : holder(b, keys, &start);
+    if (index != NONE && start == keys)
+        claim_block(b, found, claims, index, KEYS);
+}
+
+/* Return the number of the first word after the keys of a dictionary; NO_WORD if this is none.
+ * Include/internal/pycore_dict.h, struct _dictkeysobject of 3.11 to 3.14: after the count, the
+ * logarithms of the number of slots and of the bytes of all slots, and the kind of the entries. Two
+ * thirds of the slots have an entry of three words, or of two words if all keys are strings. */
+static uint64_t keys_end(const uint8_t *keys, uint64_t size) {
+    unsigned slots = keys[WORD], bytes = keys[WORD + 1], kind = keys[WORD + 2];
+    if (slots > 32 || bytes > 36 || bytes < slots || kind > 2)
+        return NO_WORD;
+    uint64_t entries = (UINT64_C(2) << slots) / 3, end = 4 * WORD + (UINT64_C(1) << bytes) + entries * (kind ? 2 : 3) * WORD;
+    return end > size ? NO_WORD : end / WORD;
 }
 
 /* Claim the words below `front` and from `back` on of a block of a deque. */
@@ -101,8 +129,9 @@ static void claim_deque(const blocks *b, const uint8_t *object, uint64_t left, b
 }
 
 /* Record the claims of the objects in the piece. `kinds`, a byte for each type, has the bits
- * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE and HAS_SPARE; `found`, `offsets` and `shift`: see
- * fl_objects. Objects that the piece contains only partly claim nothing. */
+ * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS and HAS_SHARED. For `found`,
+ * `offsets` and `shift` see fl_objects. Objects that the piece contains only partly claim
+ * nothing. */
 API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
                           uint32_t *claims) {
     uint64_t start = 0;
@@ -117,6 +146,12 @@ API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found
             claim_list(b, object, shift, found, claims);
         if (kinds[type] & IS_DEQUE && left >= offset + DEQUE_WORDS * WORD)
             claim_deque(b, object, left - offset, kinds[type] & HAS_SPARE, found, claims);
+        if (kinds[type] & HAS_KEYS && left >= offset + 5 * WORD)
+            claim_keys(b, load(object + 4 * WORD), found, claims);
+        if (kinds[type] & HAS_SHARED && left >= offset + (SHARED_KEYS + 2) * WORD) {
+            claim_keys(b, load(object + SHARED_KEYS * WORD), found, claims);
+            claim_keys(b, load(object + (SHARED_KEYS + 1) * WORD), found, claims);
+        }
         if (kinds[type] & HAS_VALUES && offset >= 4 * WORD && left >= offset)
             claim_values(b, load(object - 4 * WORD), found, claims);
         if (kinds[type] & HAS_TAGGED && offset >= 3 * WORD && left >= offset && load(object - 3 * WORD) & 1)
@@ -134,6 +169,15 @@ static bool is_item(const blocks *b, uint64_t word, const uint32_t *found, const
     uint64_t start = 0;
     uint32_t index = holder(b, word, &start);
     return index == NONE || (found[index] != NO_TYPE && word - start + shift == offsets[found[index]]);
+}
+
+/* Return whether this word points into a block where certainly no object starts. */
+static bool is_stale(const blocks *b, uint64_t word, const uint32_t *found, const uint8_t *offsets, uint64_t shift) {
+    uint64_t start = 0;
+    uint32_t index = holder(b, word, &start);
+    if (index == NONE)
+        return false;
+    return found[index] != NO_TYPE ? word - start + shift != offsets[found[index]] : word - start > MOST_HEADER;
 }
 
 /* Return whether the items at both ends, of those in the piece, look like items. `data`: the
@@ -160,11 +204,15 @@ static int add_unused(const blocks *b, const uint8_t *data, uint64_t start, uint
 
 /* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents
  * agree with their claims, and that have no pattern yet. tails[n] excludes the words from n on,
- * up to LAST_WORD; heads[n] those before n; 0: there is no such pattern. Longer lists and blocks of
- * deques add the bounds of their unused parts to `rest`, if words of them in the piece point into
- * blocks. */
+ * up to LAST_WORD; 0: there is no such pattern. Longer lists and blocks of deques add the bounds of
+ * their unused parts to `rest`, if words of them in the piece point into blocks.
+ *
+ * heads[64 * n + m] excludes the words before n and, unless m is 0, those from m on; 0: there is no
+ * such pattern. A block of values may be one word longer than them: that word is stale. A number
+ * from WANTED on means that the pattern is not made yet: it is replaced by WANTED, and the caller
+ * makes the pattern and passes the piece again. */
 API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
-                          const uint8_t *tails, const uint8_t *heads, uint8_t *patterns, words *rest) {
+                          const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint32_t claim = claims[index];
@@ -173,9 +221,15 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
         uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD;
         const uint8_t *data = p->data + (start - p->address);
         if (claim & PREFIX) {
-            uint64_t prefix = claim & ~PREFIX, length = prefix * WORD;
-            if (length <= size && length <= left && data[length - 1] == length)
-                patterns[index] = heads[prefix];
+            uint64_t prefix = claim & ~PREFIX, length = prefix * WORD, last = size / WORD - 1;
+            if (length > size || length > left || data[length - 1] != length)
+                continue;
+            bool ends = last > prefix && last < LAST_WORD && size <= left && is_stale(b, load(data + last * WORD), found, offsets, shift);
+            uint8_t *head = &heads[64 * prefix + (ends ? last : 0)];
+            if (*head >= WANTED)
+                *head = WANTED;
+            else
+                patterns[index] = *head;
             continue;
         }
         if (claim & CHUNK) {
@@ -185,7 +239,11 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
             continue;
         }
         uint64_t first = claim - 1, head = shift ? 1 : 0;
-        if (first * WORD >= size || !are_items(b, data, left, head, first, found, offsets, shift))
+        if (claim == KEYS) {
+            first = left >= 4 * WORD ? keys_end(data, size) : NO_WORD;
+            if (first >= size / WORD || left < size || (size / WORD - first) * WORD > first * WORD / 4 + 4 * WORD)
+                continue;
+        } else if (first * WORD >= size || !are_items(b, data, left, head, first, found, offsets, shift))
             continue;
         if (first < LAST_WORD) {
             patterns[index] = tails[first];

@@ -212,6 +212,23 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
     }
 }
 
+/* Sum up by row what blocks retain. rows[label] is the row of a label, of which there are `count`.
+ * `totals` has two words for each row, blocks and bytes; `ends` has a zero for each. A block that
+ * a block of the same row retains does not count again: in preorder, the last counted block of a
+ * row extends to ends[row]. */
+API void fl_dominators_by_label(
+    const dominators *d, const uint32_t *labels, const uint32_t *rows, uint32_t count, uint32_t *ends, uint64_t *totals
+) {
+    for (uint32_t at = 1; at < d->count; at++) {
+        uint32_t label = is_block(d, at) ? labels[d->nodes[at]] : NONE;
+        if (label >= count || at < ends[rows[label]])
+            continue;
+        ends[rows[label]] = at + d->semis[at];
+        totals[2 * rows[label]] += d->semis[at];
+        totals[2 * rows[label] + 1] += d->bytes[at];
+    }
+}
+
 /* Pass the arrays to Python. By place: nodes, idoms, counts, bytes; by block and by root:
  * places; and the number of places. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {

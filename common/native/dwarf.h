@@ -1,5 +1,6 @@
-/* Types of debug information (DWARF 2 to 5), as rows: see ../debuginfo/type_table.py. A *key* is
- * the offset of an entry in the concatenation of all sections of units that are read.
+/* Types of debug information (DWARF 2 to 5), as rows. ../debuginfo/type_table.py describes the
+ * table that they become. A *key* is the offset of an entry in the concatenation of all sections of
+ * units that are read.
  *
  * Any byte may be wrong. Nothing outside of the sections is read; each loop ends with a section,
  * or counts against `budget`, which is proportional to the size of the sections. */
@@ -10,13 +11,22 @@
 
 enum { TYPE_VOID, TYPE_UNKNOWN, TYPE_BASE, TYPE_POINTER, TYPE_STRUCT, TYPE_UNION, TYPE_ARRAY, TYPE_ENUM, TYPE_TYPEDEF, TYPE_QUALIFIED,
        TYPE_FUNCTION, TYPE_MEMBER_POINTER };
-/* Flags of types; those from ALIAS on are of rows only. ALIAS: `extra` is the key of the type to
- * use instead; COMPLETES: of the declaration with its name; SIGNATURE: the signature of a type
- * unit. */
+/* Flags of types. LASTING are those of the table; rows have the others too. ALIAS: `extra` is the
+ * key of the type to use instead. COMPLETES: `extra` is the key of the declaration that has the
+ * name. SIGNATURE: `extra` is the signature of a type unit. */
 enum { DECLARATION = 1, POLYMORPHIC = 2, NEEDS_KEYWORD = 4, NAMED_BY_TYPEDEF = 8, REFERENCE = 16, CLASS = 32,
-       ALIAS = 64, COMPLETES = 128, SIGNATURE = 256 };
+       ALIAS = 64, COMPLETES = 128, SIGNATURE = 256, LASTING = ALIAS - 1 };
 enum { FIELD_MEMBER, FIELD_BASE, FIELD_DISCRIMINANT, FIELD_VARIANT, FIELD_OTHER_VARIANT };
 enum { PART_TYPE_ARGUMENT, PART_VALUE_ARGUMENT, PART_TYPEDEF, PART_VIRTUAL_BASE };
+
+/* The columns of ../debuginfo/type_table.py, in the same order. */
+enum { STRINGS, KINDS, FLAGS, NAMES, SIZES, TARGETS, COUNTS, FIRST_FIELD, FIELD_KINDS, FIELD_NAMES, FIELD_OFFSETS, FIELD_TYPES, FIELD_BITS,
+       FIELD_VALUES, FIRST_PART, PART_KINDS, PART_NAMES, PART_TYPES, PART_VALUES, VARIABLE_ADDRESSES, VARIABLE_TYPES, VARIABLE_NAMES,
+       LOCAL_OFFSETS, LOCAL_TYPES, LOCAL_NAMES, FUNCTION_STARTS, FUNCTION_ENDS, FUNCTION_TYPES, FUNCTION_KEYS, KEYS, KEY_TYPES, COLUMNS };
+typedef struct table_column {
+    void *items;
+    uint64_t count;
+} table_column;
 
 #define KEY_VOID UINT64_MAX           /* no type: void */
 #define KEY_UNKNOWN (UINT64_MAX - 1)  /* a type that cannot be read */
@@ -27,7 +37,7 @@ typedef struct {
     uint64_t size;
 } bytes;
 
-/* A section of units, and what its entries refer to. Python fills it: ../engine/types.py. */
+/* A section of units, and what its entries refer to. ../engine/dwarf_sources.py fills it. */
 typedef struct source {
     bytes info, abbreviations, strings, line_strings, string_offsets, addresses, ranges, range_lists, other_strings;
     uint64_t key;        /* of the first byte of `info` */
@@ -93,7 +103,8 @@ typedef struct {
     uint8_t kind;
 } type_row;
 
-/* `bits`: as in TypeTable. storage: the offset is to be computed from the size of the type. */
+/* `bits` has the same meaning as in TypeTable. If `storage` is set, the offset must be computed
+ * from the size of the type. */
 typedef struct {
     uint64_t offset, value, type;
     uint32_t owner, name, bits;
@@ -101,7 +112,7 @@ typedef struct {
     bool part, storage;
 } member_row;
 
-/* has_scope: `name` is complete. */
+/* `has_scope`: whether `name` is complete. */
 typedef struct {
     uint64_t address, type;
     uint32_t scope, function, name;
@@ -112,8 +123,8 @@ typedef struct {
     uint64_t start, end, type, key;
 } function_row;
 
-/* What another entry states: name and type of a variable, result of a function, name of the
- * function around a variable. */
+/* A property that another entry has: the name and type of a variable, the result type of a
+ * function, or the name of the function around a variable. */
 typedef struct {
     uint64_t key, row;
     uint8_t what, hops;
@@ -154,7 +165,7 @@ typedef struct {
     } *known; /* texts read lately */
 } string_pool;
 
-/* Equal types are found by refining classes: see dwarf_merge.c. Nodes 0 and 1 are void and
+/* The state of the search for equal types, which dwarf_merge.c explains. Nodes 0 and 1 are void and
  * unknown, node 2 + i is rows[i]. */
 typedef struct {
     uint32_t nodes, groups, rounds;
@@ -171,15 +182,12 @@ typedef struct {
     uint64_t slots, at;
     uint32_t *final;                 /* by node: number of the type */
     uint8_t step;
-    struct column {
-        void *items;
-        uint64_t count;
-    } columns[32];
+    table_column columns[COLUMNS];
 } merging;
 
 struct types;
 void merging_free(struct types *t);
-uint32_t settled(const merging *m, uint32_t node);
+uint32_t node_with_key(const struct types *t, uint64_t key, uint64_t near);
 uint32_t defined(const struct types *t, uint32_t node);
 uint64_t type_size(const struct types *t, uint32_t node);
 int make_columns(struct types *t);

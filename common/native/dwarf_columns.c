@@ -2,22 +2,19 @@
 #include "dwarf.h"
 #include <stdlib.h>
 
-enum { STRINGS, KINDS, FLAGS, NAMES, SIZES, TARGETS, COUNTS, FIRST_FIELD, FIELD_KINDS, FIELD_NAMES, FIELD_OFFSETS, FIELD_TYPES, FIELD_BITS,
-       FIELD_VALUES, FIRST_PART, PART_KINDS, PART_NAMES, PART_TYPES, PART_VALUES, VARIABLE_ADDRESSES, VARIABLE_TYPES, VARIABLE_NAMES,
-       LOCAL_OFFSETS, LOCAL_TYPES, LOCAL_NAMES, FUNCTION_STARTS, FUNCTION_ENDS, FUNCTION_TYPES, FUNCTION_KEYS, KEYS, KEY_TYPES, END };
-enum { BASE_LEVELS = 32, LASTING_FLAGS = 63 };
+enum { BASE_LEVELS = 32 };
 
-/* Bytes of an element: as in type_table.py. */
-static const uint8_t widths[END] = {1, 1, 1, 4, 8, 4, 8, 4, 1, 4, 8, 4, 4, 8, 4, 1, 4, 4, 8, 8, 4, 4, 8, 4, 4, 8, 8, 4, 8, 8, 4};
+/* The size of an element of each column in bytes, as in type_table.py. */
+static const uint8_t widths[COLUMNS] = {1, 1, 1, 4, 8, 4, 8, 4, 1, 4, 8, 4, 4, 8, 4, 1, 4, 4, 8, 8, 4, 4, 8, 4, 4, 8, 8, 4, 8, 8, 4};
 
 static bool ready(merging *m, int column, uint64_t count) {
     m->columns[column].items = calloc(count + 1, widths[column]);
     return m->columns[column].items != NULL;
 }
 
-/* Append to a column: *_ITEMS of ready(). */
+/* Append to a column. ready() allocated its elements. */
 static void put(merging *m, int column, uint64_t number) {
-    struct column *c = &m->columns[column];
+    table_column *c = &m->columns[column];
     if (widths[column] == 8)
         ((uint64_t *)c->items)[c->count++] = number;
     else if (widths[column] == 4)
@@ -34,8 +31,9 @@ static uint32_t part_count(const types *t, uint32_t node) {
     return parts;
 }
 
-/* Number the classes in the order of their first nodes. `best`: the node of each number that is
- * shown, the one with the most inner typedefs. Return the number of types; 0 without memory. */
+/* Number the classes of equal nodes in the order of their first nodes. Write to `best` the node
+ * that is shown for each number: the one with the most inner typedefs. Return the number of types;
+ * 0 without memory. */
 static uint32_t number_types(types *t, uint32_t *best) {
     merging *m = t->merge;
     uint32_t count = 2, *by_class = calloc((uint64_t)m->classes + 1, sizeof *by_class);
@@ -83,7 +81,7 @@ static void put_type(types *t, uint32_t number, uint32_t node) {
     const type_row *row = node > TYPE_UNKNOWN ? &t->rows.items[node - 2] : &none;
     bool array = row->kind == TYPE_ARRAY || row->kind == TYPE_BASE;
     put(m, KINDS, number ? row->kind : TYPE_VOID);
-    put(m, FLAGS, row->flags & LASTING_FLAGS);
+    put(m, FLAGS, row->flags & LASTING);
     put(m, NAMES, row->name);
     put(m, SIZES, type_size(t, node));
     put(m, TARGETS, node > TYPE_UNKNOWN ? m->final[m->targets[node]] : 0);
@@ -96,7 +94,7 @@ static void put_type(types *t, uint32_t number, uint32_t node) {
     }
 }
 
-/* Whether one more class was found to have a vtable pointer: of its base. */
+/* Mark the classes whose direct base class has a vtable pointer; return whether any is new. */
 static bool spread_vtables(merging *m, uint32_t count) {
     uint8_t *flags = m->columns[FLAGS].items;
     const uint32_t *first = m->columns[FIRST_FIELD].items, *field_types = m->columns[FIELD_TYPES].items;
@@ -131,8 +129,9 @@ static int put_types(types *t) {
     if (made) {
         put(m, FIRST_FIELD, m->columns[FIELD_KINDS].count);
         put(m, FIRST_PART, m->columns[PART_KINDS].count);
-        for (int level = 0; level < BASE_LEVELS && spread_vtables(m, count);)
-            level++;
+        for (int level = 0; level < BASE_LEVELS; level++)
+            if (!spread_vtables(m, count))
+                break;
     }
     free(best);
     return made ? DONE : NO_MEMORY;
@@ -149,16 +148,10 @@ static int by_address(const void *one, const void *other) {
     return a->row < b->row ? -1 : a->row > b->row;
 }
 
-static uint32_t type_with_key(const types *t, uint64_t key) {
-    const merging *m = t->merge;
-    uint64_t at = 0;
-    if (key >= KEY_UNKNOWN)
-        return key == KEY_VOID ? TYPE_VOID : TYPE_UNKNOWN;
-    BISECT(at, t->rows.count, middle, t->rows.items[middle].key < key)
-    return at < t->rows.count && t->rows.items[at].key == key ? m->final[at + 2] : TYPE_UNKNOWN;
-}
+static uint32_t type_with_key(const types *t, uint64_t key) { return t->merge->final[node_with_key(t, key, 0)]; }
 
-/* The variables of one kind by address. The variable of a template has an entry in each unit. */
+/* Write the variables by address, or the thread-local ones by offset. The variable of a template
+ * has an entry in each unit: the first one is kept. */
 static int put_variables(types *t, bool thread, int column) {
     merging *m = t->merge;
     uint64_t count = 0;
@@ -196,7 +189,7 @@ static int put_functions(types *t) {
     for (uint64_t i = 0; made && i < t->functions.count; i++) {
         const function_row *row = &t->functions.items[all[i].row];
         if (i && all[i].address == all[i - 1].address)
-            continue; /* linkers fold equal functions */
+            continue; /* several equal functions: the linker kept one */
         put(m, FUNCTION_STARTS, row->start);
         put(m, FUNCTION_ENDS, row->end);
         put(m, FUNCTION_TYPES, type_with_key(t, row->type));
@@ -223,12 +216,13 @@ int make_columns(types *t) {
     return DONE;
 }
 
-/* The elements of a column; *count: their number. Valid until the types are freed. */
+/* Return the elements of a column, and write their number to *count. They are valid until the types
+ * are freed. */
 API void *fl_types_column(const types *t, uint32_t column, uint64_t *count) {
     const merging *m = t->merge;
-    *count = m && column < END ? m->columns[column].count : 0;
+    *count = m && column < COLUMNS ? m->columns[column].count : 0;
     return *count ? m->columns[column].items : NULL;
 }
 
-/* Whether damage, or a limit, ended reading early. */
+/* Whether damage or a limit ended the reading early. */
 API bool fl_types_incomplete(const types *t) { return t->incomplete; }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 enum { MOST_ROUNDS = 64, MOST_ALIASES = 8, MOST_LEVELS = 64, NODES_A_CALL = 1 << 18 };
-enum { LINK_TYPES, SETTLE, LINK_MEMBERS, GROUP, REFINE, COMPARE, COLUMNS, ENDED };
+enum { LINK_TYPES, SETTLE, LINK_MEMBERS, GROUP, REFINE, COMPARE, WRITE, ENDED };
 
 void merging_free(types *t) {
     merging *m = t->merge;
@@ -45,8 +45,9 @@ static int begin(types *t) {
     return made ? DONE : NO_MEMORY;
 }
 
-/* The node with this key. References are mostly to nearby types: the search widens from `near`. */
-static uint32_t node_of(const types *t, uint64_t key, uint64_t near) {
+/* Return the node with this key. The search widens from `near`, because most references are to
+ * nearby types. */
+uint32_t node_with_key(const types *t, uint64_t key, uint64_t near) {
     const type_row *rows = t->rows.items;
     uint64_t count = t->rows.count, low = near, high = near, step = 16;
     if (key >= KEY_UNKNOWN || !count)
@@ -59,19 +60,19 @@ static uint32_t node_of(const types *t, uint64_t key, uint64_t near) {
     return low < count && rows[low].key == key ? (uint32_t)low + 2 : TYPE_UNKNOWN;
 }
 
-/* A type that is defined elsewhere: node -> node to use instead. */
+/* Find the node that a type refers to, and the node to use instead if it is defined elsewhere. */
 static void link_type(types *t, uint32_t node) {
     merging *m = t->merge;
     type_row *row = &t->rows.items[node - 2];
-    m->targets[node] = node_of(t, row->target, node - 2);
+    m->targets[node] = node_with_key(t, row->target, node - 2);
     m->instead[node] = node;
     uint64_t key = row->flags & SIGNATURE ? key_of_signature(t, row->extra) : row->extra;
     if (row->flags & ALIAS && (key != KEY_UNKNOWN || !row->name))
-        m->instead[node] = node_of(t, key, node - 2);
+        m->instead[node] = node_with_key(t, key, node - 2);
 }
 
-/* The node to use for a node; unknown for a cycle of aliases. */
-uint32_t settled(const merging *m, uint32_t node) {
+/* Return the node to use for a node; TYPE_UNKNOWN for a cycle of aliases. */
+static uint32_t settled(const merging *m, uint32_t node) {
     for (int i = 0; i < MOST_ALIASES; i++) {
         if (m->instead[node] == node)
             return node;
@@ -82,14 +83,14 @@ uint32_t settled(const merging *m, uint32_t node) {
 
 static bool is_aggregate(uint8_t kind) { return kind == TYPE_STRUCT || kind == TYPE_UNION || kind == TYPE_ENUM; }
 
-/* Names from elsewhere: of the declaration that a class completes, and of the first typedef of an
- * unnamed type. */
+/* Take over names: a class has the name of the declaration that it completes, and an unnamed type
+ * has the name of its first typedef. */
 static void name_type(types *t, uint32_t node) {
     merging *m = t->merge;
     type_row *row = &t->rows.items[node - 2];
     uint32_t target = m->targets[node] = settled(m, m->targets[node]);
     if (row->flags & COMPLETES && !row->name) {
-        uint32_t declared = node_of(t, row->extra, node - 2);
+        uint32_t declared = node_with_key(t, row->extra, node - 2);
         row->name = declared > TYPE_UNKNOWN ? t->rows.items[declared - 2].name : 0;
     }
     type_row *named = target > TYPE_UNKNOWN ? &t->rows.items[target - 2] : NULL;
@@ -99,7 +100,7 @@ static void name_type(types *t, uint32_t node) {
     }
 }
 
-/* The node whose class is a node's type: for a declaration, the definition. */
+/* Return the definition if a node is a declaration; else the node itself. */
 uint32_t defined(const types *t, uint32_t node) {
     const merging *m = t->merge;
     node = settled(m, node);
@@ -108,11 +109,11 @@ uint32_t defined(const types *t, uint32_t node) {
     return declared && m->definition[group] && !m->differs[group] ? m->definition[group] : node;
 }
 
-/* Bytes of a type; 0: not known. */
+/* Return the size of a type in bytes; 0 if it is not known. */
 uint64_t type_size(const types *t, uint32_t node) {
     uint64_t factor = 1;
     for (int i = 0; i < MOST_LEVELS; i++) {
-        node = t->merge->step == COLUMNS ? defined(t, node) : node;
+        node = t->merge->step == WRITE ? defined(t, node) : node;
         if (node <= TYPE_UNKNOWN)
             return 0;
         const type_row *row = &t->rows.items[node - 2];
@@ -132,7 +133,7 @@ uint64_t type_size(const types *t, uint32_t node) {
 static void link_member(types *t, uint64_t number) {
     merging *m = t->merge;
     member_row *row = &t->members.items[number];
-    m->types[number] = settled(m, node_of(t, row->type, row->owner));
+    m->types[number] = settled(m, node_with_key(t, row->type, row->owner));
     m->first[row->owner + 2]++;
     if (row->storage) { /* a bit field, placed from the end of its type */
         uint64_t bit = row->offset + 8 * type_size(t, m->types[number]);
@@ -163,7 +164,8 @@ static uint64_t mixed(uint64_t hash, uint64_t number) {
     return hash ^ hash >> 29;
 }
 
-/* Number of a hash, in the order of their appearance; `*count` is the number of hashes. */
+/* Return the number of a hash. Hashes are numbered in the order in which they appear; *count is how
+ * many there are. */
 static uint32_t number_of_hash(merging *m, uint64_t hash, uint32_t *count) {
     uint64_t at = mixed(hash, 1) & (m->slots - 1);
     while (m->numbers[at] && m->hashes[at] != hash)
@@ -183,7 +185,7 @@ static void group_type(types *t, uint32_t node) {
         m->group[node] = number_of_hash(m, mixed(mixed(row->kind, row->name), row->flags & NAMED_BY_TYPEDEF), &m->groups);
 }
 
-/* What a reference to a node counts as. */
+/* Return the value by which references to a node are compared. */
 static uint64_t referred(const merging *m, uint32_t node) {
     uint32_t group = m->group[node];
     return group != NONE && !m->differs[group] ? UINT64_C(1) << 32 | group : m->class[node];
@@ -221,7 +223,7 @@ static void compare(types *t, uint32_t node) {
     }
 }
 
-/* One node, or one member, of the current step. */
+/* Do the current step for one node or one member. */
 static void visit(types *t, uint64_t at) {
     uint32_t node = (uint32_t)at;
     switch (t->merge->step) {
@@ -256,18 +258,18 @@ static void next_step(merging *m) {
     m->class = m->next, m->next = classes;
     bool stable = m->made == m->classes && m->ambiguous == m->differed;
     m->classes = m->made, m->differed = m->ambiguous, m->made = 0;
-    m->step = stable || ++m->rounds == MOST_ROUNDS ? COLUMNS : REFINE;
+    m->step = stable || ++m->rounds == MOST_ROUNDS ? WRITE : REFINE;
 }
 
-/* Do a part of the merging: 1 while there is more, 0 when the columns are there. *part: about how
- * much is done, of 256. */
+/* Do a part of the merging. Returns 1 if more is left, 0 when the columns are complete. Writes to
+ * *part about how much is done, of 256. */
 API int fl_types_merge(types *t, uint64_t *part) {
     static const uint8_t done_before[] = {0, 50, 60, 90, 100, 100, 220, 255};
     if (!t->merge)
         TRY(begin(t));
     merging *m = t->merge;
-    *part = done_before[m->step] + (m->step >= REFINE && m->step < COLUMNS ? 120 - 120 / (1 + m->rounds) : 0);
-    if (m->step == COLUMNS) {
+    *part = done_before[m->step] + (m->step >= REFINE && m->step < WRITE ? 120 - 120 / (1 + m->rounds) : 0);
+    if (m->step == WRITE) {
         TRY(make_columns(t));
         m->step = ENDED;
     }

@@ -1,15 +1,6 @@
 /* Adds the types of a finished table as rows, to merge the tables of several modules. */
 #include "dwarf.h"
 
-/* Columns of ../debuginfo/type_table.py, in its order. */
-enum { STRINGS, KINDS, FLAGS, NAMES, SIZES, TARGETS, COUNTS, FIRST_FIELD, FIELD_KINDS, FIELD_NAMES, FIELD_OFFSETS, FIELD_TYPES, FIELD_BITS,
-       FIELD_VALUES, FIRST_PART, PART_KINDS, PART_NAMES, PART_TYPES, PART_VALUES, COLUMNS };
-
-typedef struct table_column {
-    const void *items;
-    uint64_t count;
-} table_column;
-
 static uint64_t item(const table_column *c, uint64_t at, unsigned width) {
     if (at >= c->count)
         return 0;
@@ -52,7 +43,7 @@ API int fl_types_table(types *t, const table_column *columns, uint64_t key) {
     forget_texts(&t->strings);
     for (uint64_t number = 2; number < columns[KINDS].count; number++) {
         type_row row = {.key = key + number, .kind = (uint8_t)item(&columns[KINDS], number, 1), .size = item(&columns[SIZES], number, 8)};
-        row.flags = (uint16_t)item(&columns[FLAGS], number, 1) & (ALIAS - 1);
+        row.flags = (uint16_t)item(&columns[FLAGS], number, 1) & LASTING;
         row.count = item(&columns[COUNTS], number, 8);
         row.target = key_at(columns, TARGETS, number, key);
         int code = name_at(t, columns, NAMES, number, &row.name);

@@ -1,5 +1,5 @@
 /* Reads the entries of units into rows of types, members, variables and functions. The Python
- * reference is ../engine/reference/types.py. Source: DWARF 5, chapters 3 to 5. */
+ * reference is ../engine/reference/dwarf_types.py. Source: DWARF 5, chapters 3 to 5. */
 #include "dwarf.h"
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ static int add_type(types *t, uint64_t key, uint8_t kind, unsigned flags, uint32
         row.flags |= ALIAS, row.extra = v[A_ORIGIN].number;
     TRY(PUSH(t->rows, row));
     uint64_t number = t->rows.count - 1;
-    return type_of(t, key, &v[A_TYPE], &t->rows.items[number].target) ;
+    return type_of(t, key, &v[A_TYPE], &t->rows.items[number].target);
 }
 
 static int add_aggregate(types *t, uint64_t key, uint8_t kind, unsigned flags, const frame *above, const value *v, frame *child) {

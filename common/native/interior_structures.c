@@ -73,15 +73,20 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
         found = stack_at(m, c, e->code, e->code_count);
     if (!found)
         found = counted_at(m, c);
-    bool is_table = !found && may_be_table(m, c), may_be_php = !found && e->php;
-    bool php = may_be_php && may_be_php_array(m, c), arguments = may_be_php && may_be_php_arguments(c);
-    if (!is_table && !php && !arguments)
+    if (!found)
+        found = aligned_at(m, c);
+    if (!found && e->php)
+        found = php_object_at(m, c);
+    if (found)
         return found;
+    bool is_table = may_be_table(m, c), is_array = e->php && may_be_php_array(m, c), is_arguments = e->php && may_be_php_arguments(c);
+    if (!is_table && !is_array && !is_arguments)
+        return NOTHING;
     c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);
     if (!word_at(m->pieces, m->count, c->word)) /* a register */
         c->word = 0;
-    found = php ? php_array_at(m, c) : NOTHING;
-    if (!found && arguments)
+    found = is_array ? php_array_at(m, c) : NOTHING;
+    if (!found && is_arguments)
         found = php_arguments_at(m, c);
     return found || !is_table ? found : table_at(m, c);
 }

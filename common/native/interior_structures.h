@@ -6,7 +6,7 @@
 #include "graph.h"
 
 /* ../engine/interior_structures.py: Structure. */
-enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8 };
+enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8, ALIGNED = 9, PHP_OBJECT = 10 };
 
 /* Memory of the target, and how much of it loops over control bytes may still read. */
 typedef struct {
@@ -44,12 +44,14 @@ INLINE bool read_bytes(const memory *m, uint64_t address, uint64_t size, uint8_t
 bool may_be_table(const memory *m, const candidate *c);
 int table_at(memory *m, candidate *c);
 
-/* interior_php.c. may_be_php_array: whether hash slots may lie before the pointer (cheap, before
- * `word` is known). The other function returns PHP_ARRAY, PHP_ARGUMENTS or NOTHING. */
+/* interior_php.c. The functions may_be_… are cheap checks that do not need `word`. The others
+ * return PHP_ARRAY, PHP_ARGUMENTS or PHP_OBJECT if the pointer refers to such a structure, else
+ * NOTHING. */
 bool may_be_php_array(const memory *m, const candidate *c);
 int php_array_at(memory *m, candidate *c);
 bool may_be_php_arguments(const candidate *c);
 int php_arguments_at(const memory *m, const candidate *c);
+int php_object_at(const memory *m, const candidate *c);
 
 /* interior_chunks.c: CHUNK_AT_END or NOTHING. */
 int chunk_at(const memory *m, const candidate *c);
@@ -59,5 +61,8 @@ int stack_at(const memory *m, const candidate *c, const range *code, uint32_t co
 
 /* interior_counted.c: COUNTED_VALUE or NOTHING. */
 int counted_at(const memory *m, const candidate *c);
+
+/* interior_aligned.c: ALIGNED or NOTHING. */
+int aligned_at(const memory *m, const candidate *c);
 
 #endif

@@ -94,9 +94,11 @@ INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
 }
 
 /* follow.c, for ascending pieces. piece_holding: the last piece that begins at or below
- * `address`, or NULL. word_at: the word at `address`, or NULL unless one piece contains all of
- * it. copy_out: copy bytes, also from several pieces; false if a byte is missing. */
+ * `address`, or NULL. memory_at: `size` bytes at `address`, or NULL unless one piece contains all
+ * of them. word_at: the word at `address`, in the same way. copy_out: copy bytes, also from several
+ * pieces; false if a byte is missing. */
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
+const uint8_t *memory_at(const piece *pieces, uint64_t count, uint64_t address, uint64_t size);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
 

@@ -26,14 +26,14 @@ enum { NOTHING, MISSING_DECREF, UNCOLLECTED, UNTRACKED_CYCLE, VERDICTS };     /*
 enum { CYCLE_OF_OBJECTS = 1, CYCLE_UNTRACKED = 2, HAS_EXCESS = 4 };
 
 /* Count, for every leaked block, the words in other leaked blocks that refer to its start, or to
- * its object. The graph must be classified. */
-API void fl_lost_references(const graph *g, uint32_t *counts) {
+ * its object; with `interior`, to any part of it. The graph must be classified. */
+API void fl_lost_references(const graph *g, bool interior, uint32_t *counts) {
     const lost *l = g->lost;
     for (uint32_t place = 0; place < l->count; place++) {
         uint32_t count, first = edges_of(g, l->indices[place], &count);
         for (uint32_t at = 0; at < count; at++) {
             uint32_t edge = g->edges[first + at], target = edge >> INDEX_SHIFT;
-            if (!(edge & INTERIOR) && place_of(l, target) != NONE && counts[target] < UINT32_MAX)
+            if ((interior || !(edge & INTERIOR)) && place_of(l, target) != NONE && counts[target] < UINT32_MAX)
                 counts[target]++;
         }
     }

@@ -14,6 +14,9 @@
 #define STRING_LOOK 256u
 #define MARK_NUMBER 0xFFFFFFu /* bits of a mark: ../engine/type_spread.py */
 #define MARK_INFERRED (1u << 28)
+#define MARK_LEVEL (15u << 24)
+#define MARK_HINT (2u << 24)
+#define MARK_TEXTS 3u /* texts of each number: certain, inferred, by a hint */
 
 enum { STOPPED = 0, RARE = 1 };
 
@@ -85,6 +88,8 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
     return found;
 }
 
+INLINE uint32_t text_of_mark(uint32_t mark) { return mark & MARK_INFERRED ? 1 : (mark & MARK_LEVEL) == MARK_HINT ? 2 : 0; }
+
 /* Return the type's text number or NO_TEXT_AT_ALL, with UNWANTED if filtered out; NONE if Python
  * must decide. */
 static uint32_t type_of(lister *l, const uint8_t *data, uint32_t index, uint64_t address, uint64_t size) {
@@ -92,7 +97,7 @@ static uint32_t type_of(lister *l, const uint8_t *data, uint32_t index, uint64_t
     uint64_t first[TYPE_WORDS];
     uint32_t count = (uint32_t)(size < TYPE_WORDS * WORD ? size / WORD : TYPE_WORDS), mark = r->marks ? r->marks[index] : 0;
     bool marked = mark & MARK_NUMBER;
-    uint32_t marked_text = marked ? r->mark_texts[2 * (mark & MARK_NUMBER) + !!(mark & MARK_INFERRED)] : NONE;
+    uint32_t marked_text = marked ? r->mark_texts[MARK_TEXTS * (mark & MARK_NUMBER) + text_of_mark(mark)] : NONE;
     if (!count)
         return marked ? marked_text : NO_TEXT_AT_ALL | r->untyped;
     for (uint32_t at = 0; at < count; at++)

@@ -25,8 +25,8 @@ typedef struct row_rules {
     /* of label_texts, which has a text for each of the graph's labels, with UNWANTED; 0: none */
     uint32_t label_count;
     const uint32_t *label_texts;
-    /* of marks, one for each block; mark_texts has a text for each number in their low bits, twice:
-     * without and with MARK_INFERRED; NONE: left to the caller. NULL: none */
+    /* of marks, one for each block; mark_texts has MARK_TEXTS texts for each number in their low
+     * bits; NONE: left to the caller. NULL: none */
     const uint32_t *marks, *mark_texts;
     bool typed; /* types are filtered or printed */
     /* NULL: not available yet; or CHARACTERS bytes, 0 unprintable, else 1 + columns */

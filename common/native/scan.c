@@ -54,7 +54,7 @@ INLINE void note(graph *g, uint32_t source, uint32_t place, const inside *in) {
     g->inners.items[g->inners.count++] = (inner){source, place, offset < UINT32_MAX ? (uint32_t)offset : UINT32_MAX};
 }
 
-static int record_edges(graph *g, const stretch *s) {
+int record_edges(graph *g, const stretch *s) {
     if (g->noting && interiors_reserve(&g->inners, s->insides))
         return NO_MEMORY;
     while (g->edge_capacity < g->edge_count + s->count)

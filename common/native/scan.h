@@ -5,5 +5,7 @@
 #include "references.h"
 
 void scan_free(struct scan *memory);
+/* Add the references of a stretch, all from blocks; their sources ascend from call to call. */
+int record_edges(graph *g, const stretch *s);
 
 #endif

@@ -1,5 +1,6 @@
-/* Rules of the spread of types: what pointers of some type say about blocks, as the caller
- * answered; and the pointers that wait for a decision. Rules are in a hash table. */
+/* Keeps the rules of the spread of types in a hash table, and the pointers of each rule that the
+ * caller has to judge. A rule is the caller's answer to the question what pointers with a reference
+ * say about the blocks that they refer to. */
 #include "type_spread.h"
 
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static int rules_reserve(spread *s) {
     return DONE;
 }
 
-/* Set the answer of a rule, which is added if it is new. */
+/* Set the answer of a rule. Add the rule if it is new. */
 static int rule_set(spread *s, uint64_t key, uint64_t third, uint32_t value) {
     rule *at = rule_place(s->rules, s->rule_mask, key, third);
     if (at->key) {
@@ -58,20 +59,47 @@ int rule_answer(spread *s, uint64_t sort, uint32_t reference, uint64_t offset, u
     return PUSH_ALL(&s->asked, sort << 32 | reference, offset, third) ? NO_MEMORY : rule_set(s, key, third, UNKNOWN_RULE);
 }
 
-int note_pointer(spread *s, uint32_t reference, uint64_t offset, uint64_t size, uint64_t place, uint32_t index) {
-    rule *at = rule_place(s->rules, s->rule_mask, key_of(RULE, reference, offset), size);
+/* Return a hash of the address of a pointer, by which pointers are sampled. A sample at equal steps
+ * could miss one of two types that alternate. */
+INLINE uint64_t hash_of(uint64_t place) { return (place * UINT64_C(0x9E3779B97F4A7C15)) >> 32; }
+
+/* Drop about half of the pointers, and keep only half as many of those that follow. */
+static void thin_out(pointer_sample *one) {
+    uint64_t kept = 0;
+    one->mask = one->mask * 2 + 1;
+    for (uint64_t at = 0; at < one->rows.count; at += 3)
+        if (!(hash_of(one->rows.items[at + 1]) & one->mask)) {
+            memmove(one->rows.items + kept, one->rows.items + at, 3 * sizeof *one->rows.items);
+            kept += 3;
+        }
+    one->rows.count = kept;
+}
+
+static int sample_pointer(pointer_sample *one, uint64_t owner, uint64_t place, uint64_t index) {
+    one->count++;
+    if (hash_of(place) & one->mask)
+        return DONE;
+    if (PUSH_ALL(&one->rows, owner, place, index))
+        return NO_MEMORY;
+    if (one->rows.count >= 3 * MOST_POINTERS)
+        thin_out(one);
+    return DONE;
+}
+
+int note_pointer(spread *s, const followed *p) {
+    if (s->claims[p->index] & DISPUTED)
+        return DONE;
+    rule *at = rule_place(s->rules, s->rule_mask, key_of(RULE, p->reference, p->value - p->start), size_of(s->b, p->index));
     if (at->list == NONE) {
         at->list = (uint32_t)s->lists.count;
-        if (PUSH(s->lists, (pointer_list){at->key, size, 0, {0}}))
+        if (PUSH(s->lists, (pointer_list){at->key, at->third, {{0}, 0, 0}, {{0}, 0, 0}}))
             return NO_MEMORY;
     }
     pointer_list *list = &s->lists.items[at->list];
-    if (list->count++ >= MOST_POINTERS)
-        return DONE;
-    return PUSH_ALL(&list->rows, s->owner, place, index);
+    return sample_pointer(s->claims[p->index] ? &list->typed : &list->untyped, p->owner, p->place, p->index);
 }
 
-/* Add a list of layouts, the possible contents of blocks; returns its number. */
+/* Add a list of layouts that blocks may have. Returns the number of the list. */
 API int fl_spread_choices(spread *s, const uint32_t *layouts, uint64_t count) {
     uint64_t number = s->choice_bounds.count - 1;
     for (uint64_t at = 0; at < count; at++)
@@ -95,28 +123,34 @@ API int fl_spread_answer(spread *s, const uint64_t *questions, const uint32_t *a
         uint64_t sort = row[0] >> 32;
         if (sort >= QUESTIONS || row[1] >= FARTHEST)
             return DISORDER;
-        if (sort == RULE && answers[at] < UNKNOWN_RULE && (answers[at] & LAYOUT_MASK) + 1 >= s->bounds.count)
+        if (sort == RULE && answers[at] < UNKNOWN_RULE &&
+            (answers[at] & LAYOUT_MASK) + 1 >= (answers[at] & DECISION ? s->decisions.count + 1 : s->bounds.count))
             return DISORDER;
         if (sort == POSSIBLE_LAYOUTS && answers[at] + 1 >= s->choice_bounds.count)
             return DISORDER;
         if (rule_set(s, key_of(sort, row[0] & UINT32_MAX, row[1]), row[2], answers[at]))
             return NO_MEMORY;
     }
-    int failed = words_append(&s->queue, s->waiting.items, s->waiting.count);
-    s->waiting.count = 0;
+    return DONE;
+}
+
+static int take_rows(words *found, pointer_sample *one) {
+    int failed = words_append(found, one->rows.items, one->rows.count);
+    DROP(one->rows.items);
     return failed;
 }
 
-/* Return reference, offset, size, count and number of listed pointers of each rule, each followed
- * by three words for each pointer: owner, place, block. */
+/* Append six words for each rule: reference, offset, size, the number of its pointers to untyped
+ * blocks, and the numbers of sampled pointers to untyped and to typed blocks. Three words for each
+ * sampled pointer follow: owner, place, block. */
 API int fl_spread_deferred(spread *s, words *found) {
     for (uint64_t at = 0; at < s->lists.count; at++) {
         pointer_list *list = &s->lists.items[at];
         rule_place(s->rules, s->rule_mask, list->key, list->third)->list = NONE;
-        if (PUSH_ALL(found, list->key & UINT32_MAX, list->key >> 32 & (FARTHEST - 1), list->third, list->count, list->rows.count / 3) ||
-            words_append(found, list->rows.items, list->rows.count))
+        if (PUSH_ALL(found, list->key & UINT32_MAX, list->key >> 32 & (FARTHEST - 1), list->third, list->untyped.count,
+                     list->untyped.rows.count / 3, list->typed.rows.count / 3) ||
+            take_rows(found, &list->untyped) || take_rows(found, &list->typed))
             return NO_MEMORY;
-        DROP(list->rows.items);
     }
     s->lists.count = 0;
     return DONE;

@@ -1,5 +1,5 @@
-/* Spreads types over blocks, along the pointers of typed memory. See ../engine/type_spread.py for
- * the terms, and ../engine/reference/type_spread.py for the same in Python.
+/* Spreads types over blocks, along the pointers of typed memory. ../engine/type_spread.py explains
+ * the terms; ../engine/reference/type_spread.py is the same in Python.
  *
  * Example: a variable has the layout of `struct server`, whose word 0 has the reference "struct
  * client *". The word refers to the start of a block of 56 bytes. The rule for (reference, 0, 56)
@@ -11,9 +11,10 @@
 
 API void fl_spread_free(spread *s) {
     for (uint64_t at = 0; at < s->lists.count; at++)
-        free(s->lists.items[at].rows.items);
-    FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items, s->waiting.items,
-             s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s);
+        FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
+    FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
+             s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
+             s->decisions.items, s->owner_words.items, s);
 }
 
 API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
@@ -33,13 +34,13 @@ API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) 
     return s;
 }
 
-/* The pieces must exist until the next call or the end. */
+/* Set the memory to read. The caller keeps the pieces until the next call or fl_spread_free. */
 API void fl_spread_use(spread *s, const piece *pieces, uint64_t count) {
     s->pieces = pieces;
     s->piece_count = count;
 }
 
-/* Return the number of the new layout, NO_MEMORY, or DISORDER for an impossible one. */
+/* Add a layout. Returns its number, NO_MEMORY, or DISORDER if it is impossible. */
 API int fl_spread_layout(spread *s, const uint64_t *groups, uint64_t group_count, const uint64_t *slots, uint64_t slot_count,
                         const uint64_t *checks, uint64_t check_count) {
     uint64_t number = s->bounds.count - 1, first = s->slots.count, first_check = s->checks.count;
@@ -70,16 +71,17 @@ API int fl_spread_layout(spread *s, const uint64_t *groups, uint64_t group_count
     return PUSH(s->bounds, (uint32_t)s->groups.count) ? NO_MEMORY : (int)number;
 }
 
-API int fl_spread_root(spread *s, uint64_t address, uint64_t size, uint32_t layout) {
-    uint64_t number = s->roots.count;
-    if (layout + 1 >= s->bounds.count || number >= ROOT_BIT - 1)
-        return DISORDER;
-    if (PUSH(s->roots, (root){address, size, layout}) || words_push(&s->queue, QUEUED_ROOT | number << 1))
-        return NO_MEMORY;
-    return (int)number;
+API int fl_spread_roots(spread *s, const uint64_t *addresses, const uint64_t *sizes, const uint32_t *layouts, uint64_t count) {
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t number = s->roots.count;
+        if (layouts[at] + 1 >= s->bounds.count || number >= ROOT_BIT - 1)
+            return DISORDER;
+        if (PUSH(s->roots, (root){addresses[at], sizes[at], layouts[at]}) || words_push(&s->queue, QUEUED_ROOT | number << 1))
+            return NO_MEMORY;
+    }
+    return DONE;
 }
 
-/* In an array, all elements are alike. */
 uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset) {
     const elements *first = s->bounds.items[layout] < s->bounds.items[layout + 1] ? &s->groups.items[s->bounds.items[layout]] : NULL;
     bool is_array = first && s->bounds.items[layout + 1] - s->bounds.items[layout] == 1 && !first->start && !first->count;
@@ -87,14 +89,15 @@ uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset) {
 }
 
 static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool inferred, uint32_t origin) {
-    if (inferred || (claim >> LEVEL_SHIFT & LEVEL_MASK) >= FIRST_INFERRED)
+    if (inferred || level_of(claim) >= LEVEL_BASE)
         claim |= INFERRED;
     s->claims[index] = claim;
     s->origins[index] = origin;
+    s->claimed++;
     return words_push(&s->queue, start);
 }
 
-/* Returns 1 if the block was claimed, 0 if it has a type or is not in use. */
+/* Claim a block. Returns 1 if it was claimed, 0 if it has a type or is not in use. */
 API int fl_spread_seed(spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin) {
     if (index >= s->b->count || (claim & LAYOUT_MASK) + 1 >= s->bounds.count)
         return DISORDER;
@@ -103,7 +106,15 @@ API int fl_spread_seed(spread *s, uint32_t index, uint32_t claim, bool inferred,
     return claim_block(s, index, block_address(s->b, index), claim, inferred, origin) ? NO_MEMORY : 1;
 }
 
-API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count) {
+/* Claim the blocks of a list that are untyped and in use. */
+API int fl_spread_seed_all(spread *s, const uint32_t *indices, uint64_t count, uint32_t claim) {
+    int made = DONE;
+    for (uint64_t at = 0; at < count && made >= 0; at++)
+        made = fl_spread_seed(s, indices[at], claim, true, NONE);
+    return made < 0 ? made : DONE;
+}
+
+API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count, uint32_t level) {
     uint64_t start = s->b->lowest;
     if (!s->b->count || !count)
         return DONE;
@@ -115,7 +126,7 @@ API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *
         if (value >= sought[0] && value <= sought[count - 1]) {
             BISECT(found, count, middle, sought[middle] < value)
             if (found < count && sought[found] == value && size_of(s->b, index) >= least[found] &&
-                claim_block(s, index, start, layouts[found] | SEED << LEVEL_SHIFT, false, NONE))
+                claim_block(s, index, start, layouts[found] | level << LEVEL_SHIFT, false, NONE))
                 return NO_MEMORY;
         }
         if (!next_block(s->b, &index, &start))
@@ -125,47 +136,101 @@ API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *
 
 /* Compare a certain claim of a block with the rule of another pointer to it. */
 static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference, uint64_t offset) {
-    uint32_t layout = s->claims[index] & LAYOUT_MASK, agrees = 0;
-    if ((found & LAYOUT_MASK) == layout || found >> LEVEL_SHIFT >= FIRST_INFERRED)
+    uint32_t layout = layout_of(s, index), agrees = 0;
+    if ((found & LAYOUT_MASK) == layout || found >> LEVEL_SHIFT >= LEVEL_BASE)
         return DONE;
     int failed = rule_answer(s, AGREES, reference, offset_in_element(s, layout, offset), layout, &agrees);
     if (failed)
         return failed;
-    s->waits |= agrees == UNKNOWN_RULE;
     if (agrees)
-        return DONE;
+        return agrees == UNKNOWN_RULE ? ASKED : DONE;
     s->claims[index] = DISPUTED;
     return words_push(&s->disputes, index);
 }
 
-/* Follow the pointer `value`, stored at `place`. */
-static int follow(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
-    uint64_t start = 0;
-    uint32_t answer, index = used_block(s, value, &start);
-    uint64_t size = index == NONE ? 0 : size_of(s->b, index), offset = value - start;
-    if (index == NONE || index == s->owner || offset >= FARTHEST)
+/* Give the block that a pointer refers to the claim that a decision chooses. If it chooses none,
+ * or if the block has a claim, note the pointer. */
+static int follow_decision(spread *s, const decision *d, const followed *p) {
+    if (s->claims[p->index])
+        return note_pointer(s, p);
+    matching m = {.s = s};
+    uint32_t claim = decide(&m, d, p->owner, p->place, p->index, p->start);
+    if (m.failed || m.asked)
+        return m.failed ? m.failed : ASKED;
+    return claim ? claim_block(s, p->index, p->start, claim, !p->certain, p->owner) : note_pointer(s, p);
+}
+
+/* Follow a pointer to a block. If it returns ASKED, the pointer is followed again later. */
+static int follow(spread *s, const followed *p) {
+    uint32_t answer;
+    uint64_t size = size_of(s->b, p->index), offset = p->value - p->start;
+    if (s->b->states[p->index] != IN_USE || (offset && offset >= size) || offset >= FARTHEST)
         return DONE;
-    int failed = rule_answer(s, RULE, reference, offset, size, &answer);
+    int failed = rule_answer(s, RULE, p->reference, offset, size, &answer);
     if (failed || answer == NO_CLAIM)
         return failed;
-    if (answer == UNKNOWN_RULE) {
-        s->waits = true;
-        return DONE;
-    }
+    if (answer == UNKNOWN_RULE)
+        return ASKED;
     if (answer == DEFERRED)
-        return note_pointer(s, reference, offset, size, place, index);
-    if (!s->claims[index])
-        return claim_block(s, index, start, answer, !s->certain, s->owner);
-    if (s->certain && !(s->claims[index] & (INFERRED | DISPUTED)))
-        return compare(s, index, answer, reference, offset);
+        return note_pointer(s, p);
+    if (answer & DECISION)
+        return follow_decision(s, &s->decisions.items[answer & LAYOUT_MASK], p);
+    if (!s->claims[p->index])
+        return claim_block(s, p->index, p->start, answer, !p->certain, p->owner);
+    if (p->certain && !(s->claims[p->index] & (INFERRED | DISPUTED)))
+        return compare(s, p->index, answer, p->reference, offset);
     return DONE;
 }
 
-/* Begin to visit an item of the queue; false if it has no pointers. */
+/* Follow the oldest pointer of the ring. The pointer stays in the ring if an answer is missing. */
+static int follow_oldest(spread *s) {
+    const followed *p = &s->ring[s->followed % RING];
+    bool is_block = p->index != NONE && p->index != p->owner;
+    int more = is_block && (p->owner >= ROOT_BIT || !(s->claims[p->owner] & DISPUTED)) ? follow(s, p) : DONE;
+    s->followed += !more;
+    return more;
+}
+
+/* Find the block of the next pointer of the ring that was not looked up. */
+static void find_block(spread *s) {
+    followed *p = &s->ring[s->found++ % RING];
+    p->index = block_before(s->b, slot_of(s->b, p->value), p->value, &p->start);
+    if (p->index == NONE)
+        return;
+    __builtin_prefetch(&s->b->sizes[p->index]);
+    __builtin_prefetch(&s->b->states[p->index]);
+    __builtin_prefetch(&s->claims[p->index]);
+}
+
+/* Follow pointers until at most `most` are left in the ring. */
+static int follow_all(spread *s, uint64_t most) {
+    while (s->added - s->followed > most) {
+        while (s->found < s->added && s->found - s->followed <= RING - HALF && (s->added - s->found >= HALF || !most))
+            find_block(s);
+        int more = follow_oldest(s);
+        if (more)
+            return more;
+    }
+    return DONE;
+}
+
+/* Add a pointer to the ring, which has room. Pointers wait in the ring while the processor fetches
+ * the memory that the next step reads: first the slot of the directory, HALF pointers later the
+ * block's size, state and claim. Pointers are followed in the order in which they were added. */
+static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
+    s->ring[s->added++ % RING] = (followed){value, place, 0, reference, s->owner, NONE, s->certain};
+    const slot *near = slot_of(s->b, value);
+    if (near)
+        __builtin_prefetch(near);
+    if (s->added - s->found > HALF)
+        find_block(s);
+}
+
+/* Begin to visit an item of the queue; return false if it has no pointers. */
 static bool begin(spread *s, uint64_t item) {
     uint32_t layout;
-    s->waits = false;
     s->element = 0;
+    s->slot = NONE;
     if (item & QUEUED_ROOT) {
         const root *r = &s->roots.items[item >> 1];
         s->owner = ROOT_BIT + (uint32_t)(item >> 1);
@@ -175,42 +240,49 @@ static bool begin(spread *s, uint64_t item) {
         layout = r->layout;
     } else {
         s->owner = block_find(s->b, item);
-        uint32_t claim = s->owner == NONE ? 0 : s->claims[s->owner];
-        if (!claim || claim & DISPUTED)
+        layout = s->owner == NONE ? 0 : layout_of(s, s->owner);
+        if (!layout)
             return false;
         s->address = item;
         s->size = size_of(s->b, s->owner);
-        s->certain = !(claim & INFERRED);
-        layout = claim & LAYOUT_MASK;
+        s->certain = !(s->claims[s->owner] & INFERRED);
     }
     s->group = s->bounds.items[layout];
     s->group_end = s->bounds.items[layout + 1];
-    const piece *p = piece_holding(s->pieces, s->piece_count, s->address);
-    uint64_t offset = p ? s->address - p->address : 0;
-    s->data = p && offset < p->length && p->length - offset >= s->size ? p->data + offset : NULL;
+    s->data = memory_at(s->pieces, s->piece_count, s->address, s->size);
     return s->group < s->group_end;
 }
 
-/* Visit elements of the current owner; 1 if the budget was used up. */
+/* Visit the pointers of the current element from `s->slot` on. */
+static int visit_element(spread *s, const elements *one) {
+    uint64_t base = one->start + s->element * one->stride;
+    for (; s->slot < one->last; s->slot++) {
+        int more = s->added - s->followed == RING ? follow_all(s, RING - 1) : DONE;
+        if (more)
+            return more;
+        slot_of_pointer pointer = s->slots.items[s->slot];
+        uint64_t value = word_of(s, s->data, s->address, s->size, base + pointer.offset);
+        if (value)
+            add_pointer(s, s->address + base + pointer.offset, value, pointer.reference);
+    }
+    return DONE;
+}
+
+/* Visit elements of the current owner. Return 1 if the budget was used up, ASKED if an answer is
+ * missing. */
 static int visit(spread *s, int64_t *budget) {
     for (; s->group < s->group_end; s->group++, s->element = 0) {
         elements one = s->groups.items[s->group];
-        uint64_t room = s->size > one.start ? (s->size - one.start) / one.stride : 0;
-        uint64_t count = one.count && one.count < room ? one.count : room;
+        uint64_t count = one.first < one.last ? element_count(&one, s->size) : 0;
         for (; s->element < count; s->element++) {
             if (--*budget < 0)
                 return 1;
-            uint64_t base = one.start + s->element * one.stride;
-            for (uint32_t at = one.first; at < one.last; at++) {
-                slot_of_pointer pointer = s->slots.items[at];
-                uint64_t place = base + pointer.offset;
-                const uint8_t *data = s->data && place + WORD <= s->size ? s->data + place : NULL;
-                if (!data && !(data = word_at(s->pieces, s->piece_count, s->address + place)))
-                    continue;
-                uint64_t value = load(data);
-                if (value && follow(s, s->address + place, value, pointer.reference))
-                    return NO_MEMORY;
-            }
+            if (s->slot < one.first || s->slot >= one.last)
+                s->slot = one.first;
+            int more = visit_element(s, &one);
+            if (more)
+                return more;
+            s->slot = NONE;
         }
     }
     return DONE;
@@ -225,9 +297,17 @@ INLINE void look_ahead(const spread *s) {
         __builtin_prefetch(p->data + (address - p->address));
 }
 
-/* Returns 1 if work is left, 0 at the end. */
+/* Visit the queued memory. Returns 1 if the budget was used up, ASKED if questions must be
+answered, * 0 when no visit is left. */
 API int fl_spread_run(spread *s, int64_t budget) {
-    while (s->visiting || s->head < s->queue.count) {
+    for (;;) {
+        if (!s->visiting && s->head >= s->queue.count) {
+            int more = follow_all(s, 0);
+            if (more)
+                return more;
+            if (s->head >= s->queue.count)
+                break;
+        }
         if (!s->visiting) {
             if (--budget < 0)
                 return 1;
@@ -246,8 +326,6 @@ API int fl_spread_run(spread *s, int64_t budget) {
         if (more)
             return more;
         s->visiting = false;
-        if (s->waits && words_push(&s->waiting, s->owner & ROOT_BIT ? QUEUED_ROOT | (uint64_t)(s->owner - ROOT_BIT) << 1 : s->address))
-            return NO_MEMORY;
     }
     s->queue.count = s->head = 0;
     return DONE;
@@ -259,6 +337,23 @@ static bool has_reference(const spread *s, uint32_t layout, const uint8_t *wante
             if (!wanted || wanted[s->slots.items[at].reference])
                 return true;
     return false;
+}
+
+/* Queue those of SAMPLE blocks whose layouts are wanted. Their addresses are computed only if there
+ * is one, because most revisits want few layouts. */
+static int queue_blocks(spread *s, const uint8_t *has, uint32_t first) {
+    uint32_t end = s->b->count - first < SAMPLE ? s->b->count : first + SAMPLE, last = first;
+    for (uint32_t index = first; index < end; index++)
+        if (has[layout_of(s, index)])
+            last = index + 1;
+    uint64_t start = last > first ? s->b->samples.items[first / SAMPLE] : 0;
+    for (uint32_t index = first; index < last;) {
+        if (has[layout_of(s, index)] && words_push(&s->queue, start))
+            return NO_MEMORY;
+        if (!next_block(s->b, &index, &start))
+            break;
+    }
+    return DONE;
 }
 
 API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count) {
@@ -273,13 +368,8 @@ API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count)
     for (uint64_t at = 0; at < s->roots.count && !failed; at++)
         if (has[s->roots.items[at].layout])
             failed = words_push(&s->queue, QUEUED_ROOT | at << 1);
-    uint64_t start = s->b->lowest;
-    for (uint32_t index = 0; index < s->b->count && !failed;) {
-        if (has[s->claims[index] & LAYOUT_MASK] && !(s->claims[index] & DISPUTED))
-            failed = words_push(&s->queue, start);
-        if (!next_block(s->b, &index, &start))
-            break;
-    }
+    for (uint32_t first = 0; first < s->b->count && !failed; first += SAMPLE)
+        failed = queue_blocks(s, has, first);
     FREE_ALL(wanted, has);
     return failed;
 }
@@ -290,21 +380,38 @@ API int fl_spread_disputes(spread *s, words *found) {
     return failed;
 }
 
-/* Returns the number of claims removed. */
-API uint64_t fl_spread_retract(spread *s) {
-    for (uint64_t fallen = 0, before;;) {
-        before = fallen;
-        for (uint32_t index = 0; index < s->b->count; index++) {
-            uint32_t claim = s->claims[index], origin = s->origins[index];
-            if (!claim || claim & DISPUTED || origin & ROOT_BIT)
-                continue;
-            if (!s->claims[origin] || s->claims[origin] & DISPUTED) {
-                s->claims[index] = 0;
-                s->origins[index] = NONE;
-                fallen++;
-            }
+/* Returns the number of claims made so far. */
+API uint64_t fl_spread_claimed(const spread *s) { return s->claimed; }
+
+/* Returns the number of pointers followed so far. */
+API uint64_t fl_spread_followed(const spread *s) { return s->followed; }
+
+/* Remove all claims that come from disputed blocks, or from blocks whose claims were removed.
+ * Returns the number of removed claims, or NO_MEMORY. Each chain of origins is followed up to the
+ * first block without a layout or with a claim that stands, and then down again. */
+API int64_t fl_spread_retract(spread *s) {
+    int64_t fallen = 0;
+    uint8_t *stands = calloc((size_t)s->b->count + 1, 1);
+    words chain = {0};
+    int failed = stands ? DONE : NO_MEMORY;
+    for (uint32_t index = 0; index < s->b->count && !failed; index++) {
+        uint32_t at = index;
+        while (!failed && layout_of(s, at) && !stands[at] && !(s->origins[at] & ROOT_BIT)) {
+            stands[at] = 1; /* this ends cycles; it is undone below if the claim falls */
+            failed = words_push(&chain, at);
+            at = s->origins[at];
         }
-        if (fallen == before)
-            return fallen;
+        bool falls = !layout_of(s, at);
+        while (chain.count) {
+            uint32_t one = (uint32_t)chain.items[--chain.count];
+            if (!falls)
+                continue;
+            s->claims[one] = 0;
+            s->origins[one] = NONE;
+            stands[one] = 0;
+            fallen++;
+        }
     }
+    FREE_ALL(stands, chain.items);
+    return failed ? failed : fallen;
 }

@@ -1,5 +1,5 @@
-/* Types of blocks: declarations that type_spread.c, type_rules.c and type_match.c share. The
- * numbers are those of ../engine/type_spread.py. */
+/* Types of blocks: declarations that the files type_*.c share. The constants have the same values
+ * in ../engine/type_spread.py, which explains the terms. */
 #ifndef FINDLEAKS_TYPE_SPREAD_H
 #define FINDLEAKS_TYPE_SPREAD_H
 
@@ -11,31 +11,49 @@ typedef struct spread spread;
 #define LEVEL_SHIFT 24
 #define LEVEL_MASK 15u
 #define INFERRED (1u << 28)
-#define DISPUTED (1u << 29)
-#define FIRST_INFERRED 5u /* Level.BASE */
-#define SEED 1u
+#define DISPUTED (1u << 29) /* the whole claim of a disputed block, which has no layout */
+#define LEVEL_BASE 6u /* claims of this level and of higher ones are inferred */
+#define LEVEL_LEARNED 8u
 #define NO_CLAIM 0u
 #define DEFERRED UINT32_MAX
 #define UNKNOWN_RULE (UINT32_MAX - 1)
+#define DECISION (1u << 30) /* set in an answer whose low bits are the number of a decision */
 #define ROOT_BIT (1u << 31)
 #define FARTHEST (1u << 16)
 #define MOST_RULES (1u << 20)
-#define MOST_POINTERS (1u << 12)
+#define MOST_POINTERS (1u << 9)
+#define MOST_OPTIONS 128u /* of one decision or one call of fl_spread_choose */
+#define NOT_ARRAY UINT32_MAX /* option.single of a content that is not an array */
 #define GROUP_WORDS 7u
 #define QUESTION_WORDS 3u
-/* In the queue: set in the number of root memory << 1. Addresses of blocks are even. */
+/* An item of the queue is the address of a block, which is even, or the number of root memory << 1
+ * with this bit set. */
 #define QUEUED_ROOT UINT64_C(1)
-#define SPENT (1u << 16)                /* queue items that are done before they are dropped */
+#define SPENT (1u << 16)                /* least items of the queue to drop at once */
+#define RING 32u                        /* pointers that wait to be followed: see add_pointer */
+#define HALF (RING / 2)
 #define FAR 16u                         /* queue items ahead whose memory is prefetched */
+
+#define ASKED 2 /* returned if an answer is missing */
 
 enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, QUESTIONS };
 enum { CODE = 1, DATA = 2, PLAIN = 3 };
+/* What the comparison of a word with a layout finds. All but NEUTRAL are also the indices of their
+ * counts. */
+enum { WRONG = 0, STRONG = 1, WEAK = 2, LOOSE = 3, NEUTRAL = 4 };
+#define COUNTS NEUTRAL /* number of these counts */
 
 /* Equal elements of a layout: slots and checks are those of each element. */
 typedef struct {
     uint64_t start, stride, count;
     uint32_t first, last, first_check, last_check;
 } elements;
+
+/* Return the number of elements in memory of `size` bytes. */
+INLINE uint64_t element_count(const elements *one, uint64_t size) {
+    uint64_t room = size > one->start ? (size - one->start) / one->stride : 0;
+    return one->count && one->count < room ? one->count : room;
+}
 
 typedef struct {
     uint64_t offset;
@@ -54,14 +72,51 @@ typedef struct {
 } root;
 
 typedef struct {
-    uint64_t key, third; /* key 0: unused entry */
+    uint64_t key, third; /* an entry with key 0 is not used */
     uint32_t value, list; /* list: number in `lists`, or NONE */
 } rule;
 
+/* A sample of `count` pointers. Each has three words in `rows`: owner, place, block. The sample has
+ * fewer than MOST_POINTERS pointers: those whose hash has no bit in common with `mask`. */
 typedef struct {
-    uint64_t key, third, count;
     words rows;
+    uint64_t count, mask;
+} pointer_sample;
+
+typedef struct {
+    uint64_t key, third;
+    pointer_sample untyped, typed; /* pointers to untyped, and to typed blocks */
 } pointer_list;
+
+/* A possible content of a block. fl_spread_decision explains `single`. */
+typedef struct {
+    uint32_t claim, single;
+    uint64_t size;
+} option;
+
+typedef struct {
+    uint64_t key;
+    uint32_t claim;
+} keyed_claim;
+
+typedef struct {
+    uint32_t first, last, first_key, last_key; /* in `options` and `keyed` */
+    uint32_t feature;
+} decision;
+
+/* A word of the nearest owner with a layout: see fl_spread_owner_word. */
+typedef struct {
+    uint32_t layout, size;
+    uint64_t offset;
+} owner_word;
+
+/* A pointer with the value `value`, stored at `place` in the block or root memory `owner`. After
+ * find_block, `index` and `start` describe the block at or before `value`. */
+typedef struct {
+    uint64_t value, place, start;
+    uint32_t reference, owner, index;
+    bool certain;
+} followed;
 
 struct spread {
     const blocks *b;
@@ -75,28 +130,73 @@ struct spread {
     LIST(root) roots;
     rule *rules; /* open addressing */
     uint64_t rule_count, rule_mask;
-    words asked, queue, waiting, disputes;
+    words asked, queue, disputes;
     uint64_t head; /* next in `queue` */
     LIST(pointer_list) lists;
     uint32_t highest; /* reference */
-    LIST(uint32_t) choices, choice_bounds; /* lists of layouts: see fl_spread_choices */
+    LIST(uint32_t) choices, choice_bounds; /* lists of layouts, added by fl_spread_choices */
+    LIST(option) options;
+    LIST(keyed_claim) keyed; /* ascending by key, for each decision */
+    LIST(decision) decisions;
+    LIST(owner_word) owner_words;
+    const uint8_t *flags; /* of references; the caller's */
+    uint32_t flag_count;
+    uint64_t claimed; /* claims made so far */
     const range *mapped, *code;            /* the caller's; sorted, disjoint */
     uint32_t mapped_count, code_count;
-    /* The owner that is being visited: its number, address and size, and the next element. */
-    uint32_t owner, group, group_end;
+    /* The owner that is being visited: its number, address and size, and the next element and
+     * slot. */
+    uint32_t owner, group, group_end, slot;
     uint64_t address, size, element;
     const uint8_t *data; /* of the owner, if one piece has all of it */
-    bool visiting, certain, waits;
+    bool visiting, certain;
+    followed ring[RING]; /* pointers that wait to be followed */
+    /* Numbers of pointers so far: added to the ring, looked up by find_block, and followed. */
+    uint64_t added, found, followed;
 };
 
-/* type_rules.c. rule_answer: the answer to a question; UNKNOWN_RULE if it is asked now, and the
- * harmless one if there are too many. note_pointer: add a pointer to the list of its rule. */
+/* type_rules.c. rule_answer: write the answer to a question. If the question is new, it is asked,
+ * and the answer is UNKNOWN_RULE; after MOST_RULES questions, it is one that leads to no claim and
+ * to no dispute. note_pointer: add a pointer to the list of its rule. */
 int rule_answer(spread *s, uint64_t sort, uint32_t reference, uint64_t offset, uint64_t third, uint32_t *answer);
-int note_pointer(spread *s, uint32_t reference, uint64_t offset, uint64_t size, uint64_t place, uint32_t index);
-/* Return the offset in an element of an array, or the offset itself. */
+int note_pointer(spread *s, const followed *p);
+/* type_spread.c. Return the offset in the element, if the layout is an array of equal elements;
+ * else the offset itself. */
 uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset);
 
-/* Return the block in use that contains an address, or NONE, and its start. */
+/* type_match.c. A comparison of blocks with layouts. If `asked` is set, an answer is missing, and
+ * the result is not valid. compare_block counts the words that contradict the layout, fit it well,
+ * may fit it, and are an address where the layout has any pointer, in counts[WRONG], [STRONG],
+ * [WEAK] and [LOOSE]. It stops at the first wrong word. */
+typedef struct {
+    spread *s;
+    bool asked;
+    int failed;
+} matching;
+
+void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts);
+
+/* type_decisions.c. Decide which claim the block `index` gets, to which the pointer at `place` in
+ * `owner` refers. Return 0 if no option fits, or if m->asked is set. */
+uint32_t decide(matching *m, const decision *d, uint32_t owner, uint64_t place, uint32_t index, uint64_t start);
+/* type_features.c. Return the value of a feature of a pointer, such as a word near the pointer. */
+uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target);
+
+INLINE bool is_mapped(const spread *s, uint64_t address) { return in_ranges(s->mapped, s->mapped_count, address); }
+
+/* Return the layout of a block; 0 if it is untyped or disputed. */
+INLINE uint32_t layout_of(const spread *s, uint32_t index) { return s->claims[index] & LAYOUT_MASK; }
+
+INLINE uint32_t level_of(uint32_t claim) { return claim >> LEVEL_SHIFT & LEVEL_MASK; }
+
+/* Return the word at an offset of a block or of root memory; 0 if it is missing. `data`: the whole
+ * memory, or NULL if it is not in one piece. */
+INLINE uint64_t word_of(const spread *s, const uint8_t *data, uint64_t start, uint64_t size, uint64_t offset) {
+    const uint8_t *at = data && offset + WORD <= size ? data + offset : word_at(s->pieces, s->piece_count, start + offset);
+    return at ? load(at) : 0;
+}
+
+/* Return the block in use that contains an address, and write its start; NONE if there is none. */
 INLINE uint32_t used_block(const spread *s, uint64_t address, uint64_t *start) {
     uint32_t index = block_before(s->b, slot_of(s->b, address), address, start);
     bool inside = index != NONE && (address == *start || address - *start < size_of(s->b, index));

@@ -4,7 +4,6 @@
  * is kept: sizes of chunks are not 0, outputs have space. */
 #include "../../common/native/disguises.h"
 #include "../../common/native/dwarf.h"
-#include "../../common/native/go_types.h"
 #include "../../common/native/rows.h"
 
 #include <stdlib.h>
@@ -19,6 +18,8 @@ typedef struct grouping grouping;
 typedef struct counting counting;
 typedef struct tree_walk tree_walk;
 typedef struct link_walk link_walk;
+
+#include "managed_objects.h"
 
 static uint64_t word_of(const uint8_t *data, size_t size, size_t number) {
     return size >= (number + 1) * WORD ? load(data + number * WORD) : BASE + number * 64;
@@ -121,7 +122,7 @@ static void cycles(graph *g, const piece *p, uint64_t count, uint32_t made) {
         fl_representative(g, index);
     fl_kind_bytes(g, parts, 2, sums);
     fl_kind_sizes(g, 2, &by_size);
-    fl_lost_references(g, counts);
+    fl_lost_references(g, made % 3 == 0, counts);
     for (uint64_t at = 0; at < count; at++)
         fl_compare_counts(g, &p[at], found, offsets, made % 2 * 16, flags, counts, &cut);
     fl_judge_counts(g, found, flags, counts, verdicts, judged, totals);
@@ -200,23 +201,6 @@ static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patte
     free_all((void *const[]){kinds, found.items}, 2);
 }
 
-/* Go's types: of the bytes that the input gives, each 8 KiB is a page of objects with pointers. */
-static void go_objects(const blocks *b, const piece *p, uint64_t count, uint32_t made) {
-    uint64_t addresses[2] = {BASE + 64, BASE + 128}, sizes[3] = {8, 16, 48}, arenas[1] = {BASE >> 26 << 26}, below[128] = {0, 8}, state[3] = {0};
-    uint32_t pointees[2] = {2, NONE}, elements[2] = {NONE, 1}, first[4] = {0, 1, 3, 6}, offsets[6] = {0, 0, 8, 0, 16, 16};
-    uint32_t targets[6] = {5, 0, 3, 2, 4, 3};
-    uint8_t pointers[3] = {1, 1, 2}, kinds[6] = {0, 3, 2, 1, 4, 5}, *classes = malloc(8192);
-    uint32_t *types = malloc(4 * (size_t)(made + 1));
-    uint64_t *queue = malloc(8 * (size_t)(made + 1));
-    memset(classes, 12, 8192);
-    memset(types, 0xff, 4 * (size_t)(made + 1));
-    go_types known = {addresses, pointees, elements, 2, sizes, pointers, first, offsets, kinds, targets, 3, arenas, classes, 1, below, made % 2};
-    while (state[0] < count || state[1] < state[2])
-        if (fl_go_types(b, p, count, &known, types, queue, state, 64))
-            break;
-    free_all((void *const[]){classes, types, queue}, 3);
-}
-
 static void chunks(const piece *p, uint64_t count) {
     blocks *b = fl_blocks_new(WORD == 8 ? 4 : 3, 1);
     uint64_t chunk = BASE, end = p[count - 1].address + p[count - 1].length, size;
@@ -229,6 +213,8 @@ static void chunks(const piece *p, uint64_t count) {
     memset(found, 0xff, (made + 1) * sizeof *found); /* no objects */
     uint8_t *patterns = calloc(made + 1, 1);
     go_objects(b, p, count, made);
+    java_objects(p, count, end);
+    v8_objects(p, count);
     uint64_t types[2] = {BASE + 64, BASE + 128}, sums[12] = {0};
     uint8_t offsets[2] = {0, 16}, marks[2] = {0, 33}, leaves[2] = {1, 0x40}, lives[2] = {2, 3};
     range program = {BASE + 32, BASE + 256};

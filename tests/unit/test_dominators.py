@@ -77,6 +77,31 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(60)))
+def test_sums_by_label_against_the_oracle(seed: int) -> None:
+    """A label's sum is the union of what its blocks retain one by one."""
+    answers = []
+    for engine in engines():
+        graph, truth = heap_of(engine, seed, 40)
+        dominators, targets = rooted(graph, truth, seed)
+        computed(dominators)
+        sizes = [block.size for block in truth.blocks]
+        oracle = Oracle(sizes, [[t for t, _ in mine] for mine in truth.references], [*map(sorted, targets)])
+        rng = random.Random(seed)
+        labels = array("I", (rng.choice((0, 1, 2, 3, 4, NO_ROOT)) for _ in sizes))
+        rows = array("I", (2, 0, 1, 0))
+        unions: list[set[int]] = [set(), set(), set()]
+        for index, retained in oracle.held.items():
+            if index >= 0 and labels[index] < len(rows):
+                unions[rows[labels[index]]] |= retained
+        answers.append(dominators.by_label(labels, rows))
+        assert answers[-1] == [oracle.totals(union) for union in unions]
+        assert dominators.by_label(labels, array("I")) == []
+        with pytest.raises(ValueError, match="labels of 4 bytes"):
+            dominators.by_label(array("I", [0]) * (len(sizes) + 1), rows)
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_priorities(seed: int) -> None:
     """What an earlier priority reaches is its own: the oracle gets a heap without the references
     to it from what only later priorities reach."""

@@ -52,6 +52,7 @@ STRUCTURES: dict[str, Any] = {
     "range": CRange,
     "words": library.CWords,
     "struct go_types": library.CGoTypes,
+    "struct java_heap": library.CJavaHeap,
     "struct row_rules": library.CRules,
     "struct row_columns": library.CRowColumns,
     "struct run_search": library.CRunSearch,

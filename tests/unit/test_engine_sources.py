@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import layouts
 import pytest
 from fake import FakeTarget
 
@@ -21,18 +22,17 @@ from findleaks.target.arch import X86_64
 SOURCES = Path(sources.FOLDER)
 
 
-def built(folder: Path, *flags: str) -> Path:
-    """A kernel of today's functions, built as `make native` does, but for these flags."""
+def compiled(folder: Path, source: str) -> Path:
     path = folder / "_native.so"
-    files = sorted(SOURCES.glob("*.c"))
-    subprocess.run(["gcc", "-std=c11", "-O0", "-fvisibility=hidden", *flags, "-fPIC", "-shared", "-o", path, *files], check=True)
+    subprocess.run(["gcc", "-x", "c", "-fPIC", "-shared", "-o", path, "-"], input=source.encode(), check=True)
     return path
 
 
 @pytest.fixture(scope="module")
 def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its sources had one space more."""
-    return built(tmp_path_factory.mktemp("stale"), f"-DFL_SOURCES={changed(tmp_path_factory.mktemp('sources'))}")
+    """The library has all functions, which do nothing. Its checksum of the sources is that of sources with one more space."""
+    values = {"fl_sources": changed(tmp_path_factory.mktemp("sources")), "fl_target": X86_64.word}
+    return compiled(tmp_path_factory.mktemp("stale"), layouts.stub(values))
 
 
 def changed(folder: Path) -> int:
@@ -65,14 +65,13 @@ def test_one_of_other_sources_is_named_and_not_used(monkeypatch: pytest.MonkeyPa
 
 
 def test_one_that_does_not_say_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    library = tmp_path / "_native.so"
-    subprocess.run(["gcc", "-x", "c", "-shared", "-o", library, "-"], input=b"void fl_free(void *memory) { (void)memory; }", check=True)
-    assert answer(monkeypatch, library)[0] == "pure"
+    assert answer(monkeypatch, compiled(tmp_path, "void fl_free(void *memory) { (void)memory; }"))[0] == "pure"
     assert engine.stale_native()
 
 
-def test_the_right_one_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    name, text = answer(monkeypatch, built(tmp_path, f"-DFL_SOURCES={sources.checksum()}"))
+def test_the_right_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library that `make native` built is accepted."""
+    name, text = answer(monkeypatch, Path(kernel_library.HERE, kernel_library.LIBRARY))
     assert name == "native"
     assert "C engine" not in text
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import commandline
 import graphs
 import held
 import pytest
@@ -44,12 +45,14 @@ graphs.native().library.fl_search(piece, 1, 2, CWords())
 
 COMMANDS = """
 import os, sys
+import commandline
 from findleaks import cli
 from findleaks.target.arch import X86_64
 from findleaks.engine import load as engine
 from findleaks.engine.native import library as kernel_library
 kernel_library.LIBRARY = os.environ["FINDLEAKS_TEST_KERNEL"]
 assert engine.load(X86_64).name == "native"
+cli._open = commandline.opening_once(cli._open)
 for line in sys.stdin:
     print(line, end="", file=sys.stderr)
     assert cli.main(line.split()) == 0
@@ -61,6 +64,7 @@ def test_commands_under_sanitizers(
 ) -> None:
     """Each on a real core: nothing to be said against it, and the same answers as from the kernel that users have."""
     monkeypatch.delenv("FINDLEAKS_PURE", raising=False)
+    monkeypatch.setattr(cli, "_open", commandline.opening_once(cli._open))
     core = str(ROOT / "cores/sample.core.gz")
 
     def answer(words: str) -> str:
@@ -74,6 +78,7 @@ def test_commands_under_sanitizers(
     commands += [f"{word} {address}" for word in ("whatis", "refs") for address in (leaked, held)]
     lines = "".join(f"{words} --json {core}\n" for words in commands)
     kept = {name: value for name, value in environment.items() if name != "FINDLEAKS_PURE"}
+    kept["PYTHONPATH"] = str(Path(graphs.__file__).parent)
     done = subprocess.run([sys.executable, "-c", COMMANDS], env=kept, input=lines, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-6000:]
     assert done.stdout == "".join(map(answer, commands))
@@ -129,11 +134,15 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
     assert resident() - before < 256  # pages: a tree leaked would be some 120 of them
 
 
-# Together, as a process's start and imports take longer under a sanitizer than most files' tests; three parts, for several workers.
+# Several files run in one process, because its start and imports take longer under a sanitizer than most tests. Two parts can run at once.
 FILES = {
     "blocks": (
         "test_blocks_rows.py",
         "test_counted_objects.py",
+        "test_dominators.py",
+        "test_dominators_reduction.py",
+        "test_dominators_shapes.py",
+        "test_dwarf_hostile.py",
         "test_graph_blocks.py",
         "test_graph_bytes_in.py",
         "test_graph_chunks.py",
@@ -161,12 +170,6 @@ FILES = {
         "test_interior_structures.py",
         "test_interiors.py",
         "test_pointer_runs.py",
-    ),
-    "holders": (
-        "test_dominators.py",
-        "test_dwarf_hostile.py",
-        "test_dominators_reduction.py",
-        "test_dominators_shapes.py",
     ),
 }
 

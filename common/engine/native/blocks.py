@@ -29,7 +29,7 @@ STEPS = 1 << 22  # blocks whose columns one call produces: about 50 ms
 
 
 class NativeBlocks:
-    """See contract.Blocks. About 5 bytes a block and 16 a KiB of heap."""
+    """See contract.Blocks. Takes about 5 bytes a block and 16 bytes a KiB of heap."""
 
     def __init__(self, library: CLibrary, arch: Arch, granule: int, threads: int = 1, heap_bytes: int = 0) -> None:
         """Create an empty directory. `threads` is the number of threads that calls of the C engine

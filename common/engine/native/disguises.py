@@ -14,7 +14,7 @@ from findleaks.target.base import Piece, Range
 
 
 class NativeDisguises:
-    """A search; see disguises.Disguises. 24 bytes for each word found."""
+    """A search; see disguises.Disguises. Takes 24 bytes for each word found."""
 
     def __init__(self, library: CLibrary, graph: Graph, handle: Handle, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> None:
         # the graph must outlive its search

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NativeDominators(WholeTree):
-    """A tree of all blocks; see dominators.Dominators. 24 bytes for each reached block."""
+    """A tree of all blocks; see dominators.Dominators. Takes 24 bytes for each reached block."""
 
     def __init__(
         self,
@@ -105,6 +105,11 @@ class NativeDominators(WholeTree):
         if everything:
             return by_size(self._library.words(self._library.fl_dominators_sizes, self._handle, place))
         return self._library.rows(5, self._library.fl_dominators_spread, self._handle, place)
+
+    def _by_label(self, labels: array[int], rows: array[int], count: int) -> Sequence[int]:
+        ends, totals = zeros("I", count), zeros("Q", 2 * count)
+        self._library.fl_dominators_by_label(self._handle, c_array(labels), c_array(rows), len(rows), c_array(ends), c_array(totals))
+        return totals
 
     def _labels_below(self, labels: array[int], most: int) -> bool:
         return bool(self._library.fl_labels_below(c_array(labels), len(labels), most))

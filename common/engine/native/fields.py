@@ -14,8 +14,8 @@ from findleaks.engine.retained import Rows, WholeTree, by_size
 
 
 class NativeFields(FieldsTree):
-    """A tree with fields as roots; see dominators.Dominators. 4 bytes for each child that a field
-    reaches, about 12 once computed, and 4 bytes of address space for each block."""
+    """A tree with fields as roots; see dominators.Dominators. Takes 4 bytes for each child that a
+    field reaches (about 12 after `compute`), and 4 bytes of address space for each block."""
 
     def __init__(self, library: CLibrary, handle: Handle, blocks: NativeBlocks, tree: WholeTree, node: int, fields: int) -> None:
         super().__init__(tree, blocks, node, fields)

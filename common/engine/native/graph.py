@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class NativeGraph:
-    """A reference graph; see contract.Graph. About 3 bytes a block and 4 a reference, in addition
-    to the memory of `blocks`."""
+    """A reference graph; see contract.Graph. Takes about 3 bytes a block and 4 bytes a reference,
+    in addition to the memory of `blocks`."""
 
     def __init__(
         self, library: CLibrary, blocks: NativeBlocks, heuristics: Heuristic, vtables: Sequence[Range], types: Sequence[int] = ()
@@ -253,6 +253,12 @@ class NativeGraph:
         self._after_scanning()
         edges = self._library.words(self._library.fl_references, self._handle, self._index(index))
         return [(edge >> 1, bool(edge & 1)) for edge in edges]
+
+    def leaked_references(self) -> array[int]:
+        self._after_classifying()
+        counts = array("I", bytes(4 * len(self.blocks)))
+        self._library.fl_lost_references(self._handle, True, c_array(counts))
+        return counts
 
     def path(self, index: int) -> list[int]:
         self._after_scanning()

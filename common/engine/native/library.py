@@ -21,13 +21,13 @@ NONE = 0xFFFFFFFF
 
 
 class CWords(Structure):
-    """native.h: words; free `items` with fl_free."""
+    """The structure `words` of native.h. Free `items` with fl_free."""
 
     _fields_ = (("items", c_void_p), ("count", c_uint64), ("capacity", c_uint64))
 
 
 class CRules(Structure):
-    """rows.h: row_rules."""
+    """The structure `row_rules` of rows.h."""
 
     _fields_ = (
         *((name, c_uint32) for name in ("states", "kinds")),
@@ -43,14 +43,13 @@ class CRules(Structure):
         *((name, c_uint32) for name in ("mapped_count", "word_count", "string", "label_count")),
         *((name, POINTER(c_uint32)) for name in ("label_texts", "marks", "mark_texts")),
         ("typed", c_bool),
-        ("characters", POINTER(c_ubyte)),
-        ("text", POINTER(c_ubyte)),
+        *((name, POINTER(c_ubyte)) for name in ("characters", "text")),
         ("ends", POINTER(c_uint64)),
     )
 
 
 class CRowColumns(Structure):
-    """rows.h: row_columns."""
+    """The structure `row_columns` of rows.h."""
 
     _fields_ = (
         ("indices", POINTER(c_uint32)),
@@ -63,13 +62,13 @@ class CRowColumns(Structure):
 
 
 class CBytes(Structure):
-    """dwarf.h: bytes; dwarf_tables.c: table_column."""
+    """The structures `bytes` and `table_column` of dwarf.h."""
 
     _fields_ = (("data", POINTER(c_ubyte)), ("size", c_uint64))
 
 
 class CSource(Structure):
-    """dwarf.h: source."""
+    """The structure `source` of dwarf.h."""
 
     _fields_ = (
         *((name, CBytes) for name in SECTIONS),
@@ -78,13 +77,13 @@ class CSource(Structure):
 
 
 class CRunSearch(Structure):
-    """pointer_runs.c: run_search."""
+    """The structure `run_search` of pointer_runs.c."""
 
     _fields_ = tuple((name, c_uint64) for name in ("low", "high", "least", "gap", "start", "last", "count"))
 
 
 class CGoTypes(Structure):
-    """go_types.h: go_types."""
+    """The structure `go_types` of go_types.h."""
 
     _fields_ = (
         ("addresses", POINTER(c_uint64)),
@@ -104,10 +103,21 @@ class CGoTypes(Structure):
     )
 
 
+class CJavaHeap(Structure):
+    """The structure `java_heap` of java_objects.h."""
+
+    _fields_ = (
+        *((name, c_uint64) for name in ("klass_at", "klass_bytes", "klass_shift", "length_at", "alignment")),
+        *(("keys", POINTER(c_uint64)), ("numbers", POINTER(c_uint32)), ("mask", c_uint64)),
+        *(("classes", POINTER(c_uint32)), ("class_count", c_uint64)),
+        *((name, c_uint64) for name in ("oop_bytes", "oop_base", "oop_shift")),
+        *((name, POINTER(c_uint32)) for name in ("map_first", "maps")),
+    )
+
+
 # Python's buffers are passed as objects (see memory.py), structures of the C engine as handles.
-_U64S, _U32S, _U8S = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte)
+_U64S, _U32S, _U8S, _HANDLE = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte), c_void_p
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
-_HANDLE = c_void_p
 
 SIGNATURES = {
     "fl_sources": (c_uint32, []),
@@ -226,6 +236,7 @@ SIGNATURES = {
     "fl_dominators_spread": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_dominators_sizes": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_dominators_chain": (None, [_HANDLE, c_uint32, c_bool, c_uint32, _U64S]),
+    "fl_dominators_by_label": (None, [_HANDLE, _U32S, _U32S, c_uint32, _U32S, _U64S]),
     "fl_fields_new": (c_void_p, [_HANDLE, c_uint32, c_uint32, c_uint32]),
     "fl_fields_free": (None, [_HANDLE]),
     "fl_fields_refer": (c_int, [_HANDLE, c_uint32, _U32S, c_uint64]),
@@ -246,18 +257,29 @@ SIGNATURES = {
     "fl_spread_layout": (c_int, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64, _U64S, c_uint64]),
     "fl_spread_choices": (c_int, [_HANDLE, _U32S, c_uint64]),
     "fl_spread_memory": (None, [_HANDLE, _RANGES, c_uint32, _RANGES, c_uint32]),
-    "fl_spread_match": (c_int, [_HANDLE, c_uint32, _U32S, c_uint64, _U8S, c_uint32, _U32S]),
+    "fl_spread_flags": (None, [_HANDLE, _U8S, c_uint32]),
+    "fl_spread_feature": (None, [_HANDLE, c_uint32, _U64S, c_uint64, _U64S]),
+    "fl_spread_owner_word": (c_int, [_HANDLE, c_uint32, c_uint64, c_uint32]),
+    "fl_spread_separate": (c_uint32, [_HANDLE, _U64S, _U32S, c_uint32]),
+    "fl_spread_decision": (c_int, [_HANDLE, _U64S, c_uint64, c_uint32, _U64S, _U32S, c_uint64]),
+    "fl_spread_choose": (c_int, [_HANDLE, _U64S, c_uint64, c_uint32, _U32S, c_uint64, _U32S]),
+    "fl_spread_fits": (c_int, [_HANDLE, _U32S, c_uint32, _U32S, c_uint64, _U64S]),
+    "fl_spread_untyped": (c_int, [_HANDLE, c_char_p, c_uint32, c_uint64, _WORDS]),
+    "fl_spread_sample": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_spread_classes": (None, [_HANDLE, _U32S, c_uint64, c_uint32, _U64S]),
-    "fl_spread_root": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint32]),
+    "fl_spread_roots": (c_int, [_HANDLE, _U64S, _U64S, _U32S, c_uint64]),
     "fl_spread_seed": (c_int, [_HANDLE, c_uint32, c_uint32, c_bool, c_uint32]),
-    "fl_spread_seed_words": (c_int, [_HANDLE, _U64S, _U32S, _U64S, c_uint64]),
+    "fl_spread_seed_words": (c_int, [_HANDLE, _U64S, _U32S, _U64S, c_uint64, c_uint32]),
     "fl_spread_run": (c_int, [_HANDLE, c_int64]),
     "fl_spread_questions": (c_int, [_HANDLE, _WORDS]),
     "fl_spread_answer": (c_int, [_HANDLE, _U64S, _U32S, c_uint64]),
     "fl_spread_deferred": (c_int, [_HANDLE, _WORDS]),
+    "fl_spread_seed_all": (c_int, [_HANDLE, _U32S, c_uint64, c_uint32]),
     "fl_spread_revisit": (c_int, [_HANDLE, _U32S, c_uint64]),
     "fl_spread_disputes": (c_int, [_HANDLE, _WORDS]),
-    "fl_spread_retract": (c_uint64, [_HANDLE]),
+    "fl_spread_claimed": (c_uint64, [_HANDLE]),
+    "fl_spread_followed": (c_uint64, [_HANDLE]),
+    "fl_spread_retract": (c_int64, [_HANDLE]),
     "fl_links_new": (c_void_p, [_U64S, c_uint64, _U64S, c_uint64, c_uint64, c_uint64]),
     "fl_links_free": (None, [_HANDLE]),
     "fl_links_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
@@ -280,18 +302,24 @@ SIGNATURES = {
     "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _U64S, _WORDS]),
     "fl_asan_chunks": (None, [_PIECES, c_uint64, _U64S, _U64S, _U8S, _U32S, _U32S]),
     "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
-    "fl_lost_references": (None, [_HANDLE, _U32S]),
+    "fl_lost_references": (None, [_HANDLE, c_bool, _U32S]),
     "fl_compare_counts": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U8S, _U32S, _WORDS]),
     "fl_judge_counts": (c_int, [_HANDLE, _U32S, _U8S, _U32S, _U8S, _U64S, _U64S]),
     "fl_immortal_objects": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, _WORDS]),
     "fl_claim_storage": (None, [_HANDLE, _PIECES, _U32S, c_char_p, c_char_p, c_uint64, _U32S]),
-    "fl_unused_storage": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U32S, c_char_p, c_char_p, _U8S, _WORDS]),
-    "fl_object_remains": (c_int, [_HANDLE, _PIECES, _U32S, *[c_char_p] * 3, _U64S, *[c_char_p] * 2, _U8S, _WORDS]),
-    "fl_objects": (
-        c_int,
-        [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS],
-    ),
+    "fl_unused_storage": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U32S, c_char_p, _U8S, _U8S, _WORDS]),
+    "fl_object_remains": (c_int, [_HANDLE, _PIECES, _U32S, *[c_char_p] * 3, _U64S, _U32S, c_char_p, *[_U8S] * 2, _WORDS]),
+    "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS]),
+    "fl_php_values": (c_int, [_HANDLE, _PIECES, _U32S, _U8S, _U64S, _WORDS]),
     "fl_go_types": (c_int, [_HANDLE, _PIECES, c_uint64, POINTER(CGoTypes), _U32S, _U64S, _U64S, c_uint64]),
+    "fl_java_objects": (c_int, [_PIECES, POINTER(CJavaHeap), _U64S, _U64S, _U64S, _U32S, c_uint64, _U64S]),
+    "fl_java_select": (c_uint64, [_U32S, c_uint64, _U8S, _U32S]),
+    "fl_java_records": (c_int, [_HANDLE, _PIECES, POINTER(CJavaHeap), *[_U32S, _U64S, _U8S, _U32S, _U32S, _U64S, _U8S, c_uint64, _U64S]]),
+    "fl_java_values": (None, [POINTER(CJavaHeap), _U8S, c_uint64, c_uint32, _U8S]),
+    "fl_java_references": (c_int, [_HANDLE, _PIECES, POINTER(CJavaHeap), _U32S, _U32S, _U64S, c_uint64]),
+    "fl_v8_objects": (c_int, [_PIECES, _U64S, _U32S, c_uint64, _U32S, c_uint64, *[_U64S] * 6, *[_U32S] * 2, c_uint64, c_uint64]),
+    "fl_v8_edges": (c_int, [_HANDLE, _PIECES, *[_U32S] * 4, _U8S, c_uint64, _U32S, _U64S, _U32S, _U32S, c_uint64]),
+    "fl_v8_references": (c_int, [_HANDLE, _PIECES, _U32S, _U32S, c_uint64, _U64S, c_uint64]),
     "fl_records_new": (c_void_p, [_U64S, c_uint64, c_uint64]),
     "fl_records_free": (None, [_HANDLE]),
     "fl_records": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U32S]),
@@ -310,8 +338,7 @@ SIGNATURES = {
 
 
 class StaleLibrary(OSError):
-    """The library was built from other sources than this package's: functions may take other
-    arguments."""
+    """The library was built from other sources. Its functions may take other arguments."""
 
 
 class CLibrary(ctypes.CDLL):
@@ -324,7 +351,7 @@ class CLibrary(ctypes.CDLL):
             function = getattr(self, name)
             function.restype = result
             function.argtypes = arguments
-            if result is c_int:
+            if result in (c_int, c_int64):
                 function.errcheck = self._check
 
     def take(self, words: CWords) -> array[int]:
@@ -361,8 +388,8 @@ class CLibrary(ctypes.CDLL):
 class Handle(c_void_p):
     """A structure that belongs to the C engine, freed when this object is freed.
 
-    In a reference cycle a structure may be freed before another one that refers to it: no function
-    that frees one reads another."""
+    If handles are in a reference cycle, a structure may be freed before another one that refers to
+    it. This is safe because no function that frees a structure reads another structure."""
 
     def __init__(self, address: Optional[int], free: Callable[[Handle], None], purpose: str) -> None:
         """Raise MemoryError, with the purpose, if there is no structure at `address`."""
@@ -380,8 +407,9 @@ class Handle(c_void_p):
 def library(path: str = "", word: int = 8, byteorder: str = "little") -> CLibrary:
     """Load the library for targets with this word size and byte order.
 
-    `path` is the library for 64-bit little-endian targets (default: beside this file); the others
-    are beside it. OSError if it is missing or for another machine, or StaleLibrary."""
+    `path` is the library for 64-bit little-endian targets (default: beside this file); the other
+    libraries are beside it. Raises OSError if the library is missing or for another machine, and
+    StaleLibrary if it was built from other sources."""
     path = library_name(word, byteorder, path or os.path.join(HERE, LIBRARY))
     try:
         loaded = CLibrary(path)

@@ -11,7 +11,7 @@ from findleaks.engine.native.memory import CPieces, c_array
 
 
 class NativeLinkWalk:
-    """See links.LinkWalk. Up to 48 bytes a node."""
+    """Walks links in the C engine; see links.LinkWalk. Takes up to 48 bytes a node."""
 
     def __init__(self, library: CLibrary, pieces: CPieces, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int) -> None:
         self._library, self._pieces = library, pieces

@@ -1,11 +1,11 @@
 """Passes buffers to the C engine so that every argument, field and array element keeps its buffer
 alive.
 
-ctypes keeps the object from which a pointer was created: until the function returns, or as long as
-the structure or array to which the pointer was assigned, or a copy of it, exists (CPython 3.9 to
-3.14, _ctypes.c: `_PyCData_set`, `KeepRef`). Addresses as numbers keep nothing alive: no signature
-in library.py takes one, and `POINTER(…)` refuses integers. A buffer that is kept cannot be resized
-(BufferError)."""
+ctypes keeps the object from which a pointer was created alive. It does so until the function
+returns, or for as long as the structure or array to which the pointer was assigned (or a copy of
+that) exists (CPython 3.9 to 3.14, _ctypes.c: `_PyCData_set`, `KeepRef`). Addresses that are passed
+as numbers keep nothing alive. Therefore no signature in library.py takes a number as an address,
+and `POINTER(…)` refuses integers. A buffer that is kept cannot be resized (BufferError)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ Buffer = Union["array[int]", bytearray]
 CArray = ctypes.Array[Any]
 CPieces = tuple[ctypes.Array["CPiece"], int]  # two arguments: an array of pieces, and their number
 
-# By type code. The length is 0, so that empty arrays fit too, and one type serves for all lengths.
+# Types by type code. Their length is 0, so that they accept empty arrays, and one type serves
+# arrays of all lengths.
 _STARTS: dict[str, Any] = {"Q": c_uint64 * 0, "I": c_uint32 * 0, "B": c_ubyte * 0}
 
 
 class CPiece(Structure):
-    """native.h: piece. `c_piece` creates it; it keeps the bytes alive."""
+    """The structure `piece` of native.h. `c_piece` creates it. It keeps the bytes alive."""
 
     _fields_ = (("address", c_uint64), ("data", POINTER(c_ubyte)), ("length", c_uint64))
 
 
 class CRange(Structure):
-    """native.h: range."""
+    """The structure `range` of native.h."""
 
     _fields_ = (("start", c_uint64), ("end", c_uint64))
 
@@ -63,7 +64,8 @@ def c_piece(piece: Piece) -> CPiece:
 
 
 def c_bytes(data: Union[bytes, bytearray, memoryview, array[int]]) -> Any:
-    """Return a pointer to bytes, which it keeps alive. Those of a read-only view are copied."""
+    """Return a pointer to bytes, which keeps them alive. The bytes of a read-only view are
+    copied."""
     if isinstance(data, bytes):
         return ctypes.cast(ctypes.c_char_p(data), POINTER(c_ubyte))
     try:
@@ -81,13 +83,13 @@ def c_ranges(ranges: Sequence[Range]) -> tuple[ctypes.Array[CRange], int]:
 
 
 def packed(typecode: str, values: Iterable[int]) -> array[int]:
-    """Return an array of the values; an array is returned without a copy."""
+    """Return an array of the values. If `values` is already an array, return it without a copy."""
     return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
 
 
 def c_words(words: Sequence[int], arch: Arch) -> tuple[CArray, int]:
-    """Return two arguments: words as the target's memory has them, and their number. Larger
-    numbers, which refer to nothing, become 0."""
+    """Return two arguments for C: the words in the format of the target's memory, and their number.
+    Numbers too large for a word refer to nothing and become 0."""
     return c_array(bytearray(arch.pack([word if word <= arch.mask else 0 for word in words]))), len(words)
 
 

@@ -3,8 +3,8 @@ checksum of their common C sources.
 
 In a checkout the checksum is computed; installed packages have it in a file. The build passes it to
 the compiler (FL_SOURCES), and the library returns it (fl_sources). The Makefile and setup.py run
-this file by its path, so it imports only the standard library. CRC-32 only identifies builds, and
-is fast: all sources are read at each start."""
+this file by its path, so it imports only the standard library. The checksum is CRC-32, because it
+only has to identify builds, and must be fast: all sources are read at each start."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def options() -> dict[str, list[str]]:
 
 
 def wanted() -> Optional[int]:
-    """Return the checksum that the library must have; None without sources and packaged file."""
+    """Return the checksum that the library must have; None if there are neither sources nor the
+    packaged file."""
     try:
         return checksum()
     except OSError:
@@ -56,7 +57,7 @@ def wanted() -> Optional[int]:
 
 
 def _contents(path: str) -> bytes:
-    """Return a file's contents. A third faster than with a file object."""
+    """Return the contents of a file. This takes a third less time than a file object."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, os.fstat(descriptor).st_size + 1)

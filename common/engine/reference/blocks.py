@@ -26,7 +26,7 @@ COUNT_BITS = 12  # a page has at most 2^10 starts, because granules have at leas
 
 
 class PureBlocks:
-    """See contract.Blocks. 17 bytes a block and about 100 a page of heap."""
+    """See contract.Blocks. Takes 17 bytes a block and about 100 bytes a page of heap."""
 
     def __init__(self, arch: Arch, granule: int) -> None:
         shared.check_granule(granule)

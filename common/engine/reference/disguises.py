@@ -144,7 +144,7 @@ class PureDisguises:
             self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source))
 
     def _has_excluded(self, source: int, place: int, width: int) -> bool:
-        """Return whether one of these bytes is in a word that is not a reference."""
+        """Return whether one of these bytes is in a word that is excluded from the references."""
         first, words = place - self._blocks.starts[source], self._excluded.mask(source)
         return any(words >> min(at // self._word, LAST_WORD) & 1 for at in (first, first + width - 1))
 

@@ -1,10 +1,10 @@
 """The dominator tree in pure Python, by semi-NCA.
 
-Number nodes depth first. Find semidominators, from the last number down. Then, from the first
-number up, find each node's idom: the nearest ancestor of its parent whose number is at most its
-semidominator. This last search uses skip links (E. Myers, "An applicative random-access stack",
-1983). Semi-NCA's plain walk takes quadratic time on a long list whose end refers to many blocks
-that other blocks refer to as well."""
+Number nodes depth first. Find the semidominator of each node, from the last number down. Then find
+the immediate dominator of each node, from the first number up: the nearest ancestor of its parent
+whose number is at most its semidominator. This last search uses skip links (E. Myers, "An
+applicative random-access stack", 1983), because semi-NCA's plain walk takes quadratic time on a
+long list whose end refers to many blocks that other blocks refer to as well."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class PureDominators(WholeTree):
         return PureFields(self._graph, self, node, fields)
 
     def parent_at(self, place: int) -> int:
-        """Return the place of the idom of the node at `place`."""
+        """Return the place of the immediate dominator of the node at `place`."""
         return self._idoms[place]
 
     def total_at(self, place: int) -> Totals:
@@ -296,6 +296,17 @@ class PureDominators(WholeTree):
                 row = found.setdefault(sizes[index], [sizes[index], 0, 0, 0, index])
                 row[1:] = row[1] + 1, row[2] + self._counts[place], row[3] + self._bytes[place], min(row[4], index)
         return list(found.values())
+
+    def _by_label(self, labels: array[int], rows: array[int], count: int) -> Sequence[int]:
+        ends, totals = [0] * count, [0] * (2 * count)
+        for place, node in enumerate(self._nodes):
+            label = labels[node] if node < ROOT_NODE else len(rows)
+            if label < len(rows) and place >= ends[rows[label]]:
+                row = rows[label]
+                ends[row] = place + self._counts[place]
+                totals[2 * row] += self._counts[place]
+                totals[2 * row + 1] += self._bytes[place]
+        return totals
 
     def _labels_below(self, labels: array[int], most: int) -> bool:
         return all(label < most or label == NO_ROOT for label in set(labels))

@@ -1,4 +1,4 @@
-"""Rows of types, as in common/native/dwarf.h, and the texts that they name."""
+"""Rows of types, as in common/native/dwarf.h, and the strings that they refer to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_NAME = 0xFFFF
 
 
 class Kind(IntEnum):
-    """TYPE_... of dwarf.h."""
+    """The constants TYPE_... of dwarf.h."""
 
     VOID = 0
     UNKNOWN = 1
@@ -41,7 +41,7 @@ TYPE_ARGUMENT, VALUE_ARGUMENT, PART_TYPEDEF, VIRTUAL_BASE = range(4)
 
 @dataclass
 class TypeRow:
-    """dwarf.h: type_row."""
+    """The structure `type_row` of dwarf.h."""
 
     key: int
     kind: int
@@ -55,7 +55,7 @@ class TypeRow:
 
 @dataclass
 class MemberRow:
-    """dwarf.h: member_row."""
+    """The structure `member_row` of dwarf.h."""
 
     owner: int
     kind: int
@@ -70,7 +70,7 @@ class MemberRow:
 
 @dataclass
 class VariableRow:
-    """dwarf.h: variable_row."""
+    """The structure `variable_row` of dwarf.h."""
 
     address: int
     thread: bool
@@ -83,7 +83,7 @@ class VariableRow:
 
 @dataclass
 class FunctionRow:
-    """dwarf.h: function_row."""
+    """The structure `function_row` of dwarf.h."""
 
     start: int
     end: int
@@ -92,7 +92,8 @@ class FunctionRow:
 
 
 class Frame:
-    """An enclosing entry: see `frame` in dwarf.h. It begins as a copy of the one around it."""
+    """An enclosing entry: see `frame` in dwarf.h. It begins as a copy of the frame of the enclosing
+    entry."""
 
     def __init__(self, above: Optional[Frame] = None) -> None:
         self.function: int = above.function if above is not None else VOID_KEY
@@ -119,7 +120,7 @@ class Rows:
         self._keys: list[int] = []
 
     def intern(self, scope: int, text: bytes) -> int:
-        """Return the offset in `strings` of a text with its scope; 0 for ""."""
+        """Return the offset in `strings` of a string with its scope; 0 for ""."""
         text = text[:MOST_NAME]
         if not text:
             return 0
@@ -136,7 +137,7 @@ class Rows:
         return bytes(self.strings[name : self.strings.index(0, name)])
 
     def node_of(self, key: int) -> int:
-        """Return the node of a key: 0 is void, 1 unknown, 2 + i the type row i."""
+        """Return the node of a key: 0 for void, 1 for unknown, 2 + i for type row i."""
         if key >= NO_KEY:
             return Kind.VOID if key == VOID_KEY else Kind.UNKNOWN
         if len(self._keys) != len(self.types):

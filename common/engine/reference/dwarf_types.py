@@ -39,7 +39,7 @@ _IN_CLASS = (0x0D, 0x1C, 0x2F, 0x30, 0x33, 0x19)
 
 
 class _Wanted(NamedTuple):
-    """dwarf.h: pending."""
+    """The structure `pending` of dwarf.h."""
 
     key: int
     row: int

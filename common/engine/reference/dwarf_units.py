@@ -60,7 +60,7 @@ class Shape(NamedTuple):
 
 
 class Data:
-    """A section, which is not copied; numbers in the target's byte order."""
+    """A section, which is not copied. Its numbers are in the target's byte order."""
 
     def __init__(self, data: Buffer, order: str) -> None:
         self.data, self.order = data, order
@@ -79,7 +79,7 @@ class Data:
         return int.from_bytes(self.data[at : at + size], "big" if self.order == "big" else "little")
 
     def uleb(self, at: int, end: int) -> tuple[int, int]:
-        """Return a number and its end."""
+        """Decode an unsigned LEB128 number. Return the number and the offset after it."""
         number = 0
         for count in range(MOST_LEB):
             if at >= end:
@@ -100,7 +100,7 @@ class Data:
 
 
 class Budget:
-    """Work that is left: see `budget` in dwarf.h."""
+    """The amount of work that is left; see `budget` in dwarf.h."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -202,8 +202,8 @@ class Unit:
         return self.wide if form in _WIDE or form == 0x10 else _SIZES.get(form, -1)
 
     def read_entry(self, shape: Shape, at: int, every: bool = False) -> tuple[int, dict[int, Value]]:
-        """Return the end of an entry's attributes, and their values by name: none for entries that
-        have nothing to do with types, unless `every`."""
+        """Return the end of an entry's attributes, and their values by name. Without `every`, the
+        values of entries that have nothing to do with types are not returned."""
         sizes = [size for _, _, size, _ in shape.attributes]
         if shape.tag in _UNREAD and -1 not in sizes and not every:
             if at + sum(sizes) > self.end:
@@ -269,7 +269,7 @@ class Unit:
         return Value(_CLASSES.get(form, "number"), number)
 
     def begin(self, values: Values) -> None:
-        """Take what the other entries depend on from the values of the first one."""
+        """Read the values of the first entry on which the other entries depend."""
 
         if values.get(STRINGS_BASE, NOTHING).kind:
             self.strings_base = number_in(values, STRINGS_BASE)
@@ -293,7 +293,8 @@ class Unit:
         return table.number(at, self.address) if at + self.address <= len(table.data) else None
 
     def location_of(self, value: Value) -> Optional[tuple[int, bool]]:
-        """Return the address of a variable, and whether it is an offset of a thread-local one."""
+        """Return the location of a variable: its address and False, or for a thread-local variable,
+        its offset and True."""
         if value.kind != "block" or not value.data:
             return None
         block, operation, at = Data(value.data, self.sections.info.order), value.data[0], 1

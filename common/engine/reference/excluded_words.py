@@ -13,7 +13,8 @@ class ExcludedWords:
     """Words that are not references. `patterns` is empty if no words are excluded."""
 
     def __init__(self, blocks: PureBlocks, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
-        """Raise ValueError if the patterns do not fit; see shared.checked_exclusions."""
+        """Raise ValueError if the patterns do not match the blocks and exclusions; see
+        shared.checked_exclusions."""
         self.blocks = blocks
         self.patterns = patterns
         self._exclusions = shared.checked_exclusions(patterns, exclusions, len(blocks)) if patterns or exclusions else ()
@@ -27,7 +28,7 @@ class ExcludedWords:
         return bool(of.words & bit or (of.links & bit and value - starts[target] & -4 == header))
 
     def mask(self, index: int) -> int:
-        """Return the mask of the words of a block that are never references, and the mask of
+        """Return two masks for a block: its words that are never references, and its words that are
         links."""
         of = self._exclusions[self.patterns[index]] if self.patterns else Exclusion(0)
         return of.words | of.links

@@ -314,8 +314,8 @@ class PureGraph(LostBlocks):
         return b"" if 0 in wanted else bytes(byte in wanted for byte in range(256))
 
     def candidates(self, piece: Piece, words: Sequence[int]) -> Iterator[int]:
-        """Yield positions of the words that may point to blocks: all words that do, and few
-        others."""
+        """Yield the positions of words that may point to blocks: all words that do, and few that do
+        not."""
         if not self._segments:
             return iter(())
         if self._address_bytes:
@@ -325,8 +325,8 @@ class PureGraph(LostBlocks):
         return compress(range(len(words)), [low <= value < high for value in words])
 
     def _block_before(self, value: int) -> int:
-        """Return the last block at or below `value`, if its page has no start; -1 if none is
-        near."""
+        """Return the last block at or below `value`, if no block starts in the page of `value`; -1
+        if no such block is near."""
         segment = bisect_right(self._segments, value) - 1
         if segment < 0 or value >= self._ends[segment]:
             return -1
@@ -373,7 +373,7 @@ class PureGraph(LostBlocks):
             self._work.append(index)
 
     def _mark_starts(self) -> Iterator[None]:
-        """Mark the blocks that start references reach; one step a block."""
+        """Mark the blocks that start references reach. Each step visits one block."""
         kinds, offsets, edges, work = self._kinds, self.offsets, self.edges, self._work
         while work:
             source = work.pop()
@@ -387,7 +387,7 @@ class PureGraph(LostBlocks):
             yield
 
     def _mark_others(self) -> Iterator[None]:
-        """Mark the blocks that interior references reach; one step a block."""
+        """Mark the blocks that interior references reach. Each step visits one block."""
         kinds, offsets, edges, work = self._kinds, self.offsets, self.edges, self._work
         for index in self._interior:
             if not kinds[index]:

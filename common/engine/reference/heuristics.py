@@ -1,12 +1,12 @@
 """memcheck's four interior-pointer heuristics and two of CPython's, in pure Python.
 
 Definitions from Valgrind 3.19 (memcheck/mc_leakcheck.c). memcheck knows the requested size. Here
-only the usable size is known, which is larger by fewer than shared.SLACK_WORDS words: sizes within
-that slack are accepted.
+only the usable size is known, which is larger by fewer than shared.SLACK_WORDS words, so sizes
+within this tolerance are accepted.
 
-Memory is read sequentially, and a reference may precede the block that it points into. So facts
-(derived from a block's own words) and interior references are collected, and evaluated before
-marking."""
+Memory is read sequentially, and a reference may be read before the block that it points into. So
+two things are collected, and evaluated before marking: interior references, and facts, which are
+derived from the words of a block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.terms import Heuristic
 from findleaks.target.base import Range
 
-HEAD = 8  # number of a block's first words that facts depend on, except inner vtables
+HEAD = 8  # number of the first words of a block that facts depend on, except vtables inside it
 
 # Offsets in a block where an object may begin: after the collector's header, or after two more
 # pointers.
@@ -54,8 +54,8 @@ class HeuristicFacts:
         self._roots.append((block, pointer))
 
     def facts(self, base: int, words: Sequence[int]) -> None:
-        """Record what these words, the first of which is at address `base`, show about the blocks
-        in use around them: for example that a vtable pointer follows a count of elements."""
+        """Record what these words show about the blocks in use that contain them, for example that
+        a vtable pointer follows a count of elements. The first word is at address `base`."""
         blocks = self._blocks
         word = blocks.arch.word
         end = base + len(words) * word

@@ -1,5 +1,5 @@
 """Structures that programs refer to by interior pointers, in pure Python. Layouts and their sources
-are in common/native/interior_{tables,chunks,stacks,counted,php}.c."""
+are in common/native/interior_{tables,chunks,stacks,counted,aligned,php}.c."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ GROUP_MOST, NEIGHBOURS, SLOT_ALIGN = 16, 3, 64
 EMPTY, DELETED, SWISS_EMPTY, SWISS_DELETED, SENTINEL = 0xFF, 0x80, 0x80, 0xFE, 0xFF
 LEAST_CHUNK, LOW_BITS = 64, 63
 MOST_COUNTED = 1 << 16
+PAGE, HEADER_WORDS = 4096, 8
 LEAST_STACK, CONTROL_WORDS, AWAITER_WORDS = 1024, 64, 8
 STEP = 4096  # control bytes read in one step
 SLOT, UNUSED, PACKED_SLOTS, ELEMENT, PACKED_ELEMENT, SLOTS_AT_A_TIME = 4, 0xFFFFFFFF, 2, 32, 16, 256
 ARGUMENT, MOST_ARGUMENTS, MOST_PADDING = 32, 1 << 12, 24
+IS_OBJECT, TYPE_MASK, OBJECT_BYTES, HANDLERS, MOST_OFFSET = 8, 15, 40, 24, 4096
 
 _BY_HEAD = (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY, Structure.PHP_ARGUMENTS)
 """Structures that the memory around the pointer's target proves."""
@@ -39,7 +41,7 @@ class Pieces:
         self._starts = [piece.address for piece in pieces]
 
     def part(self, address: int, most: int) -> memoryview:
-        """Return up to `most` bytes from `address` on, of one piece; empty if they are missing."""
+        """Return up to `most` bytes of one piece from `address` on; empty if they are missing."""
         at = bisect_right(self._starts, address) - 1
         if at < 0:
             return memoryview(b"")
@@ -47,7 +49,7 @@ class Pieces:
         return self.pieces[at].data[offset : offset + most]
 
     def bytes(self, address: int, size: int) -> Optional[bytes]:
-        """Return `size` bytes; None if one is missing."""
+        """Return `size` bytes; None if any of them is missing."""
         found = b""
         while len(found) < size:
             part = self.part(address + len(found), size - len(found))
@@ -57,7 +59,7 @@ class Pieces:
         return found
 
     def word(self, address: int) -> Optional[int]:
-        """Return a word; None unless one piece contains all of it."""
+        """Return a word; None unless it is completely in one piece."""
         part = self.part(address & self.arch.mask, self.arch.word)
         return int.from_bytes(part, self.arch.byteorder) if len(part) == self.arch.word else None
 
@@ -72,7 +74,7 @@ class Candidate(NamedTuple):
 
 
 class Recognised(NamedTuple):
-    """The structure that a pointer refers to. For tables, also the number of entries and the
+    """The structure that a pointer refers to. For hash tables, also the number of entries and the
     capacity."""
 
     structure: Structure
@@ -86,12 +88,14 @@ class Recogniser:
     def __init__(self, memory: Pieces, code: Sequence[Range], credit: int, php: bool) -> None:
         self._memory, self._code, self._credit, self._php = memory, code, credit, php
         self._word = memory.arch.word
-        self._counted_bytes: dict[int, Optional[tuple[int, int]]] = {}  # of this table, by mask
+        self._counted_bytes: dict[int, Optional[tuple[int, int]]] = {}  # by mask
 
     def recognise(self, c: Candidate) -> Optional[Recognised]:
-        found = self._chunk(c) or self._stack(c) or self._counted(c)
+        found = self._chunk(c) or self._stack(c) or self._counted(c) or self._aligned(c)
         if found:
             return found
+        if self._php and self._is_php_object(c):
+            return Recognised(Structure.PHP_OBJECT)
         if self._php:
             found = (self._php_array(c) if self._may_be_php_array(c) else None) or self._php_arguments(c)
         return found or (self._table(c) if self._may_be_table(c) else None)
@@ -141,8 +145,8 @@ class Recogniser:
     def _count(self, address: int, count: int, most: int, empty: int, deleted: int) -> Optional[tuple[int, int]]:
         """Return the numbers of full and deleted control bytes.
 
-        None if there are other values than full, deleted and empty, if more than `most` are full or
-        deleted, if bytes are missing, or if too many bytes were read in total."""
+        None if a byte is not full, deleted or empty, if more than `most` are full or deleted, if
+        bytes are missing, or if too many bytes were read in total."""
         full = gone = 0
         while count:
             part = bytes(self._memory.part(address, min(count, STEP)))
@@ -309,10 +313,22 @@ class Recogniser:
         if self._word != 8 or c.pointer - c.start != ARGUMENT or not c.word:
             return None
         count, required, first = self._number(c.word - 8), self._number(c.word - 4), self._memory.word(c.start)
-        if count is None or required is None or not required <= count <= MOST_ARGUMENTS or first not in (required, self._memory.arch.mask):
+        if count is None or required is None or not required <= count <= MOST_ARGUMENTS:
+            return None
+        if first not in (0, required, self._memory.arch.mask):
             return None
         least = (count + 1) * ARGUMENT
-        return Recognised(Structure.PHP_ARGUMENTS) if least <= c.end - c.start <= least + ARGUMENT + MOST_PADDING else None
+        most = least + ARGUMENT + max(MOST_PADDING, least // 4)
+        return Recognised(Structure.PHP_ARGUMENTS) if least <= c.end - c.start <= most else None
+
+    def _is_php_object(self, c: Candidate) -> bool:
+        offset = c.pointer - c.start
+        if self._word != 8 or offset % 8 or offset > MOST_OFFSET or c.end - c.pointer < OBJECT_BYTES:
+            return False
+        count, type_, handlers = self._number(c.pointer), self._number(c.pointer + 4), self._memory.word(c.pointer + HANDLERS)
+        if not count or count >> 31 or type_ is None or type_ & TYPE_MASK != IS_OBJECT or handlers is None:
+            return False
+        return self._number(handlers) == offset
 
     # -- values of Arc and Rc
 
@@ -321,6 +337,13 @@ class Recogniser:
         if c.pointer - c.start != 2 * self._word or not strong or not weak or max(strong, weak) > MOST_COUNTED:
             return None
         return Recognised(Structure.COUNTED_VALUE)
+
+    # -- memory that the program aligned
+
+    def _aligned(self, c: Candidate) -> Optional[Recognised]:
+        most = HEADER_WORDS if c.pointer % PAGE == 0 else int(c.pointer % (2 * self._word) == 0)
+        places = range(c.pointer - self._word, max(c.start, c.pointer - most * self._word) - 1, -self._word)
+        return Recognised(Structure.ALIGNED) if any(self._memory.word(at) == c.start for at in places) else None
 
 
 class PureExamination:

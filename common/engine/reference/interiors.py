@@ -55,8 +55,8 @@ class PureInteriors:
         return array("Q", (n.target << 32 | n.offset for n in some if self._matters(n))), self._read >= len(self._noted)
 
     def _matters(self, noted: Noted) -> bool:
-        """Return whether the reference leads from a reachable or possible block, or from a root, to
-        a possible block, and is still interior."""
+        """Return whether the reference is still interior, comes from a root or from a REACHABLE or
+        POSSIBLE block, and leads to a POSSIBLE block."""
         held = noted.source < 0 or self._kinds[noted.source] in (Kind.REACHABLE, Kind.POSSIBLE)
         interior = noted.place < 0 or self._edges[noted.place] & 1
         return bool(held and interior and noted.offset < MAX_OFFSET and self._kinds[noted.target] == Kind.POSSIBLE)
@@ -123,7 +123,7 @@ class PureInteriors:
         return done
 
     def _follow(self) -> Iterator[None]:
-        """Promote blocks; one step a block."""
+        """Promote blocks. Each step promotes one block."""
         kinds = self._kinds
         work = [index for index in sorted(self._promoted) if kinds[index] == Kind.POSSIBLE]
         for index in work:

@@ -50,7 +50,8 @@ class PureLinkWalk:
             start = end
 
     def _meet(self, node: int) -> bool:
-        """Add a node, unless it is 0. Return False if it was visited before, or is one too many."""
+        """Add a node, unless it is 0. Return False if it was visited before, or if there are too
+        many nodes."""
         if node and (node in self._met or len(self._nodes) >= self._most):
             return False
         if node:

@@ -19,7 +19,8 @@ _POSSIBLE_OR_DEFINITE = re.compile(b"[\\x%02x\\x%02x]" % (Kind.POSSIBLE, Kind.DE
 
 
 class Lost:
-    """The leaked blocks (those not marked), by block index. Memory grows only with their number."""
+    """The leaked blocks (those not marked), by block index. Its memory is proportional to their
+    number."""
 
     def __init__(self, blocks: PureBlocks, kinds: bytearray, edges_of: Callable[[int], array[int]], interior: set[int]) -> None:
         """Collect the leaked blocks. `interior` contains at least all targets of interior
@@ -34,7 +35,7 @@ class Lost:
         self._hanging: dict[int, tuple[int, int]] = {}
         self._labels: array[int] = array("I")  # empty: none
         self._ranks: array[int] = array("I")
-        self.members: dict[int, int] = {}  # of cycles without labelled blocks, ascending: leak head
+        self.members: dict[int, int] = {}  # members of cycles without labels, ascending: leak head
         self._shown: dict[int, tuple[int, int]] = {}  # leak head: representative, its type word
         self._interior = interior
         self._heads: Optional[list[int]] = None
@@ -52,7 +53,7 @@ class Lost:
         return self._labels[index] if self._labels else NO_LABEL
 
     def classify(self) -> Iterator[None]:
-        """Classify blocks as definite or indirect; about one step a block."""
+        """Classify blocks as DEFINITE or INDIRECT. Each step classifies about one block."""
         kinds, states, sizes = self._kinds, self._blocks.states, self._blocks.sizes
         lost = [match.start() for match in _UNKNOWN.finditer(kinds) if states[match.start()] == State.IN_USE]
         yield
@@ -99,7 +100,8 @@ class Lost:
         yield from self._find_heads()
 
     def _best_labelled(self, lost: list[int]) -> dict[int, int]:
-        """Return, by component, its labelled block of the highest rank; of several, the lowest."""
+        """Return, for each component, its labelled block with the highest rank; if several have
+        this rank, the lowest."""
         best: dict[int, int] = {}
         if not self._labels:
             return best
@@ -112,7 +114,7 @@ class Lost:
         return best
 
     def _find_heads(self) -> Iterator[None]:
-        """Find the heads of possible blocks; see Graph.heads."""
+        """Find the heads of POSSIBLE blocks; see Graph.heads."""
         kinds, sizes = self._kinds, self._blocks.sizes
         heads = sorted(index for index in self._interior if kinds[index] == Kind.POSSIBLE)
         if len(heads) == kinds.count(int(Kind.POSSIBLE)):
@@ -136,8 +138,8 @@ class Lost:
         return None if self._heads is None else array("Q", self._heads)
 
     def _components(self, lost: list[int]) -> Iterator[None]:
-        """Assign the number of its strongly connected component to each leaked block (Tarjan, with
-        an explicit stack)."""
+        """Assign each leaked block the number of its strongly connected component (Tarjan, with an
+        explicit stack)."""
         candidates = set(lost)
         component = self._component
         order: dict[int, int] = {}
@@ -186,7 +188,7 @@ class Lost:
         return sorted(self._component)
 
     def in_cycle_of(self, index: int, leader: int) -> bool:
-        """Return whether both are in the same strongly connected component."""
+        """Return whether both blocks are in the same strongly connected component."""
         return self._component[index] == self._component[leader]
 
     def cycle(self, index: int) -> int:
@@ -297,7 +299,7 @@ class Lost:
         )
 
     def _type_words(self, lost: list[int], pieces: Iterable[Piece], types: shared.RangeSet) -> dict[int, int]:
-        """Return the first words of the leaked blocks that are in `types`."""
+        """Return, for the leaked blocks whose first word is in `types`, this word by block."""
         out: dict[int, int] = {}
         if not types:
             return out

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from findleaks.engine.reference.lost import Lost
-from findleaks.engine.terms import Group, Kind, Totals
+from findleaks.engine.terms import NO_BLOCK, Group, Kind, Totals
 from findleaks.target.base import Piece, Range
 
 
@@ -23,7 +23,20 @@ class LostBlocks(ABC):
 
     @abstractmethod
     def _after_classifying(self) -> None:
-        """Raise RuntimeError before classifying."""
+        """Raise RuntimeError if the graph is not classified."""
+
+    @abstractmethod
+    def edges_of(self, index: int) -> array[int]:
+        """Return the edges of a block; see PureGraph."""
+
+    def leaked_references(self) -> array[int]:
+        leaders = self.leaders()
+        counts = array("I", bytes(4 * len(leaders)))
+        for index, leader in enumerate(leaders):
+            for edge in self.edges_of(index) if leader != NO_BLOCK else ():
+                if leaders[edge >> 1] != NO_BLOCK:
+                    counts[edge >> 1] += 1
+        return counts
 
     def leaders(self) -> memoryview:
         self._after_classifying()

@@ -20,7 +20,7 @@ _RANKS = (3, 2, 1, 0)
 
 
 def _overlap(words: Sequence[int], low: int, high: int) -> int:
-    """Return the bytes of [low, high) in these ranges."""
+    """Return how many bytes of [low, high) are in these ranges."""
     at = bisect_right(words, low)
     at -= at & 1
     found = 0
@@ -31,8 +31,8 @@ def _overlap(words: Sequence[int], low: int, high: int) -> int:
 
 
 def _blocks(blocks: PureBlocks, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (start, size, state, next start or 2^64) of all blocks, even empty ones, that extend
-    into [start, end)."""
+    """Yield (start, size, state, next start or 2^64) of all blocks that extend into [start, end),
+    including empty blocks."""
     starts, sizes, states = blocks.starts, blocks.sizes, blocks.states
     at = bisect_left(starts, start)
     if at and starts[at - 1] + sizes[at - 1] > start:

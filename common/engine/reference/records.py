@@ -48,7 +48,8 @@ class PureRecords:
         numbers = array("I")
         for at, (first, second) in enumerate(zip(words[::step], words[1::step] if step > 1 else words)):
             mask, offsets = shapes[first & tag_mask]
-            # Most records have one of a few first words, and at most the second word in their key.
+            # Most records have one of a few different first words, and have at most the second word
+            # in their key.
             seen = (first, second) if offsets == (word,) else (first,) if not offsets else ()
             number = known.get(seen) if seen else None
             if number is None:

@@ -9,7 +9,8 @@ SEGMENT_GAP = 1 << 20  # minimum number of bytes between ranges that are searche
 
 
 def spans(blocks: PureBlocks) -> tuple[list[int], list[int]]:
-    """Return starts and ends of the address ranges with blocks, at least SEGMENT_GAP apart."""
+    """Return the starts and the ends of the address ranges that contain blocks. These ranges are at
+    least SEGMENT_GAP apart."""
     starts: list[int] = []
     ends: list[int] = []
     last = -SEGMENT_GAP - 1

@@ -1,17 +1,22 @@
-"""The spread of types over blocks, in pure Python."""
+"""Spreads types over blocks, in pure Python."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, Optional, Union
 
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.interior_structures import Pieces
+from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
+from findleaks.engine.reference.type_features import separate, values_of
+from findleaks.engine.reference.type_match import WRONG
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
+    DECISION,
     DEFERRED,
     DISPUTED,
     FARTHEST,
@@ -19,34 +24,33 @@ from findleaks.engine.type_spread import (
     INFERRED,
     LAYOUT_MASK,
     LEAST_TEXT,
+    LEVEL_MASK,
     LEVEL_SHIFT,
     MOST_LAYOUTS,
     MOST_POINTERS,
     MOST_RULES,
-    MOST_WORDS,
     NO_CLAIM,
+    NO_FEATURE,
     NO_ORIGIN,
     QUESTION,
     ROOT,
     SMALL_NUMBER,
     UNKNOWN,
-    Flag,
+    Choosing,
+    Feature,
     Level,
     Pointers,
     Question,
-    Role,
     WordClass,
 )
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import range_at
 
 Key = tuple[int, int, int]
-WRONG, STRONG, WEAK = 0, 1, 2  # Also the places of their counts.
-NEUTRAL = -1  # A word that says nothing.
 
 
 class Elements(NamedTuple):
-    """Equal elements of a layout, with slots (offset, reference) and checks (offset, role)."""
+    """Equal elements of a layout. A slot is (offset, reference), a check is (offset, role)."""
 
     start: int
     stride: int
@@ -61,82 +65,30 @@ class Elements(NamedTuple):
         return range(self.start, self.start + count * self.stride, self.stride)
 
 
-class Matching:
-    """One comparison of blocks with layouts. `asked`: an answer is missing, so it is not valid."""
+class Sample:
+    """A sample of `count` pointers; `rows` has owner, place and block of each sampled pointer. The
+    sample has fewer than MOST_POINTERS pointers: those whose hash has no bit in common with a
+    mask."""
 
-    def __init__(self, spread: PureTypeSpread, flags: bytearray) -> None:
-        self._spread, self._flags = spread, flags
-        self.asked = False
+    def __init__(self) -> None:
+        self.rows, self.count, self._mask = array("Q"), 0, 0
 
-    def compare(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
-        """Count the words that contradict a layout, and those that fit well, or possibly."""
-        spread, seen = self._spread, 0
-        for one in spread.layouts[layout]:
-            for base in one.bases(size):
-                words = [(offset, Role.REFERENCE, reference) for offset, reference in one.slots]
-                for offset, role, reference in [*words, *((offset, role, 0) for offset, role in one.checks)]:
-                    value = spread.memory.word(start + base + offset)
-                    if value:
-                        found = self._pointer(reference, value, depth) if role == Role.REFERENCE else self._word(role, value)
-                        if found != NEUTRAL:
-                            counts[found] += 1
-                seen += len(one.slots) + len(one.checks)
-                if seen > MOST_WORDS:
-                    return
+    def add(self, owner: int, place: int, index: int) -> None:
+        self.count += 1
+        if self._is_dropped(place):
+            return
+        self.rows.extend((owner, place, index))
+        if len(self.rows) >= 3 * MOST_POINTERS:
+            self._mask = self._mask * 2 + 1
+            kept = [self.rows[at : at + 3] for at in range(0, len(self.rows), 3) if not self._is_dropped(self.rows[at + 1])]
+            self.rows = array("Q", [word for row in kept for word in row])
 
-    def _pointer(self, reference: int, value: int, depth: int) -> int:
-        spread = self._spread
-        flags = self._flags[reference] if reference < len(self._flags) else Flag.ANYTHING
-        if flags & Flag.ANYTHING:
-            return NEUTRAL
-        index = spread.used_block(value)
-        if index < 0:
-            return NEUTRAL if flags & Flag.OPTIONAL or range_at(spread.mapped, value) is not None else WRONG
-        offset, layout = value - spread.blocks.address(index), spread.claims()[index] & LAYOUT_MASK
-        if offset >= FARTHEST:
-            return NEUTRAL
-        if layout:
-            agrees = self._answer(Question.AGREES, reference, spread.in_element(layout, offset), layout)
-            if agrees == UNKNOWN:
-                return NEUTRAL
-            return (NEUTRAL if flags & Flag.NUMBER else WRONG) if not agrees else (STRONG if agrees == 2 else WEAK)
-        if self._is_possible(reference, offset, index, depth):
-            return WEAK
-        return NEUTRAL if flags & Flag.OPTIONAL else WRONG
-
-    def _is_possible(self, reference: int, offset: int, index: int, depth: int) -> bool:
-        spread = self._spread
-        start, size = spread.blocks.address(index), spread.blocks.size(index)
-        number = self._answer(Question.POSSIBLE, reference, offset, size)
-        if number == UNKNOWN or not depth:
-            return number == UNKNOWN or bool(spread.choices[number])
-        for layout in spread.choices[number]:
-            counts = [0, 0, 0]
-            self.compare(layout, start, size, depth - 1, counts)
-            if not counts[WRONG]:
-                return True
-        return False
-
-    def _word(self, role: int, value: int) -> int:
-        spread = self._spread
-        if role == Role.CODE:
-            return WRONG if range_at(spread.code, value) is None else WEAK
-        index = spread.used_block(value)
-        begins = index >= 0 and spread.blocks.address(index) == value
-        if role == Role.PLAIN:
-            return WRONG if begins else NEUTRAL
-        if range_at(spread.mapped, value) is None:
-            return WRONG
-        return NEUTRAL if not begins else WRONG if spread.claims()[index] & LAYOUT_MASK else WEAK
-
-    def _answer(self, question: Question, reference: int, offset: int, third: int) -> int:
-        found = self._spread.rule((question << 32 | reference, offset, third))
-        self.asked |= found == UNKNOWN
-        return found
+    def _is_dropped(self, place: int) -> bool:
+        return bool((place * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32 & self._mask)
 
 
 class PureTypeSpread:
-    """See type_spread.TypeSpread."""
+    """Implements type_spread.TypeSpread."""
 
     def __init__(self, blocks: PureBlocks) -> None:
         self.blocks, self._arch = blocks, blocks.arch
@@ -147,19 +99,26 @@ class PureTypeSpread:
         self.choices: list[tuple[int, ...]] = [()]
         self.mapped: Sequence[Range] = ()
         self.code: Sequence[Range] = ()
-        self._roots: list[tuple[int, int, int]] = []
+        self.flags = bytearray()
+        self.claimed = self.followed = 0
+        self._decisions: list[Decision] = []
+        self.owner_words: list[tuple[int, int, int]] = []  # Layout, offset, and size in bytes.
+        self.roots: list[tuple[int, int, int]] = []
         self._rules: dict[Key, int] = {}
         self._asked: list[Key] = []
         self._queue: deque[int] = deque()
-        self._waiting: list[int] = []
-        self._deferred: dict[Key, tuple[list[int], array[int]]] = {}
+        self._deferred: dict[Key, tuple[Sample, Sample]] = {}  # To untyped, and to typed blocks.
         self._disputes: set[int] = set()
+        self._visits: Optional[Iterator[bool]] = None  # Visits that wait for an answer.
 
     def use(self, pieces: Sequence[Piece]) -> None:
         self.memory = Pieces(pieces, self._arch)
 
     def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
         self.mapped, self.code = mapped, code
+
+    def set_flags(self, flags: bytearray) -> None:
+        self.flags = flags
 
     def add_layout(self, groups: Sequence[int], slots: Sequence[int], checks: Sequence[int] = ()) -> int:
         pairs, words = list(zip(slots[0::2], slots[1::2])), list(zip(checks[0::2], checks[1::2]))
@@ -176,10 +135,11 @@ class PureTypeSpread:
         self.choices.append(tuple(layouts))
         return len(self.choices) - 1
 
-    def add_root(self, address: int, size: int, layout: int) -> int:
-        self._roots.append((address, size, layout))
-        self._queue.append(ROOT + len(self._roots) - 1)
-        return len(self._roots) - 1
+    def add_roots(self, addresses: array[int], sizes: array[int], layouts: array[int]) -> None:
+        if any(layout >= len(self.layouts) for layout in layouts):
+            raise ValueError("no such layout")
+        self._queue.extend(range(ROOT + len(self.roots), ROOT + len(self.roots) + len(layouts)))
+        self.roots.extend(zip(addresses, sizes, layouts))
 
     def seed(self, index: int, layout: int, level: Level, inferred: bool, origin: int = NO_ORIGIN) -> bool:
         if self._claims[index] or self.blocks.state(index) != State.IN_USE:
@@ -187,18 +147,24 @@ class PureTypeSpread:
         self._claim(index, layout | level << LEVEL_SHIFT, inferred, origin)
         return True
 
-    def seed_words(self, words: array[int], layouts: array[int], least: array[int]) -> None:
+    def seed_all(self, indices: array[int], layout: int, level: Level) -> None:
+        for index in indices:
+            self.seed(index, layout, level, True)
+
+    def seed_words(self, words: array[int], layouts: array[int], least: array[int], level: Level = Level.SEED) -> None:
         for index in range(len(self.blocks)):
             start, size = self.blocks.address(index), self.blocks.size(index)
             word = self.memory.word(start) if size >= self._arch.word and start % self._arch.word == 0 else None
             at = bisect_right(words, word) - 1 if word is not None else -1
             if at >= 0 and words[at] == word and size >= least[at]:
-                self.seed(index, layouts[at], Level.SEED, False)
+                self.seed(index, layouts[at], level, False)
 
     def run(self, budget: int) -> bool:
-        while self._queue and budget > 0:
-            budget -= self._visit(self._queue.popleft())
-        return not self._queue
+        if self._visits is None:
+            self._visits = self._visit_all()
+        if next(self._visits, True):
+            self._visits = None  # At the end.
+        return self._visits is None
 
     def questions(self) -> array[int]:
         found = array("Q", [word for key in self._asked for word in key])
@@ -209,30 +175,61 @@ class PureTypeSpread:
         for at, value in enumerate(answers):
             first, second, third = questions[QUESTION * at : QUESTION * (at + 1)]
             self._rules[first, second, third] = value
-        self._queue.extend(self._waiting)
-        self._waiting.clear()
 
     def deferred(self) -> list[Pointers]:
         found = []
-        for (reference, offset, size), (count, rows) in self._deferred.items():
-            found.append(Pointers(reference, offset, size, count[0], rows))
+        for (reference, offset, size), (untyped, typed) in self._deferred.items():
+            found.append(Pointers(reference & 0xFFFFFFFF, offset, size, untyped.count, untyped.rows, typed.rows))
         self._deferred.clear()
         return found
 
     def revisit(self, references: Sequence[int]) -> None:
         wanted = set(references)
         has = [any(not wanted or reference in wanted for one in groups for _, reference in one.slots) for groups in self.layouts]
-        self._queue.extend(ROOT + number for number, (_, _, layout) in enumerate(self._roots) if has[layout])
-        self._queue.extend(index for index, claim in enumerate(self._claims) if has[claim & LAYOUT_MASK] and not claim & DISPUTED)
+        self._queue.extend(ROOT + number for number, (_, _, layout) in enumerate(self.roots) if has[layout])
+        self._queue.extend(index for index, claim in enumerate(self._claims) if has[claim & LAYOUT_MASK])
 
-    def match(self, layout: int, indices: array[int], flags: bytearray) -> Optional[array[int]]:
-        matching = Matching(self, flags)
-        found = array("I")
-        for index in indices:
-            counts = [0, 0, 0]
-            matching.compare(layout, self.blocks.address(index), self.blocks.size(index), 1, counts)
-            found.extend(counts)
-        return None if matching.asked else found
+    def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
+        if any(claim & LAYOUT_MASK >= len(self.layouts) for claim in claims):
+            raise ValueError("no such layout")
+        self._decisions.append(Decision(options_of(self, options), feature, dict(zip(keys, claims))))
+        return len(self._decisions) - 1
+
+    def choose(self, options: Sequence[int], how: Choosing, indices: array[int]) -> Optional[array[int]]:
+        rows, choosers = options_of(self, options), [Chooser(self, index) for index in indices]
+        found = array("I", [one.choose(rows, how) for one in choosers])
+        return None if any(one.asked for one in choosers) else found
+
+    def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
+        choosers = [Chooser(self, index) for index in indices]
+        masks = array("Q", [sum((not one.compare(layout)[WRONG]) << at for at, layout in enumerate(layouts)) for one in choosers])
+        return None if any(one.asked for one in choosers) else masks
+
+    def feature(self, feature: int, rows: array[int]) -> array[int]:
+        return values_of(self, feature, rows)
+
+    def add_owner_word(self, layout: int, offset: int, size: int) -> int:
+        if layout >= len(self.layouts) or size not in (1, 4, self._arch.word) or len(self.owner_words) > 255:
+            raise ValueError("no such layout or size, or too many features")
+        self.owner_words.append((layout, offset, size))
+        return Feature.OWNER_WORD << 8 | len(self.owner_words) - 1
+
+    def separate(self, rows: array[int], labels: array[int]) -> int:
+        return separate(self, rows, labels)
+
+    def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
+        view = memoryview(kinds).cast("B")
+        left = (index for index, claim in enumerate(self._claims) if not claim and wanted >> view[index] & 1)
+        return array("I", islice((index for index in left if self.blocks.state(index) == State.IN_USE), most))
+
+    def sample(self, most: int) -> array[int]:
+        layouts = [claim & LAYOUT_MASK for claim in self._claims]
+        counts, seen, found = Counter(layouts), Counter[int](), array("I")
+        for index, layout in enumerate(layouts):
+            if layout and seen[layout] % (counts[layout] // most + 1) == 0:
+                found.append(index)
+            seen[layout] += 1
+        return found
 
     def classes(self, indices: array[int], words: int) -> array[int]:
         word, found = self._arch.word, array("Q")
@@ -252,7 +249,8 @@ class PureTypeSpread:
             offset = value - self.blocks.address(index)
             return WordClass.BLOCK_MIDDLE | offset << 4 if offset else WordClass.BLOCK_START | self.blocks.size(index) << 4
         if range_at(self.mapped, value) is not None:
-            return WordClass.STATIC if range_at(self.code, value) is None else WordClass.CODE
+            sort = WordClass.STATIC if range_at(self.code, value) is None else WordClass.CODE
+            return sort | value << 4 & (1 << 64) - 1
         text = data.rstrip(b"\0")
         return WordClass.TEXT if len(text) >= LEAST_TEXT and all(0x20 <= byte < 0x7F for byte in text) else WordClass.NUMBER
 
@@ -287,34 +285,38 @@ class PureTypeSpread:
         return self._origins
 
     def _claim(self, index: int, claim: int, inferred: bool, origin: int) -> None:
-        level = claim >> LEVEL_SHIFT
+        level = claim >> LEVEL_SHIFT & LEVEL_MASK
+        self.claimed += 1
         self._claims[index] = claim | (INFERRED if inferred or level >= Level.BASE else 0)
         self._origins[index] = origin
         self._queue.append(index)
 
-    def _visit(self, owner: int) -> int:
-        """Follow the pointers of typed memory; return the number of elements visited."""
+    def _visit_all(self) -> Iterator[bool]:
+        """Follow the pointers of typed memory. Yield whenever an answer is missing; the same
+        pointer is then followed again."""
+        while self._queue:
+            owner = self._queue.popleft()
+            claim = self._claims[owner] if owner < ROOT else 0
+            if owner < ROOT and (not claim or claim & DISPUTED):
+                continue
+            for place, reference in self._pointers(owner):
+                while self._follow(owner, place, reference, not claim & INFERRED):
+                    yield False
+                self.followed += bool(self.memory.word(place))
+
+    def _pointers(self, owner: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of pointers in typed memory, with their references."""
         if owner >= ROOT:
-            address, size, layout = self._roots[owner - ROOT]
-            certain = True
+            address, size, layout = self.roots[owner - ROOT]
         else:
-            address, size = self.blocks.address(owner), self.blocks.size(owner)
-            claim = self._claims[owner]
-            if not claim or claim & DISPUTED:
-                return 1
-            layout, certain = claim & LAYOUT_MASK, not claim & INFERRED
-        waits, elements = False, 1
+            address, size, layout = self.blocks.address(owner), self.blocks.size(owner), self._claims[owner] & LAYOUT_MASK
         for one in self.layouts[layout]:
             for base in one.bases(size) if one.slots else ():
-                elements += 1
                 for offset, reference in one.slots:
-                    waits |= self._follow(owner, address + base + offset, reference, certain)
-        if waits:
-            self._waiting.append(owner)
-        return elements
+                    yield address + base + offset, reference
 
     def _follow(self, owner: int, place: int, reference: int, certain: bool) -> bool:
-        """Follow one pointer; return whether it waits for an answer."""
+        """Follow one pointer. Return whether an answer is missing."""
         value = self.memory.word(place)
         index = self.used_block(value) if value else -1
         if index < 0 or index == owner:
@@ -327,16 +329,30 @@ class PureTypeSpread:
         if rule == UNKNOWN:
             return True
         if rule == DEFERRED:
-            self._defer((reference, offset, self.blocks.size(index)), owner, place, index)
+            self._defer(reference, offset, owner, place, index)
+        elif rule & DECISION:
+            return self._follow_decision(self._decisions[rule & LAYOUT_MASK], reference, offset, owner, place, index, certain)
         elif rule != NO_CLAIM and not claim:
             self._claim(index, rule, not certain, owner)
         elif rule != NO_CLAIM and certain and not claim & (INFERRED | DISPUTED):
             return self._compare(index, claim, rule, reference, offset)
         return False
 
+    def _follow_decision(self, decision: Decision, reference: int, offset: int, owner: int, place: int, index: int, certain: bool) -> bool:
+        """Give a block the claim that a decision chooses. Return whether an answer is missing."""
+        chooser = Chooser(self, index)
+        claim = 0 if self._claims[index] else chooser.decide(decision, owner, place, index)
+        if chooser.asked:
+            return True
+        if claim:
+            self._claim(index, claim, not certain, owner)
+        else:
+            self._defer(reference, offset, owner, place, index)
+        return False
+
     def _compare(self, index: int, claim: int, rule: int, reference: int, offset: int) -> bool:
-        """Compare a certain claim of a block with another pointer's rule; return whether that waits
-        for an answer."""
+        """Compare a certain claim of a block with the rule of another pointer. Return whether an
+        answer is missing."""
         layout = claim & LAYOUT_MASK
         if rule & LAYOUT_MASK == layout or rule >> LEVEL_SHIFT >= Level.BASE:
             return False
@@ -348,14 +364,14 @@ class PureTypeSpread:
         return agrees == UNKNOWN
 
     def in_element(self, layout: int, offset: int) -> int:
-        """Return the offset in an element of an array, or the offset itself: all elements are
-        alike."""
+        """Return the offset in the element if the layout is an array of equal elements; otherwise
+        the offset itself."""
         groups = self.layouts[layout]
         is_array = len(groups) == 1 and groups[0].start == groups[0].number == 0
         return offset % groups[0].stride if is_array else offset
 
     def rule(self, key: Key) -> int:
-        """Return the answer to a question, which is asked if it is new."""
+        """Return the answer to a question. If the question is new, ask it."""
         rule: Optional[int] = self._rules.get(key)
         if rule is None:
             if len(self._rules) >= MOST_RULES:
@@ -364,8 +380,8 @@ class PureTypeSpread:
             self._asked.append(key)
         return rule
 
-    def _defer(self, key: Key, owner: int, place: int, index: int) -> None:
-        count, rows = self._deferred.setdefault(key, ([0], array("Q")))
-        count[0] += 1
-        if count[0] <= MOST_POINTERS:
-            rows.extend((owner, place, index))
+    def _defer(self, reference: int, offset: int, owner: int, place: int, index: int) -> None:
+        claim = self._claims[index]
+        if not claim & DISPUTED:
+            key = Question.RULE << 32 | reference, offset, self.blocks.size(index)
+            self._deferred.setdefault(key, (Sample(), Sample()))[bool(claim)].add(owner, place, index)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def run(work: Iterator[None], budget: int) -> bool:
-    """Take `budget` steps (at least one). Return True when there are no more."""
+    """Do `budget` steps (at least one). Return True when all are done."""
     for _ in range(max(1, budget)):
         if next(work, work) is work:
             return True

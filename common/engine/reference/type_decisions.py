@@ -1,0 +1,129 @@
+"""Decides which of several possible contents a block has, in pure Python. TypeSpread.add_decision
+explains decisions; the C engine has the same code in common/native/type_decisions.c."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from findleaks.engine.reference.type_features import feature_value
+from findleaks.engine.reference.type_match import COUNTS, STRONG, WEAK, WRONG, Matching
+from findleaks.engine.type_spread import (
+    LAYOUT_MASK,
+    LEAST_STRONG,
+    LEVEL_MASK,
+    LEVEL_SHIFT,
+    MOST_OPTIONS,
+    NOT_ARRAY,
+    OPTION,
+    Choosing,
+    Level,
+)
+
+if TYPE_CHECKING:
+    from findleaks.engine.reference.type_spread import PureTypeSpread
+
+
+class Option(NamedTuple):
+    """A possible content of a block. TypeSpread.add_decision explains the three words."""
+
+    claim: int
+    single: int
+    size: int
+
+
+class Decision(NamedTuple):
+    """A decision. `keys` maps values of the feature to claims."""
+
+    options: Sequence[Option]
+    feature: int
+    keys: Mapping[int, int]
+
+
+def options_of(spread: PureTypeSpread, words: Sequence[int]) -> Sequence[Option]:
+    """Return options. Raises ValueError for too many options or an unknown layout."""
+    found = [Option(*words[at : at + OPTION]) for at in range(0, len(words), OPTION)]
+    if len(found) > MOST_OPTIONS:
+        raise ValueError("too many options")
+    for one in found:
+        if max(one.claim & LAYOUT_MASK, one.single if one.single != NOT_ARRAY else 0) >= len(spread.layouts):
+            raise ValueError("no such layout")
+    return found
+
+
+class Chooser:
+    """Chooses the content of one block."""
+
+    def __init__(self, spread: PureTypeSpread, index: int) -> None:
+        self._spread, self._matching = spread, Matching(spread)
+        self._start, self._size = spread.blocks.address(index), spread.blocks.size(index)
+
+    @property
+    def asked(self) -> bool:
+        """Whether an answer is missing. If so, no result is valid."""
+        return self._matching.asked
+
+    def compare(self, layout: int) -> list[int]:
+        """Return the counts of Matching.compare for the block."""
+        counts = [0] * COUNTS
+        self._matching.compare(layout, self._start, self._size, 1, counts)
+        return counts
+
+    def decide(self, decision: Decision, owner: int, place: int, index: int) -> int:
+        """Return the claim of the block that the pointer at `place` refers to, or 0."""
+        for one in decision.options:
+            found = one.single != NOT_ARRAY and self._is_array(one)
+            if self.asked:
+                return 0
+            if found:
+                return one.claim
+        keyed = decision.keys.get(feature_value(self._spread, decision.feature, owner, place, index), 0) if decision.keys else 0
+        if keyed:
+            counts = self.compare(keyed & LAYOUT_MASK)
+            if self.asked:
+                return 0
+            if not counts[WRONG]:
+                return keyed
+        return self.choose(decision.options, Choosing.BY_CONTENT)
+
+    def _is_array(self, one: Option) -> bool:
+        """Return whether all elements fit, and an element after the first one has a pointer."""
+        every = self.compare(one.claim & LAYOUT_MASK)
+        if every[WRONG] or not every[STRONG] + every[WEAK]:
+            return False
+        first = self.compare(one.single) if one.single else [0] * COUNTS
+        return every[STRONG] + every[WEAK] > first[STRONG] + first[WEAK]
+
+    def choose(self, options: Sequence[Option], how: Choosing) -> int:
+        """Return the claim of the option that fits the block best; 0 if no option is chosen. `how`
+        is the rule by which an option is chosen."""
+        ranked: list[tuple[tuple[int, int], Option]] = []
+        is_likely = False  # Whether a word is an address where the only option has one.
+        options = [one for one in options if one.single == NOT_ARRAY]
+        for one in options:
+            counts = self.compare(one.claim & LAYOUT_MASK) if how != Choosing.BY_END else [0] * COUNTS
+            if self.asked:
+                return 0
+            is_likely = any(counts[STRONG:])
+            if not counts[WRONG]:
+                ranked.append(((counts[STRONG], 0 if how == Choosing.BY_SHAPE else counts[WEAK]), one))
+        if not ranked:
+            return 0
+        best = max(rank for rank, _ in ranked)
+        equal = [one for rank, one in ranked if rank == best]
+        if how == Choosing.BY_SHAPE:
+            return equal[0].claim if len(equal) == 1 and best[0] >= LEAST_STRONG else 0
+        if len(equal) == 1 and how == Choosing.BY_CONTENT:
+            claim = equal[0].claim
+            is_only = len(options) == 1 and (is_likely or claim >> LEVEL_SHIFT & LEVEL_MASK != Level.LEARNED)
+            return claim if best != (0, 0) or is_only else 0
+        if how == Choosing.BY_CONTENT and any(one.claim >> LEVEL_SHIFT & LEVEL_MASK != Level.BASE for one in equal):
+            return 0
+        return self._choose_by_end(equal)
+
+    def _choose_by_end(self, equal: Sequence[Option]) -> int:
+        """Choose one of several options by Choosing.BY_END. Return its claim, 0 for none."""
+        most = max(one.size for one in equal)
+        zeros = [one for one in equal if not bytes(self._spread.memory.part(self._start + one.size, most - one.size)).strip(b"\0")]
+        smallest = [one for one in zeros if one.size == min(other.size for other in zeros)]
+        return smallest[0].claim if len(smallest) == 1 else 0

@@ -1,0 +1,98 @@
+"""Compares blocks with layouts, in pure Python. The C engine has the same code in
+common/native/type_match.c."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from findleaks.engine.type_spread import FARTHEST, LAYOUT_MASK, MOST_WORDS, UNKNOWN, Flag, Question, Role
+from findleaks.target.ranges import range_at
+
+if TYPE_CHECKING:
+    from findleaks.engine.reference.type_spread import PureTypeSpread
+
+# What the comparison of a word with a layout finds; also the indices of the counts.
+WRONG, STRONG, WEAK, LOOSE = range(4)
+COUNTS = 4
+NEUTRAL = -1  # The word fits any layout. Such words are not counted.
+
+
+class Matching:
+    """A comparison of blocks with layouts. If `asked` is set, an answer is missing, and the result
+    is not valid."""
+
+    def __init__(self, spread: PureTypeSpread) -> None:
+        self._spread, self._flags = spread, spread.flags
+        self.asked = False
+
+    def compare(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
+        """Count the words that contradict a layout, fit it well, may fit it, and are an address
+        where the layout has any pointer, in counts[WRONG], [STRONG], [WEAK] and [LOOSE]. Stop at
+        the first wrong word. `depth`: levels of pointers whose untyped
+        targets are compared, too."""
+        spread, seen = self._spread, 0
+        for one in spread.layouts[layout]:
+            for base in one.bases(size):
+                words = [(offset, Role.REFERENCE, reference) for offset, reference in one.slots]
+                for offset, role, reference in [*words, *((offset, role, 0) for offset, role in one.checks)]:
+                    value = spread.memory.word(start + base + offset)
+                    if value:
+                        found = self._pointer(reference, value, depth) if role == Role.REFERENCE else self._word(role, value)
+                        if found != NEUTRAL:
+                            counts[found] += 1
+                    if counts[WRONG]:
+                        return
+                seen += len(one.slots) + len(one.checks)
+                if seen > MOST_WORDS:
+                    return
+
+    def _pointer(self, reference: int, value: int, depth: int) -> int:
+        spread = self._spread
+        flags = self._flags[reference] if reference < len(self._flags) else Flag.ANYTHING
+        is_mapped = range_at(spread.mapped, value) is not None
+        if flags & Flag.ANYTHING:
+            return LOOSE if is_mapped else NEUTRAL
+        index = spread.used_block(value)
+        if index < 0:
+            return LOOSE if is_mapped else NEUTRAL if flags & Flag.OPTIONAL else WRONG
+        offset, layout = value - spread.blocks.address(index), spread.claims()[index] & LAYOUT_MASK
+        if offset >= FARTHEST:
+            return NEUTRAL
+        if layout:
+            agrees = self._answer(Question.AGREES, reference, spread.in_element(layout, offset), layout)
+            if agrees == UNKNOWN:
+                return NEUTRAL
+            return (NEUTRAL if flags & Flag.NUMBER else WRONG) if not agrees else (STRONG if agrees == 2 else WEAK)
+        if self._is_possible(reference, offset, index, depth):
+            return WEAK
+        return NEUTRAL if flags & Flag.OPTIONAL else WRONG
+
+    def _is_possible(self, reference: int, offset: int, index: int, depth: int) -> bool:
+        spread = self._spread
+        start, size = spread.blocks.address(index), spread.blocks.size(index)
+        number = self._answer(Question.POSSIBLE, reference, offset, size)
+        if number == UNKNOWN or not depth:
+            return number == UNKNOWN or bool(spread.choices[number])
+        for layout in spread.choices[number]:
+            counts = [0] * COUNTS
+            self.compare(layout, start, size, depth - 1, counts)
+            if not counts[WRONG]:
+                return True
+        return False
+
+    def _word(self, role: int, value: int) -> int:
+        spread = self._spread
+        if role == Role.CODE:
+            return WRONG if range_at(spread.code, value) is None else WEAK
+        index = spread.used_block(value)
+        begins = index >= 0 and spread.blocks.address(index) == value
+        if role == Role.PLAIN:
+            return WRONG if begins else NEUTRAL
+        if range_at(spread.mapped, value) is None:
+            return WRONG
+        return LOOSE if not begins else WRONG if spread.claims()[index] & LAYOUT_MASK else WEAK
+
+    def _answer(self, question: Question, reference: int, offset: int, third: int) -> int:
+        found = self._spread.rule((question << 32 | reference, offset, third))
+        self.asked |= found == UNKNOWN
+        return found
