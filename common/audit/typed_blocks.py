@@ -1,4 +1,5 @@
-"""Blocks in use whose first word identifies a type, by type and kind, reachable ones included."""
+"""List blocks in use whose first word identifies a type, by type and kind. Reachable blocks are
+included."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def list_typed_blocks(session: Session) -> list[TypedBlocks]:
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
         name = session.types.name(group.type_word)
-        if not name:  # the word points into a range of types, but to no type
+        if not name:  # the word points into a range of type descriptions, but not to one
             continue
         key = name, group.kind.name.lower()
         blocks, size = found.get(key, (0, 0))

@@ -1,4 +1,5 @@
-"""Names of places in typed memory, and the members of typed blocks with their values."""
+"""Name places in memory whose type is known, and list the members of typed blocks with their
+values."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.types.known import KnownTypes
 
-MOST_MEMBERS = 200  # Members of one block that are listed.
-MOST_ELEMENTS = 8  # Elements of an array whose members are listed.
-TEXT = 64  # Bytes of an array of characters that are shown.
-DEEPEST = 4  # Nested structs whose members are listed one by one.
+MOST_MEMBERS = 200  # Maximum number of members that are listed for one block.
+MOST_ELEMENTS = 8  # Maximum number of elements of an array whose members are listed.
+TEXT = 64  # Maximum number of bytes that are shown of an array of characters.
+DEEPEST = 4  # Levels of nested structs whose members are listed one by one.
 _FLOAT, _BOOL, _SIGNED, _CHARACTERS = 4, 2, (5, 6, 13), (6, 8, 16)  # DW_ATE_ codes.
 _TAGS = ("struct ", "union ", "enum ")
 
 
 class _Leaf(NamedTuple):
-    """A member that is listed: its offset in the block, its name, and its type."""
+    """A member that is listed: its offset in the block, its name and its type."""
 
     offset: int
     name: str
@@ -39,17 +40,24 @@ class _Leaf(NamedTuple):
 
 
 def bare_name(name: str) -> str:
-    """Return a type without its keyword: "client" for "struct client"."""
+    """Return the name of a type without its keyword: "client" for "struct client"."""
     return next((name[len(tag) :] for tag in _TAGS if name.startswith(tag)), name)
+
+
+def name_place(name: str, path: str) -> str:
+    """Return a place in a block as an expression: "client.next"; "record[3].name" for a block of
+    type "struct record[6143]"."""
+    plain = bare_name(name)
+    return f"{plain.rpartition('[')[0] if path.startswith('[') and plain.endswith(']') else plain}{path}"
 
 
 def field_at(session: Session, address: int) -> str:
     """Return the member that contains an address, as an expression such as "server.jobs.next" or
-    "job.link.next"; "" if it is not known."""
+    "job.link.next"; "" if it is unknown."""
     index = session.directory.blocks.find(address)
     if index >= 0:
         path = block_field(session, index, address - session.directory.blocks.address(index))
-        return f"{bare_name(find_block_type(session, index))}{path}" if path else ""
+        return name_place(find_block_type(session, index), path) if path else ""
     known, table = known_types(session), type_table(session)
     found = table.variable_at(address) if known is not None and table is not None else None
     if found is None or known is None:
@@ -60,8 +68,7 @@ def field_at(session: Session, address: int) -> str:
 
 
 def block_field(session: Session, index: int, offset: int) -> str:
-    """Return the member at an offset of a block: ".link.next", "[3].name"; "" if it is not
-    known."""
+    """Return the member at an offset in a block: ".link.next", "[3].name"; "" if it is unknown."""
     known = known_types(session)
     place = known.place(index, offset) if known is not None else None
     return "" if place is None or not place.path else place.path + (f"+{place.rest}" if place.rest else "")
@@ -121,7 +128,8 @@ def _is_text(known: KnownTypes, array: int) -> bool:
 
 
 def _value(session: Session, known: KnownTypes, one: _Leaf, start: int) -> tuple[Optional[str], Optional[int]]:
-    """Return the value of a member in words, and the block that it refers to."""
+    """Return the value of a member as text, and the address of the block that the value refers to.
+    Each is None if there is none."""
     from findleaks.debuginfo.type_table import Kind
 
     table, bare = known.table, known.table.bare(one.type)

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.memory import Memory
-from findleaks.block_types.hallmarks import Hallmarks, Rule, parse_table, read_name
+from findleaks.allocators.names import read_name
+from findleaks.block_types.hallmarks import Hallmarks, Rule, parse_table
 from findleaks.block_types.known_objects import TABLE
 from findleaks.block_types.type_ranges import TypeRanges
 from findleaks.errors import UsageError
 from findleaks.formatting import shortened
 from findleaks.target.base import Target
 from findleaks.target.ranges import range_at, region_at
+
+if TYPE_CHECKING:
+    from findleaks.allocators.gtypes import GTypeNames
 
 RULES = "FINDLEAKS_OBJECTS"
 """Environment variable: the path of a file with further rules; see hallmarks.py."""
@@ -46,7 +51,6 @@ class Contents:
 
     def __init__(self, target: Target, ranges: TypeRanges) -> None:
         self._target, self._memory, self._ranges = target, Memory(target), ranges
-        self._hallmarks: Optional[Hallmarks] = None
 
     def describe(self, address: int, size: int) -> str:
         """Return what the block contains, safe to print; "" if unknown.
@@ -57,9 +61,18 @@ class Contents:
 
     def name_object(self, address: int, size: int) -> str:
         """Return the name of the known library's object that the block contains; "" for none."""
-        if self._hallmarks is None:
-            self._hallmarks = Hallmarks(self._memory, load_rules(), self._code_file)
         return self._hallmarks.name(address, size)
+
+    @cached_property
+    def _hallmarks(self) -> Hallmarks:
+        files = [os.path.basename(module.path) for module in self._target.modules()]
+        return Hallmarks(self._memory, load_rules(), self._code_file, lambda node: self._gtypes.name(node), files)
+
+    @cached_property
+    def _gtypes(self) -> GTypeNames:
+        from findleaks.allocators.gtypes import GTypeNames  # few processes have such objects
+
+        return GTypeNames(self._target)
 
     def _pointers(self, address: int, size: int) -> str:
         word = self._memory.size

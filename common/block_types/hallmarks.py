@@ -9,8 +9,12 @@ member at offset 56 of the object that the word at offset 0 points to. The tests
   at another place.
 - `code PLACE = GLOB`: a pointer to code of a file whose name matches, such as "libssl*".
 - `text PLACE = GLOB`: a pointer to a text that matches. `{PLACE}` in NAME inserts this text.
+  `{gtype PLACE}` inserts the name of GLib's type whose address is at a place. The rule fails if it
+  is no type of objects.
 - `size = 48..` or `size = 48..64`: usable bytes of the block.
 - `at = 0|8`: offsets of the object in its block (default: 0).
+- `loaded = GLOB`: the process has loaded a file whose name matches. Use it if other programs may
+  have the same words by chance.
 
 Layouts are those of targets with words of 8 bytes; others have no rules."""
 
@@ -21,20 +25,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.names import read_name
 from findleaks.errors import UsageError
-from findleaks.formatting import shortened
 from findleaks.value_classes import NamedTuple
 from findleaks.wildcards import matches
 
 MOST_RULES = 1000
-LONGEST_TEXT = 256  # bytes read of a text
 _BYTES = {"u8": 1, "u32": 4, "word": 8}
 _PLACE = re.compile(r"\d{1,5}(\.\d{1,5}){0,3}")  # at most three pointers are followed
 _TEST = re.compile(r"(u8|u32|word|code|text) (\S+) *= *(.+)")
-_BRACES = re.compile(r"\{([\d.]+)\}")
+_BRACES = re.compile(r"\{(gtype )?([\d.]+)\}")
 
 NameAt = Callable[[int], str]
-"""Returns the name of the file whose code is at an address; "" for none."""
+"""Returns the name of something at an address; "" if it has none."""
 
 
 class Test(NamedTuple):
@@ -47,12 +50,14 @@ class Test(NamedTuple):
 
 class Rule(NamedTuple):
     """A rule. `sizes` are the least and the largest usable size of the block, `starts` offsets in
-    the block at which the object may begin."""
+    the block at which the object may begin. `loaded`: a pattern of the name of a file that must be
+    loaded, or ""."""
 
     name: str
     tests: Sequence[Test]
     sizes: tuple[int, int]
     starts: Sequence[int]
+    loaded: str
 
 
 def parse_table(text: str, path: str = "") -> list[Rule]:
@@ -70,7 +75,7 @@ def parse_table(text: str, path: str = "") -> list[Rule]:
 def _parse_rule(line: str, where: str) -> Rule:
     name, colon, rest = line.partition(": ")
     tests: list[Test] = []
-    sizes, starts = (0, 1 << 62), [0]
+    sizes, starts, loaded = (0, 1 << 62), [0], ""
     try:
         for part in filter(None, map(str.strip, rest.split(";"))):
             key, _, value = (word.strip() for word in part.partition("="))
@@ -79,15 +84,17 @@ def _parse_rule(line: str, where: str) -> Rule:
                 sizes = int(low, 0), int(high, 0) if high else sizes[1] if dots else int(low, 0)
             elif key == "at":
                 starts = [int(one, 0) for one in value.split("|")]
+            elif key == "loaded":
+                loaded = value
             else:
                 tests.append(_parse_test(part))
-        if any(not _PLACE.fullmatch(place) for place in _BRACES.findall(name)):
+        if any(not _PLACE.fullmatch(place) for _, place in _BRACES.findall(name)):
             raise ValueError
     except ValueError:
         raise UsageError(f"{where}: {line[:80]!r} is not a rule; expected NAME: TEST; TEST, such as  my object: u32 0 = 0x1234") from None
     if not colon or not tests:
         raise UsageError(f"{where}: {line[:80]!r} has no test; expected NAME: TEST; TEST")
-    return Rule(name, tests, sizes, starts)
+    return Rule(name, tests, sizes, starts, loaded)
 
 
 def _parse_test(part: str) -> Test:
@@ -119,11 +126,15 @@ def _bounds(value: str, word_at: Callable[[Sequence[int]], Optional[int]], start
 
 
 class Hallmarks:
-    """Applies rules to the blocks of one target. `name_at`: see NameAt."""
+    """Applies rules to the blocks of one target. `code_file` returns the name of the file that has
+    code at an address. `gtype_name` returns the name of GLib's type at an address. `files`: the
+    names of the loaded files."""
 
-    def __init__(self, memory: Memory, rules: Sequence[Rule], name_at: NameAt) -> None:
-        self._memory, self._name_at = memory, name_at
-        self._rules = rules if memory.size == 8 else ()
+    def __init__(self, memory: Memory, rules: Sequence[Rule], code_file: NameAt, gtype_name: NameAt, files: Sequence[str]) -> None:
+        self._memory, self._code_file, self._gtype_name = memory, code_file, gtype_name
+        self._rules: Sequence[Rule] = ()
+        if memory.size == 8:
+            self._rules = [one for one in rules if not one.loaded or any(matches(one.loaded, file) for file in files)]
 
     def name(self, address: int, size: int) -> str:
         """Return the name of the first rule that the block at `address` of `size` usable bytes
@@ -132,12 +143,20 @@ class Hallmarks:
             if rule.sizes[0] <= size <= rule.sizes[1]:
                 for first in rule.starts:
                     start = address + first
-                    if all(self._meets(test, start, size - first) for test in rule.tests):
-                        return self._expand(rule.name, start)
+                    name = self._expand(rule.name, start) if all(self._meets(test, start, size - first) for test in rule.tests) else ""
+                    if name:
+                        return name
         return ""
 
     def _expand(self, name: str, start: int) -> str:
-        return _BRACES.sub(lambda match: self._text(start, _parse_place(match[1])), name)
+        """Return the name of a rule, with texts in place of its braces; "" if a type is missing."""
+        for kind, place in _BRACES.findall(name):
+            word = self._word(start, _parse_place(place)) or 0
+            text = self._gtype_name(word) if kind else self._text(start, _parse_place(place))
+            if kind and not text:
+                return ""
+            name = name.replace(f"{{{kind}{place}}}", text)
+        return name
 
     def _meets(self, test: Test, start: int, size: int) -> bool:
         width = _BYTES.get(test.kind, 8)
@@ -148,7 +167,7 @@ class Hallmarks:
             return False
         if test.kind == "code":
             word = self._memory.word(place)
-            name = self._name_at(word) if word else ""
+            name = self._code_file(word) if word else ""
             return bool(name) and matches(test.values, name)
         if test.kind == "text":
             text = self._text(start, test.place)
@@ -178,17 +197,3 @@ class Hallmarks:
         """Return the text that the word at a place points to, safe to print; "" if it is none."""
         word = self._word(start, place)
         return read_name(self._memory, word) if word else ""
-
-
-def read_name(memory: Memory, address: int) -> str:
-    """Return the printable ASCII text of 1 to LONGEST_TEXT bytes at an address, up to its NUL byte;
-    "" if there is none."""
-    text = b""
-    while len(text) < LONGEST_TEXT and b"\0" not in text:
-        # Up to the next multiple of 64: the next page may be missing.
-        part = memory.read(address + len(text), 64 - (address + len(text)) % 64)
-        if not part:
-            return ""
-        text += part
-    name, end, _ = text.partition(b"\0")
-    return shortened(name.decode("ascii")) if end and name.isascii() and name.decode("ascii").isprintable() else ""

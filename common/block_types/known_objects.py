@@ -38,9 +38,9 @@ OpenSSL SSL_CTX: size = 500..; code 8.16 = libssl*
 OpenSSL BIO ({8.8}): size = 80..; text 8.8 = *; code 8.16 = *; code 8.32 = *
 OpenSSL RSA: size = 100..; text 24.0 = OpenSSL *RSA*
 OpenSSL EC_KEY: size = 60..; text 0.0 = OpenSSL EC_KEY*
-# GLib 2.26 to 2.84 (gtype.c: TypeNode, whose supers[0] is the type itself; gobject.h: GObjectClass)
+# GLib 2.26 to 2.74 (gtype.c: TypeNode, whose supers[0] is the type itself; gobject.h: GObjectClass)
 # Private data precedes an instance in its block.
-GLib object (GTypeInstance): at = 0|16|32|48|64|80|96|112|128|160|192|224|256; word 0.0.72 = @0.0
+GLib object ({gtype 0.0}): loaded = libgobject*; at = 0|16|32|48|64|80|96|112|128|160|192|224|256; word 0.0.72 = @0.0
 GLib GObject: size = 24..; word 0.0 = 80; code 0.24 = libgobject*
 # ld.so (link.h: struct link_map; include/link.h: l_real)
 ld.so's entry of the loaded file {8}: size = 1000..; word 40 = self; text 8 = *

@@ -1,7 +1,7 @@
-"""Downloads debug files from debuginfod servers, only if the environment names some.
+"""Download debug files from debuginfod servers. This is done only if the environment names some.
 
-libdebuginfod is not used: few machines without a debugger have it, and its requests cannot be
-interrupted in time. Protocol, variables and cache are those of debuginfod(8) and
+libdebuginfod is not used, because few machines without a debugger have it, and its requests cannot
+be interrupted in time. The protocol, the variables and the cache are those of debuginfod(8) and
 debuginfod_find_debuginfo(3), elfutils 0.190. A server that fails once is not used again."""
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from typing import Optional
 
 PATIENCE = 3.0  # seconds to wait for an answer, or for LEAST_BYTES of it
 LEAST_BYTES = 100 << 10
-MAX_BYTES = 2 << 30  # most bytes of one file
+MAX_BYTES = 2 << 30  # maximum number of bytes of one file
 MISS_SECONDS = 600  # seconds to remember that no server has a file (cache_miss_s)
 _POLL = 0.05  # seconds between two polls for an interrupt
 _LATER = 5.0  # seconds after which the thread of an abandoned request ends
 _PIECE = 1 << 16
-_SPARE = 0.1  # share of the free disk space that stays free
+_SPARE = 0.1  # fraction of the free disk space that stays free
 
 Poll = Callable[[float], None]
-"""Called with the completed part (0: unknown); raises if the user asked to stop."""
+"""A function that is called with the fraction done (0: unknown). It raises if the user asked to
+stop."""
 
 
 class Failed(Exception):
-    """A server cannot be used; the text explains why."""
+    """Raised if a server cannot be used. The text explains why."""
 
 
 class Client:
@@ -45,10 +46,10 @@ class Client:
         self._longest = _number(known, "DEBUGINFOD_MAXTIME") or float("inf")
 
     def debug_file(self, build_id: str, name: str, accept: Callable[[str], bool], poll: Poll) -> bool:
-        """Get the debug file of a build-id from the cache or a server, and pass its path to
-        `accept`.
-        `name` is the module's, for messages. `accept` returns whether the file matches; so does
-        this method."""
+        """Get the debug file of a build-id from the cache or a server, and call `accept` with its
+        path.
+        `name`: the name of the module, for messages. `accept` returns whether the file matches;
+        this method returns the same."""
         if not self.servers or len(build_id) < 8:
             return False
         path = os.path.join(self._cache, build_id, "debuginfo")
@@ -69,8 +70,8 @@ class Client:
         return False
 
     def _cached(self, path: str, accept: Callable[[str], bool]) -> Optional[bool]:
-        """Whether the cached file is accepted; False if the cache records that none exists; None:
-        unknown."""
+        """Return whether the cached file is accepted. False: the cache records that no server has
+        the file. None: unknown."""
         try:
             found = os.stat(path)
         except OSError:
@@ -94,7 +95,7 @@ class Client:
             return MISS_SECONDS
 
     def _download(self, url: str, path: str, accept: Callable[[str], bool], poll: Poll) -> bool:
-        """Download a file into the cache; return False if the server does not have it."""
+        """Download a file into the cache. Returns False if the server does not have it."""
         folder = os.path.dirname(path)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -118,7 +119,7 @@ class Client:
                 os.unlink(temporary)
 
     def _wait(self, request: _Request, poll: Poll) -> bool:
-        """Wait for a request; raises Failed if it takes too long."""
+        """Wait for a request. Raises Failed if it takes too long."""
         began = since = time.monotonic()
         before = 0
         request.start()
@@ -138,9 +139,9 @@ class Client:
 
 
 class _Request:
-    """One GET request in its own thread, as name lookup and connecting block: the caller can
-    abandon it at any time. The thread blocks all signals, so that the debugger's threads receive
-    them. `over` is released at its end."""
+    """A GET request that runs in a thread of its own, because name lookup and connecting block. The
+    caller can abandon the request at any time. The thread blocks all signals, so that the
+    debugger's threads receive them. `over` is released when the thread ends."""
 
     def __init__(self, url: str, descriptor: int, most: int, patience: float) -> None:
         self._url, self._descriptor, self._most, self._patience = url, descriptor, most, patience
@@ -152,7 +153,7 @@ class _Request:
 
     def start(self) -> None:
         """Start the thread, which finally closes the descriptor. If no thread can be started,
-        `error` states it."""
+        `error` says so."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             start_new_thread(self._run, ())
@@ -175,7 +176,7 @@ class _Request:
             self.over.release()
 
     def _get(self, write: Callable[[bytes], int]) -> None:
-        # Imported here: slow to import, and rarely needed.
+        # This module is slow to import and rarely needed, so it is imported here.
         from urllib.error import HTTPError, URLError
         from urllib.request import Request, urlopen
 
@@ -206,7 +207,7 @@ class _Request:
 
 
 def _cache(known: Mapping[str, str]) -> str:
-    """Return the folder in which debuginfod clients cache files."""
+    """Return the directory in which debuginfod clients cache files."""
     named = known.get("DEBUGINFOD_CACHE_PATH", "")
     if named:
         return named
@@ -218,7 +219,7 @@ def _cache(known: Mapping[str, str]) -> str:
 
 
 def _number(known: Mapping[str, str], name: str) -> float:
-    """Return the number in a variable; 0 if it has none."""
+    """Return the number in an environment variable; 0 if there is none."""
     try:
         return max(float(known.get(name, "")), 0.0)
     except ValueError:
@@ -226,7 +227,7 @@ def _number(known: Mapping[str, str], name: str) -> float:
 
 
 def _note_missing(path: str) -> None:
-    """Record that no server has this file, as elfutils does: by an empty file."""
+    """Record that no server has this file. As in elfutils, the record is an empty file."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
     except OSError:

@@ -1,8 +1,9 @@
-"""Debug information of one file: pyelftools' DWARFInfo, guarded against damaged and huge files.
+"""Read the debug information of one file with pyelftools' DWARFInfo, guarded against damaged and
+huge files.
 
-pyelftools is asked for single units and entries only, at offsets that are looked up here. Its
-own searches are unbounded: over units to resolve a reference, over type units to find a signature,
-and over children by DW_AT_sibling, which in a damaged file may point back.
+pyelftools is asked only for single units and entries, at offsets that are looked up here. Its own
+searches are not limited: it searches units to resolve a reference, type units to find a signature,
+and children by DW_AT_sibling, which in a damaged file may point back.
 Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2
 (type units in .debug_types)."""
 
@@ -22,14 +23,16 @@ from findleaks.target import elf
 from findleaks.target.separate import has_debug_info
 
 Progress = Callable[[str, float], None]
-"""Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
+"""A progress callback. It is called with (phase, fraction done), and raises Interrupted if the user
+asked to stop."""
 
 PHASE = "reading debug information"
-MIN_READS = 1 << 12  # reads allowed for one question, in addition to those for the file's size
+# Reads that are allowed for one question, in addition to those that depend on the file's size
+MIN_READS = 1 << 12
 MAX_UNITS = 1 << 20
 MAX_CHILDREN = 1 << 14
-MAX_FAILURES = 8  # questions with too many reads after which a file is not read any more
-MAX_KEPT = 1 << 21  # reads after which pyelftools' caches (about 200 MB) are dropped
+MAX_FAILURES = 8  # after this many questions with too many reads, a file is no longer read
+MAX_KEPT = 1 << 21  # after this many reads, pyelftools' caches (about 200 MB) are dropped
 
 _USED = ["debug_abbrev", "debug_addr", "debug_aranges", "debug_line", "debug_line_str", "debug_loc", "debug_loclists"]
 _USED += ["debug_ranges", "debug_rnglists", "debug_str", "debug_str_offsets"]
@@ -46,8 +49,8 @@ Unit = Any  # elftools.dwarf.compileunit.CompileUnit
 def open_dwarf(
     data: elf.Buffer, progress: Progress = lambda phase, part: None, alternate: Optional[elf.Buffer] = None
 ) -> Optional[DebugFile]:
-    """Open the debug information in the file `data`; None if it has none, or without pyelftools.
-    `alternate`: the supplementary file by dwz that it refers to."""
+    """Open the debug information in the file `data`. Returns None if it has none, or if pyelftools
+    is missing. `alternate`: the supplementary file (written by dwz) that it refers to."""
     if not has_debug_info(data):
         return None
     module = load_elftools()
@@ -63,14 +66,15 @@ class _Part:
         self.starts: array[int] = array("Q")  # offsets of the units
         self.types: dict[int, int] = {}  # offsets of type units by signature
         self.end = 0  # end of the last unit with a valid header
-        self.skeleton: Optional[int] = None  # offset of the first unit that may be of split DWARF
+        # Offset of the first unit that may belong to split DWARF
+        self.skeleton: Optional[int] = None
         self.info: Any = None  # a DWARFInfo
 
 
 class DebugFile:
-    """The debug information of one file. `sections` are all its sections, by name.
-    Code that reads it must be passed to `ask`, which handles the many exception classes of
-    pyelftools."""
+    """The debug information of one file. `sections`: all sections of the file, by name.
+    Code that reads the information must be passed to `ask`, which handles the many exception
+    classes of pyelftools."""
 
     def __init__(
         self, data: elf.Buffer, elftools: Any, progress: Progress, alternate: Optional[elf.Buffer] = None, meter: Optional[Meter] = None
@@ -80,9 +84,9 @@ class DebugFile:
         self.word = self.head.bits // 8
         self.order: Literal["little", "big"] = "little" if self.head.byteorder == "little" else "big"
         self.sections = Sections(data, self.head, lambda: progress(PHASE, 0.0))
-        self.elsewhere = ""  # other file that an entry refers to, for a warning
+        self.elsewhere = ""  # another file that an entry refers to, for a warning
         self._meter = meter or Meter(lambda: progress(PHASE, 0.0))
-        # Four reads per byte are enough for an intact file.
+        # Four reads for each byte are enough for an intact file.
         size = sum(self.sections.size(name) for name in (".debug_info", ".debug_types", ".debug_abbrev"))
         self._most_reads = min(4 * size + MIN_READS, MAX_READS)
         self._failures = self._renewed = 0
@@ -98,15 +102,16 @@ class DebugFile:
         return self._parts[0].starts
 
     def split(self) -> bool:
-        """Whether it was built with -gsplit-dwarf: all but the addresses is in .dwo files."""
+        """Whether the file was built with -gsplit-dwarf. Then everything except the addresses is in
+        .dwo files."""
         at = self._parts[0].skeleton
         top = self.unit_of(at).get_top_DIE() if at is not None else None
         return top is not None and ("DW_AT_dwo_name" in top.attributes or "DW_AT_GNU_dwo_name" in top.attributes)
 
     def ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
-        """Return the answer of `question`, or `otherwise` if the data are damaged or it needs too
-        many reads. Interrupted is passed on. Nested questions count towards the limit of the outer
-        one."""
+        """Return the answer of `question`, or `otherwise` if the data are damaged or too many reads
+        are needed. Interrupted is not caught. Nested questions count towards the limit of the outer
+        question."""
         if self._failures >= MAX_FAILURES:
             return otherwise
         outer, self._asking = self._asking, True
@@ -128,7 +133,8 @@ class DebugFile:
                 self._renew()
 
     def _renew(self) -> None:
-        """Create a new DWARFInfo for each part: pyelftools caches everything that it parsed."""
+        """Create a new DWARFInfo for each part, because pyelftools caches everything that it has
+        parsed."""
         self._renewed = self._meter.reads
         self._members.clear()
         module = self._elftools.dwarf.dwarfinfo
@@ -153,8 +159,8 @@ class DebugFile:
         return descriptor(Stream(open_data, size, self._meter), "", 0, size, 0)
 
     def _part(self, name: str, old_types: bool) -> _Part:
-        """Index a section's unit headers, up to the first invalid one. pyelftools would create, and
-        cache, parsers for any version that a header claims."""
+        """Index the headers of a section's units, up to the first invalid one. pyelftools would
+        create, and cache, parsers for any version that a header claims."""
         part = _Part(self.sections.get(name, b""))
         data, at = part.data, 0
         while at + 12 <= len(data) and len(part.starts) < MAX_UNITS:
@@ -179,12 +185,13 @@ class DebugFile:
         return part
 
     def number(self, data: elf.Buffer, at: int, size: int) -> int:
-        """Decode an unsigned number in the file's byte order; bytes beyond the end of `data` are
-        missing."""
+        """Decode an unsigned number in the file's byte order. Bytes after the end of `data` are
+        ignored."""
         return int.from_bytes(data[at : at + size], self.order)
 
     def unit_of(self, offset: int) -> Unit:
-        """Return the unit that contains `offset` of .debug_info. LookupError if there is none."""
+        """Return the unit that contains `offset` of .debug_info. Raises LookupError if there is
+        none."""
         return self._unit(self._parts[0], offset)
 
     def _unit(self, part: _Part, offset: int) -> Unit:
@@ -193,15 +200,15 @@ class DebugFile:
             raise LookupError(offset)
         unit = part.info.get_CU_at(part.starts[index])
         if part is self._parts[1] and not unit.has_top_DIE():
-            # pyelftools parses it like a unit of .debug_info, whose header lacks the last two
-            # fields.
+            # pyelftools parses it like a unit of .debug_info, whose header does not have the last
+            # two fields.
             unit.cu_die_offset = part.starts[index] + (23 if unit.dwarf_format() == 32 else 39)
         unit.get_top_DIE()
         return unit
 
     def entry(self, unit: Unit, offset: int, end: Optional[int] = None) -> DIE:
         """Parse the entry at `offset` of the unit's section, reading no further than `end`.
-        pyelftools does not cache it. ValueError if `offset` is outside of the unit."""
+        pyelftools does not cache it. Raises ValueError if `offset` is outside the unit."""
         if not unit.cu_die_offset <= offset < unit.cu_offset + unit.size:
             raise ValueError(offset)
         top = unit.get_top_DIE()
@@ -210,7 +217,7 @@ class DebugFile:
     def walk(self, unit: Unit, at: int, past: Optional[int] = None) -> Iterator[DIE]:
         """Yield the unit's entries in order from `at` on, including the null entries that end
         siblings.
-        If siblings are linked, descendants that end before `past` are skipped (None: all)."""
+        If siblings are linked, descendants that end before `past` are skipped (None: all are)."""
         while at < unit.cu_offset + unit.size:
             die = self.entry(unit, at)
             yield die
@@ -221,8 +228,8 @@ class DebugFile:
                 at = target if target > after and (past is None or target <= past) else after
 
     def children(self, parent: DIE) -> list[DIE]:
-        """Return an entry's children, at most MAX_CHILDREN. Cached: lookups of members repeat
-        them."""
+        """Return an entry's children, at most MAX_CHILDREN. They are cached, because lookups of
+        members repeat them."""
         key = id(parent.cu), parent.offset
         if key not in self._members:
             # The value keeps the unit alive, so that its id stays unique.
@@ -242,8 +249,8 @@ class DebugFile:
             depth += bool(die.has_children) and "DW_AT_sibling" not in die.attributes
 
     def follow(self, die: DIE, attribute: str) -> Optional[DIE]:
-        """Return the entry that an attribute refers to; None if the attribute is missing, or the
-        entry is in another file, which is then recorded in `elsewhere`."""
+        """Return the entry that an attribute refers to. Returns None if the attribute is missing,
+        or if the entry is in another file, which is then recorded in `elsewhere`."""
         value = die.attributes.get(attribute)
         if value is None:
             return None
@@ -260,7 +267,7 @@ class DebugFile:
         return None
 
     def owner(self, die: DIE) -> DebugFile:
-        """Return the file that contains an entry: this one or its supplementary one."""
+        """Return the file that contains an entry: this file or its supplementary file."""
         other = self._alternate
         return other if other is not None and die.cu.dwarfinfo is other._parts[0].info else self
 
@@ -269,14 +276,14 @@ class DebugFile:
         start = part.types[signature]
         unit = self._unit(part, start)
         wide = 4 if unit.dwarf_format() == 32 else 8
-        # The last field of the header is the offset of the type's entry from the start of the
-        # header.
+        # The last field of the header is the offset of the type's entry, relative to the start of
+        # the header.
         return unit.get_DIE_from_refaddr(start + self.number(part.data, unit.cu_die_offset - wide, wide))
 
 
 def text(die: DIE, attribute: str) -> str:
-    """Return an attribute's string; "" if missing, or in another file (pyelftools gives an
-    offset)."""
+    """Return an attribute's string; "" if it is missing, or in another file (pyelftools then gives
+    an offset)."""
     value = die.attributes.get(attribute)
     return value.value.decode("utf-8", "replace") if value is not None and isinstance(value.value, bytes) else ""
 

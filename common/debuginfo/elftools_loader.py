@@ -1,4 +1,4 @@
-"""Loads pyelftools if this Python has it; in GDB and LLDB, `findleaks.bootstrap` finds it."""
+"""Load pyelftools if this Python has it. In GDB and LLDB, `findleaks.bootstrap` finds it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import ModuleType
 from findleaks.libraries import is_in_working_folder
 
 OLDEST, NEXT = (0, 30), (0, 33)
-"""First supported and first unsupported release: before 0.30, indexed forms of DWARF 5 are not
-resolved; 0.33 needs Python 3.10."""
+"""The first supported and the first unsupported release. Before 0.30, indexed forms of DWARF 5 are
+not resolved; 0.33 needs Python 3.10."""
 
 ELFTOOLS_MISSING = (
     "Python's pyelftools is missing or does not load: "
@@ -17,9 +17,9 @@ ELFTOOLS_MISSING = (
 
 
 def load_elftools() -> ModuleType | None:
-    """Load `elftools` with `elftools.dwarf.dwarfinfo`; None if it is missing, of another release,
-    in the working folder only, or broken.
-    The first call takes about 45 ms: call it when there is debug information, never at import."""
+    """Load `elftools` with `elftools.dwarf.dwarfinfo`. Returns None if it is missing, broken, of an
+    unsupported release, or only in the working directory.
+    The first call takes about 45 ms. Call this when there is debug information, never at import."""
     try:
         if is_in_working_folder("elftools"):
             return None

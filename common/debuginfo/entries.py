@@ -1,9 +1,9 @@
-"""Scans the entries of a unit: tags and offsets, and a few attributes of entries with code.
+"""Scan the entries of a unit: tags and offsets, and a few attributes of entries with code.
 
-pyelftools creates an object for each entry and attribute, about 50 µs per entry. To find the
-functions at an address in a unit of C++, 100,000 entries must be passed. Here, an entry whose
-attributes have fixed sizes costs one addition. The entries found are then read with pyelftools
-(dwarf.py).
+pyelftools creates an object for each entry and attribute, which takes about 50 µs per entry. To
+find the functions at an address in a unit of C++, 100,000 entries must be passed. In this module,
+an entry whose attributes have fixed sizes takes one addition. The entries that are found are then
+read with pyelftools (dwarf.py).
 Sources: DWARF 5, 7.5.1 (unit headers), 7.5.3 (abbreviations), 7.5.6 (forms), 7.27; GNU extensions:
 binutils, include/dwarf2.def."""
 
@@ -26,7 +26,8 @@ FORM_ADDR, FORM_RNGLISTX, FORM_INDIRECT, FORM_IMPLICIT = 0x01, 0x23, 0x16, 0x21
 _REFERENCES = frozenset((0x11, 0x12, 0x13, 0x14, 0x15))  # within the unit
 
 _OFFSET, _ADDRESS = -2, -3
-# Bytes of each form of fixed size, or the size class: that of an offset or an address.
+# Bytes of each form of fixed size. Negative values are size classes: that of an offset or of an
+# address.
 _FIXED = {
     0x01: _ADDRESS,
     0x0B: 1,
@@ -48,24 +49,25 @@ _LEB = frozenset((0x0F, 0x15, 0x1A, 0x1B, 0x22, 0x23, 0x1F01, 0x1F02))  # ULEB12
 _SDATA, _STRING = 0x0D, 0x08
 _BLOCKS = {0x0A: 1, 0x03: 2, 0x04: 4, 0x09: 0, 0x18: 0}  # bytes of the length field; 0: ULEB128
 
-MAX_DECLARED = 1 << 16  # most abbreviations of a table: real ones have a few hundred
-MAX_ATTRIBUTES = 256  # most attributes of an abbreviation: real ones have 20
+MAX_DECLARED = 1 << 16  # maximum number of abbreviations of a table; real ones have a few hundred
+MAX_ATTRIBUTES = 256  # maximum number of attributes of an abbreviation; real ones have 20
 _BETWEEN_POLLS = 1 << 12  # units of work between two polls for an interrupt: about 10 ms
 
 
 class Malformed(Exception):
-    """Data that are not DWARF, are of a later version, or exceed a limit."""
+    """Raised for data that are not DWARF, are of a later version, or exceed a limit."""
 
 
 class Work:
-    """Limits the units of work, such as list entries read, about a microsecond each: in damaged
-    files, many entries may refer to one endless list. `poll` raises if the user asked to stop."""
+    """Limits the work. A unit of work, such as an entry of a list that is read, takes about a
+    microsecond. The limit is needed because in damaged files, many entries may refer to one endless
+    list. `poll` raises if the user asked to stop."""
 
     def __init__(self, most: int, poll: Callable[[], None]) -> None:
         self._left, self._poll = most, poll
 
     def spend(self) -> None:
-        """Count a unit of work. Raises Malformed beyond the limit."""
+        """Count a unit of work. Raises Malformed if the limit is exceeded."""
         self._left -= 1
         if self._left < 0:
             raise Malformed
@@ -80,7 +82,7 @@ class Attribute(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """An abbreviation. `size`: bytes of all attributes; -1: variable."""
+    """An abbreviation. `size`: bytes of all attributes; -1 if this varies."""
 
     tag: int
     children: bool
@@ -89,7 +91,8 @@ class Shape(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The header of a unit. Offsets in .debug_info: of the unit, its first entry, its end."""
+    """The header of a unit. The offsets of the unit, of its first entry and of its end are in
+    .debug_info."""
 
     offset: int
     first: int
@@ -102,11 +105,12 @@ class Head(NamedTuple):
 
 
 Values = Mapping[int, tuple[int, int]]
-"""Numeric attributes of an entry: name -> (form, value)."""
+"""The numeric attributes of an entry: name -> (form, value)."""
 
 
 class Entry(NamedTuple):
-    """An entry: offsets of its start and of the end of its attributes, and its abbreviation."""
+    """An entry: the offset of its start, the offset of the end of its attributes, and its
+    abbreviation."""
 
     offset: int
     after: int
@@ -134,7 +138,8 @@ def _numbers(data: elf.Buffer, order: str) -> Callable[[int, int], int]:
 
 
 def uleb(data: elf.Buffer, at: int) -> tuple[int, int]:
-    """Decode an unsigned LEB128 number; return it and its end. IndexError at the end of `data`."""
+    """Decode an unsigned LEB128 number. Returns the number and the offset of its end. Raises
+    IndexError at the end of `data`."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -150,14 +155,15 @@ def uleb(data: elf.Buffer, at: int) -> tuple[int, int]:
 
 
 def sleb(data: elf.Buffer, at: int) -> tuple[int, int]:
-    """Decode a signed LEB128 number; return it and its end."""
+    """Decode a signed LEB128 number. Returns the number and the offset of its end."""
     value, end = uleb(data, at)
     bits = 7 * (end - at)
     return (value - (1 << bits) if data[end - 1] & 0x40 else value), end
 
 
 def read_abbreviations(data: elf.Buffer, at: int, wide: int, address: int, work: Work, only: int = 0) -> dict[int, Shape]:
-    """Parse the abbreviations at `at` of .debug_abbrev, by code; with `only`, stop at this code."""
+    """Parse the abbreviations at `at` of .debug_abbrev. The key is the code of an abbreviation.
+    With `only`, stop at this code."""
     found: dict[int, Shape] = {}
     while len(found) < MAX_DECLARED:
         code, at = uleb(data, at)
@@ -200,8 +206,8 @@ class Unit:
 
     def entries(self, at: int, past: Callable[[Entry], Optional[int]]) -> Iterator[Entry]:
         """Yield the entries from `at` on, to the end of the siblings there.
-        `past` may return the offset at which to continue after an entry's children; None: visit
-        them. Malformed or IndexError in damaged data."""
+        `past` may return the offset at which to continue after an entry's children. If it returns
+        None, the children are visited. Damaged data raise Malformed or IndexError."""
         info, shapes, end, depth, passed = self.info, self._shapes, self.head.end, 0, 0
         while at < end:
             passed += 1

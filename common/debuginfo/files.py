@@ -1,4 +1,4 @@
-"""Opens the files with debug information of a target, each once per session."""
+"""Open the files with debug information of a target, each once per session."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from findleaks.target.separate import alternate_link, has_debug_info
 
 class DebugFiles:
     """Files with debug information, by module.
-    `warning`: one line on why existing names may be missing; "": none. `unreadable`: whether there
-    are files that cannot be read because pyelftools is missing."""
+    `warning`: one line that says why names may be missing although they exist; "" if there is no
+    reason. `unreadable`: whether there are files that cannot be read because pyelftools is
+    missing."""
 
     def __init__(self, target: Target, progress: Progress = lambda phase, part: None) -> None:
         self._target, self._progress = target, progress
@@ -23,14 +24,14 @@ class DebugFiles:
         self.unreadable = False
 
     def of(self, module: Module) -> Sequence[DebugFile]:
-        """Return a module's files: its own, and the separate one of its build-id or
+        """Return the files of a module: its own file, and the separate file for its build-id or
         .gnu_debuglink."""
         if module.start not in self._opened:
             self._opened[module.start] = self._open(module)
         return self._opened[module.start]
 
     def for_members(self, module: Module) -> Sequence[DebugFile]:
-        """Return a module's files, as `of`; sets `warning` if they cannot be read."""
+        """Return the same files as `of`. Sets `warning` if they cannot be read."""
         found = self.of(module)
         if self.unreadable:
             self.warning = f"members of variables have no names: {ELFTOOLS_MISSING}"
@@ -53,8 +54,8 @@ class DebugFiles:
         return [file for file in found if file is not None]
 
     def missed(self, file: DebugFile, module: Module) -> None:
-        """Record that a lookup in a file of this module failed. Sets `warning`, once, if the file
-        refers to another file that is not supported."""
+        """Record that a lookup in a file of this module failed. If the file refers to another file
+        that is not supported, `warning` is set, once."""
         elsewhere = file.elsewhere or ("in .dwo files (-gsplit-dwarf)" if file.ask(file.split, False) else "")
         if elsewhere and not self.warning:
             name = module.path.rsplit("/", 1)[-1]

@@ -1,4 +1,4 @@
-"""Finds the functions of a unit by address, and the functions inlined in them."""
+"""Find the functions of a unit by address, and the functions inlined in them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from findleaks.debuginfo.entries import (
 )
 from findleaks.debuginfo.ranges import CodeRanges, open_unit, work_of
 
-MAX_FUNCTIONS = 1 << 18  # most functions of a unit
-MAX_INLINED = 256  # most levels of inlined functions at one address
-_LOOK_BACK = 8  # functions before an address that are tried
+MAX_FUNCTIONS = 1 << 18  # maximum number of functions of a unit
+MAX_INLINED = 256  # maximum number of levels of inlined functions at one address
+_LOOK_BACK = 8  # number of functions before an address that are tried
 
 # Entries whose children may have code in their ranges.
 _WITH_CODE = frozenset((TAG_SUBPROGRAM, TAG_INLINED, TAG_LEXICAL_BLOCK, TAG_TRY, TAG_CATCH))
-# Types: their entries have code only if, in some languages, functions are declared in them.
+# Types. Functions may be declared in them, and in some languages such entries have code.
 _TYPES = frozenset((0x01, 0x02, 0x04, 0x13, 0x15, 0x17, 0x38, 0x52))
 
 
@@ -42,8 +42,8 @@ class Inlined(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function at an address: start of its code, offset of its entry, and the functions inlined
-    at the address, innermost first."""
+    """A function at an address: the start of its code, the offset of its entry, and the functions
+    that are inlined at the address, innermost first."""
 
     start: int
     offset: int
@@ -70,7 +70,8 @@ class Functions:
         return Function(*found, self._inlined(found[1], address)[::-1]) if found is not None else None
 
     def _function(self, address: int) -> Optional[tuple[int, int]]:
-        """Return the start of the function's code, and the offset of its entry."""
+        """Return the start of the function's code, and the offset of its entry; None if there is
+        none."""
         last = bisect_right(self._index, (address, 1 << 65, 0))
         for low, high, offset in self._index[max(last - _LOOK_BACK, 0) : last][::-1]:
             if low <= address < high:
@@ -78,8 +79,8 @@ class Functions:
         return None
 
     def _indexed(self, deep: bool) -> list[tuple[int, int, int]]:
-        """Return (start, end, entry) of each range of each function. If not `deep`, only functions
-        that are in no other function, and in no type with a known end."""
+        """Return (start, end, entry) of each range of each function. If not `deep`, functions are
+        left out that are inside another function, or inside a type whose end is known."""
         unit = self._unit
         index: list[tuple[int, int, int]] = []
 
@@ -96,7 +97,7 @@ class Functions:
         return index
 
     def _inlined(self, function: int, address: int) -> list[Inlined]:
-        """Return the functions inlined in the function at an address, outermost first."""
+        """Return the functions that are inlined in the function at an address, outermost first."""
         found: list[Inlined] = []
         for entry, values in self._covering(function, address):
             if entry.shape.tag == TAG_INLINED:

@@ -1,7 +1,7 @@
-"""Reads the line table of a unit.
+"""Read the line table of a unit.
 
-pyelftools reads its header, with the names of files. The line program is executed here:
-pyelftools creates an object for each step, 20 µs, and units have 100,000 steps.
+pyelftools reads the header with the names of files. The line program is executed here, because
+pyelftools creates an object for each step, which takes 20 µs, and units have 100,000 steps.
 Sources: DWARF 5, 6.2 (line number information); DWARF 4, 6.2.4 (file numbers from 1)."""
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from findleaks.debuginfo.dwarf import PHASE, DebugFile, Unit, text
 from findleaks.debuginfo.entries import Malformed, sleb, uleb
 
-MAX_STEPS = 1 << 22  # most steps of a line program, about 3 s
+MAX_STEPS = 1 << 22  # maximum number of steps of a line program, about 3 s
 _POLL = 1 << 15  # steps between two polls for an interrupt: about 10 ms
 
 
 class _Sequence(NamedTuple):
-    """Rows of ascending addresses, `first` to `last`; the last row marks the end of the code."""
+    """Rows of ascending addresses, from index `first` to `last`. The last row marks the end of the
+    code."""
 
     low: int
     high: int
@@ -28,7 +29,7 @@ class _Sequence(NamedTuple):
 
 
 class Lines:
-    """File and line by address, of one unit (of pyelftools)."""
+    """Maps addresses of one unit (of pyelftools) to file and line."""
 
     def __init__(self, file: DebugFile, unit: Unit) -> None:
         self._file = file
@@ -40,7 +41,8 @@ class Lines:
         if self._program is not None:
             try:
                 self._run(self._program)
-            except (IndexError, Malformed, OverflowError):  # damaged: the rows before are used
+            # Damaged data; the rows before the damage are used
+            except (IndexError, Malformed, OverflowError):
                 pass
         self._sequences.sort()
         self._lows = [one.low for one in self._sequences]
@@ -57,12 +59,12 @@ class Lines:
         if index < 0:
             return "", 0
         sequence = self._sequences[index]
-        # Of several rows with one address the last is used, as in binutils and LLDB.
+        # If several rows have the same address, the last one is used, as in binutils and LLDB.
         row = bisect_right(self._addresses, address, sequence.first, sequence.last) - 1
         return self.path(self._files[row]), self._lines[row]
 
     def path(self, number: int) -> str:
-        """Return the path of a file by its number in the table; "" if there is none."""
+        """Return the path of the file with this number in the table; "" if there is none."""
         if number not in self._paths:
             self._paths[number] = self._file.ask(lambda: self._joined(number), "")
         return self._paths[number]
@@ -141,8 +143,8 @@ class Lines:
                     at = uleb(data, at)[1]
 
     def _close(self, first: int) -> None:
-        """Keep the rows of a sequence from `first` on, if they ascend. Drop those of code that the
-        linker removed: their addresses start at 0."""
+        """Store the rows of a sequence from `first` on if they ascend. Rows of code that the linker
+        removed, whose addresses start at 0, are dropped."""
         last = len(self._addresses) - 1
         rows = self._addresses[first : last + 1]
         if last > first and rows[0] and all(low <= high for low, high in zip(rows, rows[1:])):

@@ -1,4 +1,4 @@
-"""Local variables and parameters of a function, read when they are needed.
+"""Read local variables and parameters of a function when they are needed.
 
 Sources: DWARF 5, 2.5 (expressions), 2.6.2 and 7.7.3 (location lists), 3.3.5 (frame base); DWARF 4,
 2.6.2."""
@@ -16,10 +16,10 @@ from findleaks.engine.dwarf_sources import SPLIT, Source
 from findleaks.engine.reference.dwarf_units import NOTHING, Budget, Data, Malformed, Sections, Shape, Unit, Value, Values
 from findleaks.value_classes import NamedTuple
 
-MOST_ENTRIES = 1 << 16  # of a function
-MOST_LIST = 1 << 12  # entries of a location list
-MOST_HOPS = 4  # entries that one variable is spread over
-_BUDGET = 1 << 24  # bytes of abbreviations
+MOST_ENTRIES = 1 << 16  # maximum number of entries of a function
+MOST_LIST = 1 << 12  # maximum number of entries of a location list
+MOST_HOPS = 4  # maximum number of entries that describe one variable
+_BUDGET = 1 << 24  # maximum number of bytes of abbreviations that are read
 
 _NAME, _LOCATION, _TYPE, _FRAME_BASE, _ORIGIN, _SPECIFICATION, _LISTS_BASE = 0x03, 0x02, 0x49, 0x40, 0x31, 0x47, 0x8C
 _PARAMETER, _VARIABLE, _BLOCK, _INLINED = 0x05, 0x34, 0x0B, 0x1D
@@ -35,12 +35,13 @@ class Place(IntEnum):
     REGISTER = 2
     """In `register` (numbers of DWARF)."""
     OTHER = 3
-    """Given by `expression` (DWARF), or not available if that is empty."""
+    """In the place that the DWARF `expression` computes. If the expression is empty, the variable
+    is not available."""
 
 
 class Local(NamedTuple):
-    """A local variable or parameter, at one address of code. `type` is a number of the module's
-    table."""
+    """A local variable or parameter at one address of code. `type`: the number of its type in the
+    module's table."""
 
     name: str
     type: int
@@ -55,7 +56,8 @@ class LocalVariables:
 
     def __init__(self, sources: TypeSources, table: TypeTable) -> None:
         self._sources, self._table, self._order = sources, table, sources.order
-        self._opened: list[tuple[Source, Sections, list[int]]] = []  # with the offsets of units
+        # The sources, with the offsets of their units
+        self._opened: list[tuple[Source, Sections, list[int]]] = []
         self._signatures: dict[int, int] = {}
         self._lists = [Data(sources.sections.get(name, b""), sources.order) for name in (".debug_loc", ".debug_loclists")]
         self._units: dict[tuple[int, int], tuple[Unit, dict[int, Shape], Values]] = {}
@@ -103,7 +105,7 @@ class LocalVariables:
     def _local(self, unit: Unit, top: Values, values: Values, frame: Value, address: int) -> Optional[Local]:
         expression = self._expression(unit, top, values.get(_LOCATION, NOTHING), address)
         if expression is None or unit.location_of(Value("block", 0, expression)) is not None:
-            return None  # a static variable, which is in the table
+            return None  # this is a static variable, which is in the table of types and variables
         name, kind = "", -1
         for hop in range(MOST_HOPS):
             text, of = values.get(_NAME, NOTHING), values.get(_TYPE, NOTHING)
@@ -123,7 +125,7 @@ class LocalVariables:
         return self._table.type_of_key(value.number) if value.kind == "key" else UNKNOWN
 
     def _place(self, expression: bytes, frame: Value) -> tuple[Place, int, int]:
-        """Interpret a location of one operation."""
+        """Interpret a location that consists of one operation."""
         data, end = Data(expression, self._order), len(expression)
         try:
             operation = expression[0] if expression else 0
@@ -149,8 +151,8 @@ class LocalVariables:
         return (Place.OTHER, 0, 0) if place == Place.OTHER else (Place.REGISTER_MEMORY, register, more + offset)
 
     def _expression(self, unit: Unit, top: Values, value: Value, address: int) -> Optional[bytes]:
-        """Return the location at an address; None if the variable is not visible there, or has no
-        location."""
+        """Return the location expression for an address. Returns None if the variable is not
+        visible there, or has no location."""
         if value.kind == "block":
             return value.data
         split = unit.sections.source.flags & SPLIT
@@ -226,7 +228,8 @@ class LocalVariables:
             self._opened.append((source, sections, starts))
 
     def _unit_of(self, key: int) -> tuple[Unit, dict[int, Shape], Values]:
-        """Return the unit with a key, its abbreviations, and the values of its first entry."""
+        """Return the unit with this key, its abbreviations, and the attributes of its first
+        entry."""
         self._open_sources()
         number = bisect_right([source.key for source, _, _ in self._opened], key) - 1
         source, sections, starts = self._opened[number]
@@ -250,7 +253,8 @@ class LocalVariables:
 
 
 def _covers(unit: Unit, tag: int, values: Values, address: int) -> bool:
-    """Whether a block or inlined function contains an address; a block without ranges does."""
+    """Whether a block or inlined function contains an address. A block without ranges contains
+    every address."""
     if tag not in (_BLOCK, _INLINED):
         return False
     budget = Budget()

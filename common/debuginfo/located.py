@@ -1,4 +1,4 @@
-"""Finds the source lines and functions of one module's code in its debug files."""
+"""Find the source lines and functions of one module's code in its debug files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from findleaks.debuginfo.type_names import shorten_template
 from findleaks.demangle import demangle
 from findleaks.target.base import SourcePlace
 
-MAX_UNITS = 64  # most cached units (functions and lines), a few hundred KB each
+MAX_UNITS = 64  # maximum number of cached units (functions and lines), a few hundred KB each
 MAX_ORIGINS = 4
-"""Most entries that are followed for the name of a function: the one it is an instance of
-(DW_AT_abstract_origin), and the declaration that it completes (DW_AT_specification)."""
+"""Maximum number of entries that are followed to find the name of a function: the entry that it is
+an instance of (DW_AT_abstract_origin), and the declaration that it completes
+(DW_AT_specification)."""
 
 _C = (0x01, 0x02, 0x0C, 0x1D, 0x2C, 0x8001)  # DW_LANG_ of C89 to C17, and assembler
 _SCOPES = {f"DW_TAG_{word}" for word in ("namespace", "structure_type", "class_type", "union_type", "module")}
@@ -37,7 +38,7 @@ class Located:
 
     def at(self, address: int) -> Sequence[SourcePlace]:
         """Return the functions at an address of the file, innermost first; () if none is known.
-        `start` of the last one is an address of the file."""
+        `start` of the last one is an address in the file."""
         units = self._once("units", lambda: UnitsByAddress(self.file))
         unit = units.at(address) if units is not None else None
         if unit is None:
@@ -59,7 +60,8 @@ class Located:
         return (path, one.call_line) if path else ("", 0)
 
     def _once(self, key: Hashable, make: Callable[[], Made]) -> Optional[Made]:
-        """Return the result of `make`, or None if it fails; cached for the last MAX_UNITS keys."""
+        """Return the result of `make`; None if it fails. Results are cached for the last MAX_UNITS
+        keys."""
         if key not in self._kept:
             self._kept[key] = self.file.ask(make, None)
             if len(self._kept) > 2 * MAX_UNITS:
@@ -68,7 +70,7 @@ class Located:
         return cast(Optional[Made], self._kept[key])
 
     def _name(self, unit: int, offset: int) -> str:
-        """Return the (demangled) name of a function by the offset of its entry; "" if it has
+        """Return the demangled name of the function whose entry is at this offset; "" if it has
         none."""
         if offset not in self._names:
             self._names[offset] = demangle(self.file.ask(partial(self._read_name, unit, offset), ""))
@@ -90,8 +92,8 @@ class Located:
 
 
 def _scopes(file: DebugFile, die: DIE) -> list[str]:
-    """Return the names of the namespaces and classes around an entry, outermost first; none in C,
-    and none for the class of a lambda."""
+    """Return the names of the namespaces and classes around an entry, outermost first. For C there
+    are none, and the class of a lambda is left out."""
     if number(die.cu.get_top_DIE(), "DW_AT_language") in _C:
         return []
     owner = file.owner(die)

@@ -1,4 +1,4 @@
-"""Finds the types of variables, and the names of their members."""
+"""Find the types of variables, and the names of their members."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from findleaks.debuginfo.files import DebugFiles
 from findleaks.debuginfo.variables import Variables
 from findleaks.target.base import Target
 
-MAX_LEVELS = 16  # most levels of typedefs and qualifiers around a type, and of nested members
+# Maximum number of levels of typedefs and qualifiers around a type, and of nested members
+MAX_LEVELS = 16
 
 MAX_DECLARATIONS = 4
-"""Most entries of one variable that are followed: its definition, the declaration that it completes
-(DW_AT_specification), the entry that it was inlined from (DW_AT_abstract_origin)."""
+"""Maximum number of entries that are followed for one variable: its definition, the declaration
+that it completes (DW_AT_specification), and the entry that it was inlined from
+(DW_AT_abstract_origin)."""
 
 _BARE = {f"DW_TAG_{word}_type" for word in ("const", "volatile", "restrict", "atomic")} | {"DW_TAG_typedef"}
 _STRUCTURES = {f"DW_TAG_{word}_type" for word in ("structure", "class", "union")}
@@ -29,7 +31,7 @@ _LIBRARY = frozenset((*_SETS, *(f"unordered_{name}" for name in _SETS), *_OTHERS
 
 @dataclass(frozen=True)
 class Type:
-    """A type without its qualifiers and typedefs; `alias` is the name of the outermost typedef."""
+    """A type without its qualifiers and typedefs. `alias`: the name of the outermost typedef."""
 
     file: DebugFile
     die: DIE
@@ -37,8 +39,8 @@ class Type:
 
     @property
     def name(self) -> str:
-        """The name of the type, such as "Profiler"; for an unnamed type that of its typedef, or
-        ""."""
+        """The name of the type, such as "Profiler". For an unnamed type it is the name of its
+        typedef, or ""."""
         return self.file.ask(partial(text, self.die, "DW_AT_name"), "") or self.alias
 
     @property
@@ -51,11 +53,11 @@ class Type:
         return self.die.tag in _STRUCTURES
 
     def pointee(self) -> Optional[Type]:
-        """Return the type that a pointer or reference points to; None for other types."""
+        """The type that a pointer or reference points to; None for other types."""
         return _type_of(self.file, self.die) if self.die.tag in _POINTERS else None
 
     def member_names(self) -> set[str]:
-        """Return the names of a structure's members, and of its direct bases' members."""
+        """The names of a structure's members, and of the members of its direct bases."""
         found: set[str] = set()
         for child in self.file.children(self.die):
             if child.tag == "DW_TAG_member":
@@ -68,14 +70,14 @@ class Type:
 
     def element(self, number: int = 0) -> Optional[Type]:
         """Return a type argument of a template, the first by default, such as the element type of a
-        std::vector. None if there are fewer."""
+        std::vector. Returns None if the template has fewer arguments."""
         arguments = (child for child in self.file.children(self.die) if child.tag == "DW_TAG_template_type_param")
         found = next(itertools.islice(arguments, number, None), None)
         return _type_of(self.file, found) if found is not None else None
 
     def member(self, name: str) -> Optional[tuple[int, Type]]:
-        """Return the offset and type of the structure's member of this name; None if it has
-        none."""
+        """Return the offset and the type of the structure's member with this name; None if it has
+        no such member."""
         for child in self.file.children(self.die):
             start = _start(child) if child.tag == "DW_TAG_member" and text(child, "DW_AT_name") == name else None
             found = _type_of(self.file, child) if start is not None else None
@@ -84,9 +86,9 @@ class Type:
         return None
 
     def around(self, offset: int) -> Iterator[tuple[int, Type]]:
-        """Yield (offset in it, type) of everything that contains the byte at `offset`, from the
-        whole to the smallest part. Unlike `at`, includes parts of standard library types, and the
-        content of a Rust Option that is Some."""
+        """Yield (offset, type) of everything that contains the byte at `offset`, from the whole to
+        the smallest part. The offset is that of the byte in this part. Unlike `at`, this includes
+        parts of standard library types, and the content of a Rust Option that is Some."""
         here: Optional[Type] = self
         for _ in range(MAX_LEVELS):
             if here is None:
@@ -98,8 +100,8 @@ class Type:
             offset, here = step
 
     def _inside(self, offset: int) -> Optional[tuple[int, Optional[Type]]]:
-        """Return the offset in the member or element at `offset`, and its type. None if there is
-        none, or if members overlap, as in a C++ union."""
+        """Return the offset in the member or element that contains the byte at `offset`, and its
+        type. Returns None if there is none, or if members overlap, as in a C++ union."""
         if self.die.tag == "DW_TAG_array_type":
             step = self._below(offset)
             return step[1:] if step is not None else None
@@ -118,8 +120,8 @@ class Type:
 
     def at(self, offset: int) -> tuple[str, Optional[Type]]:
         """Return the member at `offset`, as an expression like ".jobs.next" or "[3]", and its type.
-        The expression is "" for the beginning of a type without members. Members of standard
-        library types are not named."""
+        The expression is "" for the start of a type without members. Members of standard library
+        types are not named."""
         path = ""
         here: Optional[Type] = self
         for _ in range(MAX_LEVELS):
@@ -129,7 +131,9 @@ class Type:
             word, offset, here = step
             path += word
             if here is not None and here.is_structure and offset == 0 and word.startswith("."):
-                break  # a structure begins at the offset: name the structure, not its first member
+                # A structure begins at the offset, and its name is better than that of its first
+                # member
+                break
         return path, here
 
     def _below(self, offset: int) -> Optional[tuple[str, int, Optional[Type]]]:
@@ -143,14 +147,14 @@ class Type:
         found = [(start, child) for child in self.file.children(self.die) if (start := _start(child)) is not None and start <= offset]
         if not found:
             return None
-        # The last member at this offset
+        # the last member that begins at or before this offset
         start, member = max(reversed(found), key=lambda one: one[0])
         name = text(member, "DW_AT_name") if member.tag == "DW_TAG_member" else ""
         return f".{name}" if name else "", offset - start, _type_of(self.file, member)
 
 
 def _some(file: DebugFile, children: list[DIE]) -> list[DIE]:
-    """Return the members of Some, a Rust Option's variant, which have the same offsets in the
+    """Return the members of Some, a variant of Rust's Option. They have the same offsets in the
     Option."""
     for part in (child for child in children if child.tag == "DW_TAG_variant_part"):
         for variant in file.children(part):
@@ -161,8 +165,8 @@ def _some(file: DebugFile, children: list[DIE]) -> list[DIE]:
 
 
 def _start(die: DIE) -> Optional[int]:
-    """Return the byte offset of a member or base class in its structure; None for other entries,
-    static members, and members without a fixed offset (of a virtual base)."""
+    """Return the byte offset of a member or base class in its structure. Returns None for other
+    entries, for static members, and for members without a fixed offset (of a virtual base)."""
     if die.tag not in ("DW_TAG_member", "DW_TAG_inheritance") or die.attributes.keys() & {"DW_AT_declaration", "DW_AT_external"}:
         return None
     if "DW_AT_data_member_location" in die.attributes:
@@ -171,8 +175,8 @@ def _start(die: DIE) -> Optional[int]:
 
 
 def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
-    """Return an entry's type without typedefs and qualifiers; None if missing or in another
-    file."""
+    """Return an entry's type without typedefs and qualifiers. Returns None if it is missing or in
+    another file."""
     alias = ""
     for _ in range(MAX_LEVELS):
         below = file.ask(partial(file.follow, die, "DW_AT_type"), None)
@@ -182,14 +186,14 @@ def _type_of(file: DebugFile, die: DIE) -> Optional[Type]:
         if die.tag == "DW_TAG_typedef":
             alias = alias or text(die, "DW_AT_name")
         if die.tag not in _BARE:
-            # For a type in a type unit, this entry is only a declaration.
+            # If the type is in a type unit, this entry is only a declaration.
             whole = file.ask(partial(file.follow, die, "DW_AT_signature"), None)
             return Type(file, whole or die, alias)
     return None
 
 
 class Members:
-    """The types of a target's variables. Caches what it read of each file."""
+    """The types of a target's variables. Data that was read from a file is cached."""
 
     def __init__(self, target: Target, files: Optional[DebugFiles] = None) -> None:
         self._target = target
@@ -211,7 +215,7 @@ class Members:
 
 
 def _declared(file: DebugFile, die: Optional[DIE]) -> Optional[Type]:
-    """Return the type of a variable; it may be in the entry of its declaration."""
+    """Return the type of a variable, which may be in the entry of its declaration."""
     for _ in range(MAX_DECLARATIONS):
         made = _type_of(file, die) if die is not None else None
         if made is not None or die is None:

@@ -1,4 +1,4 @@
-"""Merges the types of all modules of a process into one table."""
+"""Merge the types of all modules of a process into one table."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class ProgramTypes:
-    """The types of a process. A type that one module only declares is the one that another module
-    defines, and equal types of several modules have one number."""
+    """The types of a process. If one module only declares a type and another one defines it, both
+    are the same type. Equal types of several modules have one number."""
 
     table: TypeTable
-    """Variables and functions have addresses of the process. Thread-local variables are missing:
-    their offsets are those of one module; use its own table and `numbers`."""
+    """The merged table. Variables and functions have addresses of the process. Thread-local
+    variables are missing, because their offsets are those of one module: use the module's own table
+    and `numbers`."""
     numbers: Mapping[int, array[int]]
-    """By start of a module: the number in `table` ("I") of each type of the module's table."""
+    """For each module, by its start: the number in `table` ("I") of each type in the module's own
+    table."""
 
 
 def merge_tables(
     tables: Sequence[tuple[Module, TypeTable]], reader: Callable[[], TypeReader], progress: Callable[[float], None]
 ) -> ProgramTypes:
-    """Merge the tables of modules, in the order of their addresses."""
+    """Merge the tables of modules, which are in the order of their addresses."""
     numbers: Mapping[int, array[int]]
     tables = sorted(tables, key=lambda pair: pair[0].start)
     if len(tables) == 1:
@@ -65,7 +67,7 @@ def _merge(
 
 
 def _texts(merged: TypeTable, tables: Sequence[tuple[Module, TypeTable]]) -> list[int]:
-    """Return the names of all variables: their strings follow those of the merged types."""
+    """Return the names of all variables. Their strings follow those of the merged types."""
     names, base = [], len(merged.strings)
     for _, table in tables:
         names += [base + name for name in table.variable_names]

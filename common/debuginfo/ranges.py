@@ -1,9 +1,9 @@
-"""Reads code ranges: of entries, from .debug_ranges (DWARF 2 to 4) and .debug_rnglists (5), and of
+"""Read code ranges: of entries, from .debug_ranges (DWARF 2 to 4) and .debug_rnglists (5), and of
 all units of a file, so that only the unit of an address has to be read.
 
-.debug_aranges has the latter for the units that it lists: gcc writes it, clang rarely. For other
-units the first entry is read. pyelftools takes 20 µs per range, and reads every abbreviation of a
-unit.
+.debug_aranges has the ranges of the units that it lists: gcc writes this section, clang rarely
+does. For other units, the first entry is read. pyelftools is not used here, because it takes 20 µs
+per range and reads every abbreviation of a unit.
 Sources: DWARF 5, 2.17 (addresses and ranges), 6.1.2 (.debug_aranges), 7.25, 7.28; DWARF 4,
 2.17.3."""
 
@@ -36,8 +36,8 @@ from findleaks.debuginfo.entries import (
     uleb,
 )
 
-MAX_RANGES = 1 << 22  # most ranges of a file; 24 bytes each
-MAX_WORK = 1 << 22  # most list entries and attributes of abbreviations
+MAX_RANGES = 1 << 22  # maximum number of ranges of a file; 24 bytes each
+MAX_WORK = 1 << 22  # maximum number of list entries and attributes of abbreviations that are read
 _LOOK_BACK = 8  # ranges before an address that are tried: units may overlap in damaged files
 _POLL = 1 << 9  # units between two polls for an interrupt: about 50 ms
 
@@ -45,7 +45,7 @@ Ranges = list[tuple[int, int]]
 
 
 class CodeRanges:
-    """Reads the ranges of a unit's entries; `values` are those of its first entry."""
+    """Reads the ranges of a unit's entries. `values`: the attributes of the unit's first entry."""
 
     def __init__(self, file: DebugFile, unit: Head, values: Values, work: Work) -> None:
         self._file, self._unit, self._work = file, unit, work
@@ -55,8 +55,8 @@ class CodeRanges:
         self._base = self._address(values.get(AT_LOW_PC)) or 0
 
     def of(self, values: Values) -> Optional[Ranges]:
-        """Return an entry's code ranges; None if it has no range attributes. Omits code that
-        linkers dropped, whose addresses are at 0 or at the end of the address space."""
+        """Return an entry's code ranges; None if it has no range attributes. Code that the linker
+        dropped, whose addresses are at 0 or at the end of the address space, is left out."""
         if AT_RANGES in values:
             form, value = values[AT_RANGES]
             found = self._listed(value, form) if self._unit.version >= 5 else self._pairs(value)
@@ -138,13 +138,13 @@ class CodeRanges:
 
 
 def work_of(file: DebugFile) -> Work:
-    """Return the work limit for reading the entries of one unit, or the ranges of all."""
+    """Return the work limit for reading the entries of one unit, or the ranges of all units."""
     return Work(MAX_WORK, lambda: file.progress(PHASE, 0.0))
 
 
 def open_unit(file: DebugFile, at: int, work: Work, whole: bool = True) -> tuple[Unit, Values]:
-    """Open the unit at `at` of .debug_info; return it with the values of its first entry. Unless
-    `whole`, only that entry can be read."""
+    """Open the unit at `at` of .debug_info. Returns the unit and the attributes of its first entry.
+    Unless `whole`, only this entry can be read."""
     info, abbreviations = file.sections.get(".debug_info", b""), file.sections.get(".debug_abbrev", b"")
     found = head(info, at, file.order)
     code = uleb(info, found.first)[0]
@@ -156,7 +156,7 @@ def open_unit(file: DebugFile, at: int, work: Work, whole: bool = True) -> tuple
 
 
 class UnitsByAddress:
-    """The units of a file, by the addresses of their code."""
+    """Maps addresses of code to the units of a file."""
 
     def __init__(self, file: DebugFile) -> None:
         self._file = file
@@ -169,7 +169,7 @@ class UnitsByAddress:
         self._units = array("Q", [unit for _, _, unit in ranges])
 
     def at(self, address: int) -> Optional[int]:
-        """Return the offset of the unit with the code at this address of the file."""
+        """Return the offset of the unit that contains the code at this address of the file."""
         last = bisect_right(self._starts, address)
         for index in range(last - 1, max(last - 1 - _LOOK_BACK, -1), -1):
             if address < self._ends[index]:
@@ -177,7 +177,8 @@ class UnitsByAddress:
         return None
 
     def _listed(self, ranges: list[tuple[int, int, int]]) -> set[int]:
-        """Add the ranges of .debug_aranges; return the units that it lists."""
+        """Add the ranges of .debug_aranges to `ranges`. Returns the units that the section
+        lists."""
         file, known = self._file, set(self._file.units)
         data = file.sections.get(".debug_aranges", b"")
         listed: set[int] = set()

@@ -1,9 +1,10 @@
-"""Sections of debug information, as streams for pyelftools that count every read and copy nothing.
+"""Sections of debug information as streams for pyelftools. The streams count every read and copy
+nothing.
 
 pyelftools does not check lengths and counts, so a damaged file can make it read gigabytes.
 Therefore the streams of a file share a `Meter`, which stops pyelftools after a number of reads, and
-lets the user interrupt it. pyelftools reads field by field: a limit of reads bounds both time and
-memory, about 5 µs and at most about 100 bytes each."""
+lets the user interrupt it. pyelftools reads field by field. Therefore a limit of reads limits both
+time and memory, with about 5 µs and at most about 100 bytes for each read."""
 
 from __future__ import annotations
 
@@ -16,17 +17,21 @@ from typing import NamedTuple, Optional
 from findleaks.debuginfo import zstd
 from findleaks.target import elf
 
-# Most reads for one question, about 1.5 s; a variable in large C++ takes a few thousand
+# Maximum number of reads for one question, about 1.5 s. A variable in a large C++ program takes a
+# few thousand
 MAX_READS = 1 << 18
-MAX_BYTES = 1 << 28  # most bytes read for one question
-# Most one-byte reads of 0x80 or more in a row: pyelftools does not bound LEB128
+MAX_BYTES = 1 << 28  # maximum number of bytes read for one question
+# Maximum number of one-byte reads of 0x80 or more in a row, because pyelftools does not limit the
+# length of LEB128 numbers
 MAX_LEB128 = 1 << 10
 READS_BETWEEN_POLLS = 1 << 11  # reads between two polls for an interrupt: about 10 ms
-MAX_DECOMPRESSED = 1 << 30  # most bytes of all compressed sections of a file together, inflated
+# Maximum number of bytes of all compressed sections of a file together, after inflation
+MAX_DECOMPRESSED = 1 << 30
 
 MAX_RATIO, ANY_RATIO_BYTES = 64, 1 << 24
-"""Largest ratio of inflated to compressed size, for sections inflated to more than ANY_RATIO_BYTES:
-zlib reaches 1,032, debug information about 10; but units may share tables of abbreviations."""
+"""Largest ratio of inflated to compressed size, for sections that inflate to more than
+ANY_RATIO_BYTES. zlib can reach 1,032. Debug information reaches about 10, and more if units share
+tables of abbreviations."""
 
 SLICE_BYTES = 1 << 16  # compressed bytes inflated between two polls for an interrupt
 
@@ -34,12 +39,12 @@ SHF_COMPRESSED, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD = 0x800, 1, 2
 
 
 class TooMuch(Exception):
-    """A question took more reads than any intact file needs."""
+    """Raised if a question takes more reads than any intact file needs."""
 
 
 class Meter:
-    """Counts and limits the reads of a file's streams. `stopped` records why it stopped them, which
-    pyelftools converts to its own exceptions; further reads fail as well."""
+    """Counts and limits the reads of a file's streams. `stopped` records why the meter stopped
+    them, because pyelftools converts the exception to its own. Further reads fail as well."""
 
     def __init__(self, poll: Callable[[], None]) -> None:
         """`poll` raises if the user asked to stop."""
@@ -54,7 +59,8 @@ class Meter:
         self.stopped = None
 
     def count(self, size: int) -> None:
-        """Count a read of `size` bytes; raises beyond the limit, or if the user asked to stop."""
+        """Count a read of `size` bytes. Raises if the limit is exceeded, or if the user asked to
+        stop."""
         if self.stopped is not None:
             raise self.stopped
         self.reads += 1
@@ -73,8 +79,8 @@ class Stream:
     """A section as a file object, with the methods that pyelftools uses."""
 
     def __init__(self, open_data: Callable[[], elf.Buffer], size: int, meter: Meter) -> None:
-        """`open_data` returns the `size` bytes of the section, or fewer of a damaged one, on first
-        use."""
+        """`open_data` is called at the first use. It returns the `size` bytes of the section, or
+        fewer if the section is damaged."""
         self._open, self._size, self._meter, self._at, self._high = open_data, size, meter, 0, 0
 
     @cached_property
@@ -90,12 +96,12 @@ class Stream:
         return self._at
 
     def until(self, end: int) -> Stream:
-        """Return a stream that ends at `end`."""
+        """Return a stream over the same data that ends at `end`."""
         part = self._data[:end]
         return Stream(lambda: part, len(part), self._meter)
 
     def read(self, size: int = -1) -> bytes:
-        """Read the next bytes, fewer at the end."""
+        """Read the next `size` bytes, or fewer at the end."""
         end = len(self._data) if size < 0 else self._at + size
         data = bytes(self._data[self._at : end])
         self._meter.count(len(data))
@@ -107,7 +113,8 @@ class Stream:
 
 
 class _Packed(NamedTuple):
-    """A section as stored in the file; `unpack` (None: not compressed) returns `size` bytes."""
+    """A section as the file stores it. `unpack` returns the `size` bytes of the section; None if it
+    is not compressed."""
 
     raw: memoryview
     size: int
@@ -115,9 +122,10 @@ class _Packed(NamedTuple):
 
 
 class Sections(Mapping[str, elf.Buffer]):
-    """Debug sections of a file by name (".debug_info" for ".zdebug_info"), inflated on first use.
-    Sections that cannot be inflated are empty; those of implausible size are omitted. Further
-    sections of one name, as .dwo files have for type units, are named ".debug_info.dwo#1"."""
+    """The debug sections of a file by name (".debug_info" for ".zdebug_info"). A section is
+    inflated when it is first used. Sections that cannot be inflated are empty, and those of
+    implausible size are missing. If several sections have the same name, as .dwo files have for
+    type units, the others are named ".debug_info.dwo#1" and so on."""
 
     def __init__(self, data: elf.Buffer, head: elf.Header, poll: Callable[[], None]) -> None:
         self._poll = poll
@@ -159,7 +167,8 @@ class Sections(Mapping[str, elf.Buffer]):
         return [self[one] for one in names if one in self._packed]
 
     def size(self, name: str) -> int:
-        """Return the bytes of a section, inflated, without inflating it; 0 if there is none."""
+        """Return the number of bytes of a section after inflation, without inflating it; 0 if there
+        is none."""
         return self._packed[name].size if name in self._packed else 0
 
 
@@ -183,7 +192,7 @@ def _nothing(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
 
 
 def _inflate(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
-    """Inflate at most `size` bytes; for damaged data, those before the damage."""
+    """Inflate at most `size` bytes. For damaged data, return the bytes before the damage."""
     decompressor, made = zlib.decompressobj(), bytearray()
     try:
         for at in range(0, len(packed), SLICE_BYTES):

@@ -1,11 +1,11 @@
-"""Finds the source of code by address: files, lines and inlined functions.
+"""Find the source of code by address: files, lines and inlined functions.
 
-It uses debug files of this machine, and of debuginfod servers if the environment names some. A
-debugger that loaded the same file is asked only if these have nothing, or omit the content of .dwo
-files. Thus frames are the same with and without a debugger. (Of several lines with one address, GDB
-uses one marked as a statement, binutils and LLDB the last; LLDB supports neither dwz files nor
-linkage names of inlined functions.) The DWARF modules are imported on first use: importing them
-takes longer than naming most stacks."""
+This uses debug files of this machine, and of debuginfod servers if the environment names some. A
+debugger that has loaded the same file is asked only if these have nothing, or if they lack the
+content of .dwo files. Thus frames are the same with and without a debugger. (If several lines have
+the same address, GDB uses one that is marked as a statement; binutils and LLDB use the last. LLDB
+supports neither dwz files nor linkage names of inlined functions.) The modules that read DWARF are
+imported at their first use, because importing them takes longer than naming most stacks."""
 
 from __future__ import annotations
 
@@ -24,21 +24,25 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.located import Located
 
 Progress = Callable[[str, float], None]
-"""Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
+"""A progress callback. It is called with (phase, fraction done), and raises Interrupted if the user
+asked to stop."""
 
 
 class Sources:
-    """Looks up the source of a target's code. `warnings`: unreadable parts, one line each."""
+    """Looks up the source files and lines of a target's code. `warnings` has a line for each part
+    of the debug information that could not be read."""
 
     def __init__(self, target: Target, files: Optional[Callable[[], DebugFiles]] = None, progress: Optional[Progress] = None) -> None:
-        """`files` opens the target's debug files, if they are shared with other readers."""
+        """`files`: a function that opens the target's debug files. Pass it if other readers share
+        these files."""
         self._target, self._files, self._progress = target, files, progress or self._poll
         self._modules: Optional[list[Module]] = None
         self._known: dict[int, Sequence[SourcePlace]] = {}
         self._located: dict[int, Sequence[Located]] = {}
         self._client: Optional[Client] = None
-        self._unread: dict[int, str] = {}  # by start of a module: what is missing, and why
-        self._by_debugger: set[int] = set()  # modules whose sources the debugger has
+        # What is missing and why; the key is the start of a module
+        self._unread: dict[int, str] = {}
+        self._by_debugger: set[int] = set()  # starts of modules whose sources the debugger has
 
     @property
     def warnings(self) -> list[str]:
@@ -47,7 +51,8 @@ class Sources:
 
     def at(self, address: int) -> Sequence[SourcePlace]:
         """Return the functions at an address: inlined ones, innermost first, then the function that
-        contains the code; () if nothing is known. For a caller, pass an address inside the call."""
+        contains the code. Returns () if nothing is known. To look up a caller, pass an address
+        inside its call instruction."""
         if address not in self._known:
             self._known[address] = self._look_up(address)
         return self._known[address]
@@ -95,10 +100,11 @@ class Sources:
                 self._unread[module.start] = f"inlined functions of {name} are not shown: {split}"
         return found
 
-    def has_debug_file(self, module: Module) -> bool:
-        """Whether a module has debug information: on this machine, or from a server."""
+    def has_debug_file(self, module: Module, download: bool = True) -> bool:
+        """Whether a module has debug information: on this machine, or from a server if `download`
+        is set."""
         name = os.path.basename(module.path)
-        return any(map(has_debug_info, self._target.debug_data(module))) or self._downloaded(module, name)
+        return any(map(has_debug_info, self._target.debug_data(module))) or (download and self._downloaded(module, name))
 
     def _debug_files(self) -> DebugFiles:
         from findleaks.debuginfo.files import DebugFiles
@@ -109,8 +115,8 @@ class Sources:
         return self._files()
 
     def _downloaded(self, module: Module, name: str) -> bool:
-        """Whether a server named in the environment provided the module's debug file, which is
-        used."""
+        """Whether the module's debug file came from a server that the environment names. If so, it
+        is used."""
         if not os.environ.get("DEBUGINFOD_URLS") or not module.build_id:
             return False
         if self._client is None:

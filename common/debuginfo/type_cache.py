@@ -1,9 +1,9 @@
-"""Keeps tables of types in $XDG_CACHE_HOME/findleaks/types, one file for each build-id.
+"""Cache tables of types in $XDG_CACHE_HOME/findleaks/types, with one file for each build-id.
 
-A file that is not complete, or whose checksum is wrong, is ignored and removed. Files are written
-under another name first, so several processes may use the folder at once. They contain nothing but
-what is in debug information. The total size is limited: the files that were not used for longest
-are removed first."""
+A file that is not complete, or whose checksum is wrong, is ignored and removed. Files are first
+written under another name, so several processes may use the directory at once. Files contain only
+data from debug information. The total size is limited: the files that have not been used for the
+longest time are removed first."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from typing import Optional
 
 from findleaks.engine.dwarf_sources import COLUMNS
 
-VERSION = 1  # of the columns, and of the rules by which they are filled
-MAX_BYTES = 1 << 30  # of all files
-_STALE_SECONDS = 3600  # age at which an unfinished file belongs to a process that was killed
+VERSION = 1  # version of the columns, and of the rules by which they are filled
+MAX_BYTES = 1 << 30  # maximum size of all files together
+# An unfinished file that is older than this belongs to a process that was killed
+_STALE_SECONDS = 3600
 # Magic, version, byte order, checksum of the rest, number of columns, bytes of the rest
 _HEAD = struct.Struct("<8sIIIIQ")
 _MAGIC = b"FLTYPES\n"
@@ -31,7 +32,8 @@ _ORDER = int(sys.byteorder == "little")
 
 
 class TypeCache:
-    """The files of this user. Methods never raise: without a usable folder nothing is kept."""
+    """The files of this user. Methods never raise; without a usable directory, nothing is
+    stored."""
 
     def __init__(self, environment: Optional[Mapping[str, str]] = None, max_bytes: int = MAX_BYTES) -> None:
         known = os.environ if environment is None else environment
@@ -62,7 +64,7 @@ class TypeCache:
         return columns
 
     def store(self, name: str, columns: Sequence[array[int]]) -> None:
-        """Keep columns under a name."""
+        """Store columns under a name."""
         parts = _pack(columns)
         if sum(map(len, parts)) > self._max_bytes // 2 or not self._ready():
             return
@@ -78,7 +80,7 @@ class TypeCache:
         self._remove_oldest()
 
     def _ready(self) -> bool:
-        """Whether the folder exists, and belongs to this user alone."""
+        """Whether the directory exists, and belongs only to this user."""
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             found = os.lstat(self.folder)
@@ -113,7 +115,8 @@ def _pack(columns: Sequence[array[int]]) -> list[bytes]:
 
 
 def _unpack(data: bytes) -> Optional[list[array[int]]]:
-    """Return the columns; None for a file that is damaged, or of another version or machine."""
+    """Return the columns. Returns None for a file that is damaged, or is of another version or
+    machine."""
     if len(data) < _HEAD.size:
         return None
     magic, version, order, checksum, count, size = _HEAD.unpack_from(data)

@@ -1,7 +1,8 @@
-"""The types of a target's modules, from debug information, each read once per build-id."""
+"""The types of a target's modules, from debug information. They are read once for each build-id."""
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
@@ -17,12 +18,18 @@ from findleaks.engine.dwarf_sources import Source, TypeReader
 from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.base import Module, Target
-from findleaks.target.separate import alternate_link, has_debug_info
+from findleaks.target.separate import alternate_link, has_debug_info, is_c_library
 
 PHASE = "reading types"
 BYTES_A_CALL, LOOKUPS_A_CALL = 1 << 20, 1 << 13  # about 20 ms in the C engine
+# Bytes of .debug_info that are read without the user's request: about 0.7 s
+MOST_UNASKED = 64 << 20
+SPLIT_UNIT = 1 << 16  # assumed size in bytes of a .dwo file, or of a unit of a package
+# Maximum size of .debug_info for local variables, because its units are read one by one
+MOST_FOR_LOCALS = 32 << 20
 Progress = Callable[[str, float], None]
-"""Progress callback: takes (phase, fraction done); raises Interrupted if the user asked to stop."""
+"""A progress callback. It is called with (phase, fraction done), and raises Interrupted if the user
+asked to stop."""
 
 
 class TypeIndex:
@@ -34,7 +41,8 @@ class TypeIndex:
         self._tables: dict[int, Optional[TypeTable]] = {}
         self._opened: dict[int, Optional[TypeSources]] = {}
         self._locals: dict[int, LocalVariables] = {}
-        self._program: list[Optional[ProgramTypes]] = []  # once it is known
+        self._program: list[Optional[ProgramTypes]] = []  # empty until `program` was called
+        self._left: Optional[int] = None  # bytes of debug information that may be read; None: all
         self.warnings: list[str] = []
 
     def of(self, module: Module) -> Optional[TypeTable]:
@@ -43,11 +51,18 @@ class TypeIndex:
             self._tables[module.start] = self._find(module)
         return self._tables[module.start]
 
-    def program(self) -> Optional[ProgramTypes]:
-        """Return the types of all modules as one table; None if no module has debug information."""
+    def program(self, read_all: bool = True) -> Optional[ProgramTypes]:
+        """Return the types of all modules as one table; None if no module except the C library has
+        debug information.
+
+        Without `read_all`, at most MOST_UNASKED bytes of debug information that is not in the cache
+        are read, and only the debug file of the program itself is downloaded. Later calls return
+        the result of the first call."""
         if not self._program:
+            self._left = None if read_all else MOST_UNASKED
             pairs = [(module, table) for module in self._target.modules() if (table := self.of(module)) is not None]
-            merged = merge_tables(pairs, self._engine.type_reader, lambda part: self._progress(PHASE, part)) if pairs else None
+            has_types = not all(is_c_library(module) for module, _ in pairs)
+            merged = merge_tables(pairs, self._engine.type_reader, lambda part: self._progress(PHASE, part)) if has_types else None
             self._program.append(merged)
         return self._program[0]
 
@@ -61,12 +76,20 @@ class TypeIndex:
             self._locals[module.start] = LocalVariables(sources, table)
         return self._locals[module.start].at(address)
 
+    def has_quick_locals(self, module: Module) -> bool:
+        """Whether `locals` takes little time for a module, because its debug information is
+        small."""
+        sources = self.sources_of(module)
+        return sources is not None and sources.sections.size(".debug_info") <= MOST_FOR_LOCALS and self.of(module) is not None
+
     def _find(self, module: Module) -> Optional[TypeTable]:
         opened = self.sources_of(module)
         if opened is None:
             return None
         name = f"{module.build_id}-{zlib.crc32(repr(opened.signature()).encode()):08x}" if module.build_id else ""
         columns = self._cache.load(name) if name else None
+        if columns is None and not self._may_read(module, opened):
+            return None
         if columns is None:
             reader = self._engine.type_reader()
             read_types(reader, opened, lambda part: self._progress(PHASE, part))
@@ -76,6 +99,19 @@ class TypeIndex:
                 self._cache.store(name, columns)
         return TypeTable.of(opened.word, columns)
 
+    def _may_read(self, module: Module, opened: TypeSources) -> bool:
+        """Whether the debug information of a module may be read. If it is too large, a warning is
+        added."""
+        if self._left is None:
+            return True
+        size = opened.sections.size(".debug_info") + SPLIT_UNIT * len(opened.skeletons)
+        if size <= self._left:
+            self._left -= size
+            return True
+        what = f"{size >> 20:,} MiB of debug information of {os.path.basename(module.path)}"
+        self.warnings.append(f"{what} were not read for the types of blocks: --debug-types reads them, once")
+        return False
+
     def sources_of(self, module: Module) -> Optional[TypeSources]:
         """Return the sections with a module's types; None if there are none."""
         if module.start not in self._opened:
@@ -83,7 +119,8 @@ class TypeIndex:
         return self._opened[module.start]
 
     def _open(self, module: Module) -> Optional[TypeSources]:
-        if not module.path.startswith("/") or not self._sources.has_debug_file(module):
+        is_wanted = self._left is None or module == self._target.modules()[0]
+        if not module.path.startswith("/") or not self._sources.has_debug_file(module, is_wanted):
             return None
         data = next((one for one in self._target.debug_data(module) if has_debug_info(one)), None)
         if data is None:

@@ -1,4 +1,4 @@
-"""Normalises names of types as GDB prints them."""
+"""Normalise names of types to the form that GDB prints."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Lists the sections of types of one module: its debug file, the supplementary file (dwz), and
-split DWARF (.dwo files, or one .dwp file).
+"""List the sections with the types of one module: those of its debug file, of the supplementary
+file (dwz), and of split DWARF (.dwo files, or one .dwp file).
 
-Sources: DWARF 5, 7.3.2 (split units), 7.3.5 (package files); GNU's earlier form of both:
-gcc.gnu.org/wiki/DebugFission and DebugFissionDWP."""
+Sources: DWARF 5, 7.3.2 (split units), 7.3.5 (package files). GNU's earlier form of both is
+described in gcc.gnu.org/wiki/DebugFission and DebugFissionDWP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from findleaks.target import elf
 from findleaks.value_classes import NamedTuple
 
 MOST_SKELETONS = 1 << 20
-MOST_ROWS = 1 << 20  # units of a package file
+MOST_ROWS = 1 << 20  # maximum number of units of a package file
 _NAME, _LOW_PC, _RANGES_BASE = 0x03, 0x11, 0x2132
 _DWO_NAME, _COMP_DIR, _GNU_DWO_NAME, _GNU_DWO_ID, _ADDRESS_BASE = 0x76, 0x1B, 0x2130, 0x2131, 0x73
 _SECTIONS = {
@@ -41,7 +41,7 @@ class Skeleton(NamedTuple):
     """A unit whose entries are in another file."""
 
     name: str
-    """Path of the .dwo file; may be relative to `folder`."""
+    """Path of the .dwo file. It may be relative to `folder`."""
     folder: str
     id: int
     address_base: int
@@ -63,7 +63,7 @@ class TypeSources:
         self._poll, self._open = poll, open_file
         self.sections = Sections(data, self._head, poll)
         self._alternate = Sections(alternate, elf.header(alternate), poll) if alternate is not None else None
-        self.missing = 0  # .dwo files that were not found
+        self.missing = 0  # number of .dwo files that were not found
 
     @property
     def word(self) -> int:
@@ -124,14 +124,15 @@ class TypeSources:
                 yield found
 
     def signature(self) -> tuple[object, ...]:
-        """Return what identifies the sections, without reading them: for a cache."""
+        """Return a value that identifies the sections, without reading them. It is used as a key of
+        the cache."""
         own = tuple(self.sections.size(name) for name in (".debug_info", ".debug_types", ".debug_str", ".debug_abbrev"))
         other = self._alternate.size(".debug_info") if self._alternate is not None else 0
         return own, other, len(self.skeletons), sum(one.id for one in self.skeletons)
 
     def split(self, key: int) -> Iterator[list[Source]]:
         """Yield the sources of each .dwo file, or of all units of the package, with keys from `key`
-        on. Use each list before the next one is opened."""
+        on. Use each list before you request the next one."""
         package = self._package
         for one in self.skeletons:
             self._poll()
@@ -148,7 +149,7 @@ class TypeSources:
             key += len(source.info)
 
     def _addresses(self, one: Skeleton) -> dict[str, Any]:
-        """Return what a split unit takes from the main file."""
+        """Return the sections and offsets that a split unit uses from the main file."""
         own = {"addresses": self.sections.get(".debug_addr", b""), "ranges": self.sections.get(".debug_ranges", b"")}
         return {**own, "address_base": one.address_base, "ranges_base": one.ranges_base, "low_pc": one.low_pc}
 
@@ -179,7 +180,7 @@ class TypeSources:
 
 
 class Package:
-    """A .dwp file: sections of many units, with an index of each kind of units."""
+    """A .dwp file: sections of many units, and an index for each kind of units."""
 
     def __init__(self, sections: Mapping[str, elf.Buffer], order: str) -> None:
         self._sections, self._order = sections, order
@@ -206,7 +207,8 @@ class Package:
         return data[bounds[0] : bounds[0] + bounds[1]] if bounds is not None else b""
 
     def _index(self, name: str) -> dict[int, dict[int, tuple[int, int]]]:
-        """Read an index: a header, a hash table of ids, rows of offsets, rows of sizes."""
+        """Read an index. It consists of a header, a hash table of ids, rows of offsets, and rows of
+        sizes."""
         data = bytes(self._sections.get(name, b""))
 
         def number(at: int, size: int = 4) -> int:
@@ -229,7 +231,8 @@ class Package:
 
 
 def _numbered(sources: Sequence[Source], key: int) -> list[Source]:
-    """Return sources with ascending keys; references of each are to the first one's units."""
+    """Return the sources with ascending keys. References in each source are to the units of the
+    first one."""
     made, first = [], key
     for source in sources:
         made.append(source._replace(key=key, references=first))

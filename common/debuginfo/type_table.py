@@ -1,9 +1,9 @@
 """Types, variables and functions of one file with debug information, as compact arrays.
 
-A type is a number. 0 is `void`, 1 an unknown type (a reference that leads nowhere). A column such
-as `sizes` has one element for each type; `fields_of(number)` and the like return rows. All text is
-in `strings`: a name is the offset of a UTF-8 string that ends with a zero byte, and 0 is "".
-Columns are plain arrays, so that the C engine reads them without a copy."""
+A type is a number. 0 is `void`, and 1 is an unknown type (a reference that leads nowhere). A column
+such as `sizes` has one element for each type; `fields_of(number)` and similar methods return rows.
+All text is in `strings`: a name is the offset of a UTF-8 string that ends with a zero byte, and 0
+is "". Columns are plain arrays, so that the C engine reads them without a copy."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from findleaks.debuginfo.type_names import shorten_template
 from findleaks.value_classes import NamedTuple, dataclass, field
 
 VOID, UNKNOWN = 0, 1
-MAX_LEVELS = 64  # most types that are followed from one type: typedefs may form a cycle
+# Maximum number of types that are followed from one type, because typedefs may form a cycle
+MAX_LEVELS = 64
 
 
 class Kind(IntEnum):
-    """What a type is."""
+    """The kind of a type."""
 
     VOID = 0
     UNKNOWN = 1
-    """No, or an unsupported, entry of debug information."""
+    """A missing or unsupported entry of debug information."""
     BASE = 2
     """A number, character or truth value; `counts` has its encoding (DW_ATE_...)."""
     POINTER = 3
@@ -35,7 +36,8 @@ class Kind(IntEnum):
     """A struct, or a class of C++, Rust and others."""
     UNION = 5
     ARRAY = 6
-    """`counts` elements of the type `targets`; 0 if the number is not known (a flexible array)."""
+    """An array with `counts` elements of the type `targets`; 0 elements if the number is unknown (a
+    flexible array)."""
     ENUM = 7
     TYPEDEF = 8
     """Another name of `targets`."""
@@ -51,13 +53,13 @@ class Flag(IntEnum):
     """Bits of `flags`."""
 
     DECLARATION = 1
-    """Declared only: no definition, or several different ones, are known."""
+    """The type is only declared. No definition, or several different ones, are known."""
     POLYMORPHIC = 2
     """The class, or a base class of it, has a pointer to a vtable."""
     TAGGED = 4
-    """A type of C that is written with its keyword: `struct request`."""
+    """A type of C whose name is written with its keyword: `struct request`."""
     NAMED_BY_TYPEDEF = 8
-    """Unnamed; the name is that of the first typedef."""
+    """The type has no name of its own, and has the name of the first typedef."""
     REFERENCE = 16
     """A pointer that is a reference (`T &` or `T &&`) of C++."""
     CLASS = 32
@@ -65,22 +67,22 @@ class Flag(IntEnum):
 
 
 class FieldKind(IntEnum):
-    """What a row of `fields` is."""
+    """The kind of a row of `fields`."""
 
     MEMBER = 0
-    """A member; without a name if it is an anonymous struct or union."""
+    """A member. It has no name if it is an anonymous struct or union."""
     BASE = 1
     """A base class."""
     DISCRIMINANT = 2
     """The member of a Rust enum that selects the variant."""
     VARIANT = 3
-    """A variant of a Rust enum: valid if the discriminant equals `value`."""
+    """A variant of a Rust enum. It is valid if the discriminant equals `value`."""
     OTHER_VARIANT = 4
-    """The variant that is valid for all other values."""
+    """The variant that is valid for all other values of the discriminant."""
 
 
 class PartKind(IntEnum):
-    """What a row of `parts` is."""
+    """The kind of a row of `parts`."""
 
     TYPE_ARGUMENT = 0
     """An argument of a template, such as T of vector<T>."""
@@ -89,7 +91,7 @@ class PartKind(IntEnum):
     TYPEDEF = 2
     """A typedef in the class, such as value_type."""
     VIRTUAL_BASE = 3
-    """A virtual base class; its offset is known at run time only."""
+    """A virtual base class. Its offset is known only at run time."""
 
 
 class Field(NamedTuple):
@@ -98,12 +100,13 @@ class Field(NamedTuple):
     kind: FieldKind
     name: str
     offset: int
-    """Bytes from the start of the type."""
+    """Offset in bytes from the start of the type."""
     type: int
     bits: int
-    """Bits of a bit field; 0: not a bit field."""
+    """Number of bits of a bit field; 0 if the member is not a bit field."""
     first_bit: int
-    """For bit fields: bits between the byte at `offset` and the lowest bit of the field."""
+    """For bit fields: number of bits between the byte at `offset` and the lowest bit of the
+    field."""
     value: int
     """For variants: the value of the discriminant, as an unsigned number of 64 bits."""
 
@@ -124,7 +127,8 @@ class Variable(NamedTuple):
     """Address in the file, or offset in the module's thread-local block."""
     type: int
     name: str
-    """With its scopes: `Class::member`, `function::variable` (without the function's class)."""
+    """The name with its scopes: `Class::member`, `function::variable` (without the function's
+    class)."""
 
 
 class Function(NamedTuple):
@@ -133,26 +137,27 @@ class Function(NamedTuple):
     start: int
     end: int
     returns: int
-    """Type of the result."""
+    """The type of the result."""
     key: int
-    """Key of its entry, for the local variables."""
+    """The key of the function's entry, with which its local variables are found."""
 
 
 @dataclass
 class TypeTable:
-    """The columns. Addresses are those of the file: subtract a module's bias from the process's."""
+    """The columns. Addresses are those in the file: to look up an address of the process, subtract
+    the module's bias."""
 
     word: int
-    """Bytes of an address."""
+    """Number of bytes of an address."""
     strings: bytes = b"\0"
     kinds: array[int] = field(default_factory=lambda: array("B"))
-    """Kind of each type."""
+    """The Kind of each type."""
     flags: array[int] = field(default_factory=lambda: array("B"))
     """Bits of Flag."""
     names: array[int] = field(default_factory=lambda: array("I"))
-    """Name with its scopes, as in the debug information; 0 for unnamed types."""
+    """The name with its scopes, as in the debug information; 0 for unnamed types."""
     sizes: array[int] = field(default_factory=lambda: array("Q"))
-    """Bytes; 0 if unknown."""
+    """Size in bytes; 0 if unknown."""
     targets: array[int] = field(default_factory=lambda: array("I"))
     counts: array[int] = field(default_factory=lambda: array("Q"))
     first_field: array[int] = field(default_factory=lambda: array("I"))
@@ -163,7 +168,7 @@ class TypeTable:
     field_offsets: array[int] = field(default_factory=lambda: array("Q"))
     field_types: array[int] = field(default_factory=lambda: array("I"))
     field_bits: array[int] = field(default_factory=lambda: array("I"))
-    """Number of bits << 8 | first bit; 0: not a bit field."""
+    """Number of bits << 8 | first bit; 0 if the member is not a bit field."""
     field_values: array[int] = field(default_factory=lambda: array("Q"))
     first_part: array[int] = field(default_factory=lambda: array("I"))
     part_kinds: array[int] = field(default_factory=lambda: array("B"))
@@ -171,30 +176,33 @@ class TypeTable:
     part_types: array[int] = field(default_factory=lambda: array("I"))
     part_values: array[int] = field(default_factory=lambda: array("Q"))
     variable_addresses: array[int] = field(default_factory=lambda: array("Q"))
-    """Ascending."""
+    """Addresses of the variables, ascending."""
     variable_types: array[int] = field(default_factory=lambda: array("I"))
     variable_names: array[int] = field(default_factory=lambda: array("I"))
     local_offsets: array[int] = field(default_factory=lambda: array("Q"))
-    """Of thread-local variables, ascending."""
+    """Offsets of the thread-local variables, ascending."""
     local_types: array[int] = field(default_factory=lambda: array("I"))
     local_names: array[int] = field(default_factory=lambda: array("I"))
     function_starts: array[int] = field(default_factory=lambda: array("Q"))
-    """Ascending; a function with several ranges of code has a row for each."""
+    """Starts of the functions, ascending. A function with several ranges of code has a row for each
+    range."""
     function_ends: array[int] = field(default_factory=lambda: array("Q"))
     function_types: array[int] = field(default_factory=lambda: array("I"))
     function_keys: array[int] = field(default_factory=lambda: array("Q"))
     keys: array[int] = field(default_factory=lambda: array("Q"))
-    """Keys of the entries that define or use a type, ascending: offsets in the concatenation of all
-    sections that were read."""
+    """Keys of the entries that define or use a type, ascending. A key is an offset in the
+    concatenation of all sections that were read."""
     key_types: array[int] = field(default_factory=lambda: array("I"))
 
     @classmethod
     def of(cls, word: int, columns: Sequence[array[int]]) -> TypeTable:
-        """Return the table with these columns, as an engine returns them."""
+        """Return a table with these columns, which are in the order in which an engine returns
+        them."""
         return cls(word, columns[0].tobytes(), *columns[1:])
 
     def columns(self) -> list[array[int]]:
-        """Return the columns of types, their fields and parts, as an engine takes them."""
+        """Return the columns of types, their fields and parts, in the order in which an engine
+        takes them."""
         strings = array("B", self.strings)
         own = [self.kinds, self.flags, self.names, self.sizes, self.targets, self.counts]
         fields = [self.first_field, self.field_kinds, self.field_names, self.field_offsets, self.field_types, self.field_bits]
@@ -205,7 +213,7 @@ class TypeTable:
         return len(self.kinds)
 
     def text(self, name: int) -> str:
-        """Return a string; "" beyond the end."""
+        """Return a string; "" for an offset after the end."""
         end = self.strings.find(b"\0", name)
         return self.strings[name:end].decode("utf-8", "replace") if end >= 0 else ""
 
@@ -230,8 +238,8 @@ class TypeTable:
         return next((one.type for one in self.parts_of(number) if one.kind == kind and one.name == name), UNKNOWN)
 
     def variable_at(self, address: int) -> Optional[Variable]:
-        """Return the variable that contains an address of the file, or begins at it if its size is
-        not known."""
+        """Return the variable that contains an address of the file. If its size is unknown, return
+        the variable that begins at the address."""
         row = bisect_right(self.variable_addresses, address) - 1
         if row < 0 or address >= self.variable_addresses[row] + max(self.sizes[self.variable_types[row]], 1):
             return None
@@ -269,6 +277,10 @@ class TypeTable:
             number = self.targets[number]
         return UNKNOWN
 
+    def size_of(self, number: int) -> int:
+        """Return the size of a type in bytes; 0 if unknown."""
+        return self.sizes[self.bare(number)]
+
     def pointee(self, number: int) -> int:
         """Return the bare type that a pointer (or a typedef of one) points to; UNKNOWN for other
         types."""
@@ -281,12 +293,12 @@ class TypeTable:
         return self._written(number, False, 0)
 
     def expression(self, number: int) -> str:
-        """Return a type as debuggers parse it: "struct request" in C."""
+        """Return the name of a type as debuggers parse it: "struct request" in C."""
         return self._written(number, True, 0)
 
     def _written(self, number: int, tags: bool, level: int) -> str:
-        """Write the type around the `inner` part of its declarator, which grows from the outermost
-        type to the innermost one, as in C: "*", "(*)(void)"."""
+        """Return the text of a type in C syntax. `inner` is the inner part of the declarator so
+        far, such as "*" or "(*)(void)". It grows from the outermost type to the innermost one."""
         inner, words = "", []
         for _ in range(MAX_LEVELS):
             kind, name, target = self.kinds[number], self.text(self.names[number]), self.targets[number]
@@ -309,7 +321,7 @@ class TypeTable:
         return " ".join(filter(None, (*words, self._plain(number, tags, level), inner)))
 
     def _plain(self, number: int, tags: bool, level: int) -> str:
-        """Write a type that is not derived from another one."""
+        """Return the text of a type that is not derived from another type."""
         kind, name = self.kinds[number], self.text(self.names[number])
         if not name:
             return _UNNAMED.get(kind, "")
@@ -317,7 +329,8 @@ class TypeTable:
         return keyword + shorten_template(name + self._arguments(number, name, level))
 
     def _arguments(self, number: int, name: str, level: int) -> str:
-        """Return the template arguments that clang's -gsimple-template-names omits from names."""
+        """Return the template arguments. Names written by clang's -gsimple-template-names lack
+        them."""
         if "<" in name or level >= 8 or self.first_part[number] == self.first_part[number + 1]:
             return ""
         given = [one for one in self.parts_of(number) if one.kind <= PartKind.VALUE_ARGUMENT]
@@ -333,8 +346,8 @@ class TypeTable:
         return found
 
     def find(self, name: str) -> Sequence[int]:
-        """Return the types of this name (as in the debug information), without typedefs; several if
-        files define different ones."""
+        """Return the types with this name (as in the debug information), without typedefs. There
+        are several if files define different types with the same name."""
         return self._by_name.get(name, ())
 
 

@@ -1,13 +1,13 @@
-"""Finds a file's variables by address.
+"""Find a file's variables by address.
 
-Debug information has no table for that: .debug_names, .gdb_index and the like are indexed by
-name. A variable's entry has its location as DW_OP_addr and the address or, by clang since DWARF 5,
-as DW_OP_addrx and an index into .debug_addr. One pass over the bytes of .debug_info per file
-records the offsets of byte sequences that look like such locations.
-Nothing marks the beginning of the location's entry, but an entry begins with the number of its
-abbreviation, which determines its layout. Therefore each offset shortly before the location that
-has the number of a variable's abbreviation is tried. Usually only one gives an entry whose location
-is there and which refers to a type. If several do, the unit is walked.
+Debug information has no table for this, because .debug_names, .gdb_index and the like are indexed
+by name. A variable's entry has its location as DW_OP_addr and the address. Since DWARF 5, clang
+writes DW_OP_addrx and an index into .debug_addr instead. One pass over the bytes of .debug_info per
+file records the offsets of byte sequences that look like such locations.
+Nothing marks the start of the entry that has the location. However, an entry begins with the number
+of its abbreviation, which determines its layout. Therefore each offset shortly before the location
+that has the number of a variable's abbreviation is tried as a start. Usually only one of them gives
+an entry whose location is there and which refers to a type. If several do, the unit is walked.
 Sources: DWARF 5, 2.6.1.1.2 (DW_OP_addr, DW_OP_addrx), 7.5.5 (exprloc), 7.27 (.debug_addr)."""
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from findleaks.debuginfo.dwarf import DIE, IN_ANOTHER_FILE, PHASE, DebugFile, Un
 from findleaks.target.elf import occurrences
 
 OP_ADDR, OP_ADDRX = 0x03, 0xA1
-MAX_LOCATIONS = 1 << 20  # most locations recorded of a file; about 100 bytes each
+# Maximum number of locations that are recorded for a file; about 100 bytes each
+MAX_LOCATIONS = 1 << 20
 WINDOW = 1 << 16  # bytes between polls for an interrupt: about 0.1 ms, 100 ms in a malicious file
 
 MAX_TRIED = 1 << 12
-"""Most locations tried for one address, 0.1 ms each. An address has several if it is an argument of
-calls; the variable of a template has one in each unit."""
+"""Maximum number of locations that are tried for one address, 0.1 ms each. An address has several
+locations if it is an argument of calls. The variable of a template has one in each unit."""
 
-BEFORE = 64  # bytes before a location in which its entry must begin: most begin 10 to 20 before
+# An entry must begin at most this many bytes before its location; most begin 10 to 20 before
+BEFORE = 64
 
 AFTER = 256
-"""Bytes after the start of a location in which its entry must end: data read at a wrong offset may
-seem to have gigabytes."""
+"""An entry must end at most this many bytes after the start of its location, because data read at a
+wrong offset may seem to have gigabytes."""
 
 _REFERENCES = {
     "DW_AT_type": ("_type", "_typedef"),
@@ -45,15 +47,16 @@ _REFERENCES = {
 
 
 class Variables:
-    """The variables of a file, by address."""
+    """Maps addresses to the variables of a file."""
 
     def __init__(self, file: DebugFile) -> None:
         self._file = file
         self._info = file.sections.get(".debug_info", b"")
-        # Locations with one key form a chain. Key: an address, or -1 - index into .debug_addr.
+        # Locations with the same key form a chain. The key is an address, or -1 - index into
+        # .debug_addr.
         self._last: dict[int, int] = {}  # key -> number of its last location
         self._places: array[int] = array("Q")  # by number: offset in .debug_info
-        # By number: previous location with the same key; -1: none
+        # the preceding location with the same key, by number; -1 if there is none
         self._before: array[int] = array("q")
         self._noted_all = False
         self._abbreviations: dict[int, list[bytes]] = {}
@@ -76,8 +79,8 @@ class Variables:
         last, places, before, info = self._last, self._places, self._before, self._info
         last.clear()  # an interrupted pass may have left entries
         del places[:], before[:]
-        # Two patterns are used: re finds the constant bytes at the start of each at 1 to 2 GB/s,
-        # but one pattern with both alternatives at 33 MB/s.
+        # Two patterns are used, because `re` finds the constant bytes at the start of each at 1 to
+        # 2 GB/s, but one pattern with both alternatives at 33 MB/s.
         addresses = re.compile(bytes([1 + size, OP_ADDR]))
         numbers = re.compile(bytes([OP_ADDRX]) + b"(?<=[\x02-\x06]" + bytes([OP_ADDRX]) + b")")
         numbered = bool(len(self._file.sections.get(".debug_addr", b"")))
@@ -97,15 +100,15 @@ class Variables:
         self._noted_all = True
 
     def _noted(self, key: int) -> Iterator[int]:
-        """Yield the offsets of the locations with this key, last first."""
+        """Yield the offsets of the locations with this key, the last one first."""
         at = self._last.get(key, -1)
         while at >= 0:
             yield self._places[at]
             at = self._before[at]
 
     def _variable(self, unit: Unit, place: int) -> Optional[DIE]:
-        """Return the entry of the variable whose location is at `place`; None if that is not a
-        location."""
+        """Return the entry of the variable whose location is at `place`; None if no location is
+        there."""
         likely = [die for die in self._beginnings(unit, place) if _located(die, place) and self._refers(die)]
         if len(likely) == 1:
             return likely[0]
@@ -116,7 +119,8 @@ class Variables:
         return None
 
     def _beginnings(self, unit: Unit, place: int) -> Iterator[DIE]:
-        """Yield possible entries of a variable: one at each number of its abbreviations."""
+        """Yield entries that may be those of a variable. An entry begins with the number of an
+        abbreviation, so one is read at each place that has such a number."""
         begin = max(place - BEFORE, unit.cu_die_offset)
         data = bytes(self._info[begin:place])
         for code in self._codes(unit):
@@ -126,7 +130,7 @@ class Variables:
                     yield found
 
     def _refers(self, die: DIE) -> bool:
-        """Whether an entry refers to a type or, if that is in another entry, to a variable."""
+        """Whether an entry refers to a type or, if the type is in another entry, to a variable."""
         for attribute, suffixes in _REFERENCES.items():
             if attribute in die.attributes:
                 if die.attributes[attribute].form in IN_ANOTHER_FILE:
@@ -136,8 +140,8 @@ class Variables:
         return False
 
     def _codes(self, unit: Unit) -> list[bytes]:
-        """Return the numbers of abbreviations of variables with a location, as LEB128, counted from
-        1."""
+        """Return the numbers, as LEB128, of the abbreviations of variables with a location. They
+        are counted from 1."""
         table = unit.get_abbrev_table()
         if table.offset not in self._abbreviations:
             found = []
@@ -151,7 +155,8 @@ class Variables:
         return self._abbreviations[table.offset]
 
     def _by_number(self, address: int) -> Optional[DIE]:
-        """Return the variable at this address, by an index into its unit's part of .debug_addr."""
+        """Return the variable at this address that is found by an index into its unit's part of
+        .debug_addr."""
         size, table = self._file.word, self._file.sections.get(".debug_addr", b"")
         wanted = re.compile(re.escape(address.to_bytes(size, self._file.order)))
         for _, match in zip(range(MAX_TRIED), wanted.finditer(table)):
@@ -167,8 +172,8 @@ class Variables:
 
     @cached_property
     def _bases(self) -> array[int]:
-        """Return the offset of the addresses in each part of .debug_addr, after its header: length,
-        version, size of an address and of a segment."""
+        """Return, for each part of .debug_addr, the offset of its addresses, which follow a header:
+        length, version, size of an address and of a segment."""
         found, at, table = array("Q"), 0, self._file.sections.get(".debug_addr", b"")
         while at + 8 <= len(table):
             wide = table[at : at + 4] == b"\xff\xff\xff\xff"
@@ -192,13 +197,13 @@ class Variables:
 
 
 def _located(die: DIE, place: int) -> bool:
-    """Whether this is a variable whose location is at `place`."""
+    """Whether this entry is a variable whose location is at `place`."""
     location = die.attributes.get("DW_AT_location") if die.tag == "DW_TAG_variable" else None
     return location is not None and location.offset == place
 
 
 def _uleb128(coded: bytes) -> int:
-    """Decode an unsigned LEB128 number that takes all of `coded`; -1 for anything else."""
+    """Decode an unsigned LEB128 number that takes all of `coded`. Returns -1 for anything else."""
     if not coded or coded[-1] >= 0x80 or any(byte < 0x80 for byte in coded[:-1]):
         return -1
     return sum((byte & 0x7F) << 7 * at for at, byte in enumerate(coded))

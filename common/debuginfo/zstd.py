@@ -1,4 +1,4 @@
-"""Unpacks sections compressed with zstd, by libzstd through ctypes.
+"""Unpack sections compressed with zstd, using libzstd through ctypes.
 
 Python includes zstd only since 3.14, and debuggers have usually loaded this library already.
 Interface: zstd.h (1.4 and newer), "Streaming decompression"."""
@@ -39,8 +39,8 @@ def is_available() -> bool:
 
 
 def unpack_section(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
-    """Unpack at most `size` bytes; for damaged data, those before the damage; b"" without the
-    library. `poll` raises if the user asked to stop."""
+    """Unpack at most `size` bytes. For damaged data, return the bytes before the damage; without
+    the library, return b"". `poll` raises if the user asked to stop."""
     library = _library()
     if library is None or not size:
         return b""

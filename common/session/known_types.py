@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import mmap
+import os
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
+from findleaks.errors import UsageError
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges
+from findleaks.target.separate import has_debug_info, is_c_library
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.program_types import ProgramTypes
     from findleaks.debuginfo.type_table import TypeTable
     from findleaks.engine.type_spread import TypeSpread
     from findleaks.session import Session
+    from findleaks.types.hints import Hints
     from findleaks.types.known import KnownTypes
     from findleaks.types.spread import Spreading
 
@@ -25,19 +29,48 @@ COPIED = 512 << 20
 def known_types(session: Session) -> Optional[KnownTypes]:
     """Return the types of blocks, computed once; None without debug information, or if the session
     does not use it for this (Session.use_debug_types)."""
-    return None if not session.has_debug_types else session.once("known_types", lambda: find_known_types(session))
+    return session.once("known_types", lambda: find_known_types(session))
 
 
 def type_table(session: Session) -> Optional[TypeTable]:
-    """Return the types and variables of all modules; None as for `known_types`."""
-    program = session.type_index.program() if session.has_debug_types else None
+    """Return the types and variables of all modules; None without debug information, or if the
+    session does not use it."""
+    program = _program(session)
     return program.table if program is not None else None
 
 
+def _program(session: Session) -> Optional[ProgramTypes]:
+    """Return the types of all modules; None as for `type_table`. If no module has debug
+    information, this imports few modules of findleaks."""
+    if session.debug_types is False:
+        return None
+    if session.debug_types is None and session.type_hints is None and _has_managed_blocks(session):
+        return None
+    is_possible = session.once(_may_have_types, lambda: _may_have_types(session))
+    return session.type_index.program(read_all=bool(session.debug_types)) if is_possible else None
+
+
+def _has_managed_blocks(session: Session) -> bool:
+    """Whether blocks are objects of an interpreter, which knows their types. Many builds of Python
+    have debug information, which would take two seconds and add no names."""
+    known = session.object_types
+    return any(one.managed for one in session.directory.allocators) or (known is not None and not known.are_native)
+
+
+def _may_have_types(session: Session) -> bool:
+    """Whether a module has debug information, or may have some on a server. The C library alone
+    does not count: its own types are of no use without those of its callers."""
+    target = session.target
+    modules = [one for one in target.modules() if one.path.startswith("/") and not is_c_library(one)]
+    if os.environ.get("DEBUGINFOD_URLS"):
+        return bool(modules)
+    return any(has_debug_info(data) for module in modules for data in target.debug_data(module))
+
+
 def find_known_types(session: Session) -> Optional[KnownTypes]:
-    """Return the types of blocks; None without debug information, or if memory would have to be
-    copied and is too large."""
-    program = session.type_index.program()
+    """Return the types of blocks; None as for `type_table`, or if memory would have to be copied
+    and is too large."""
+    program = _program(session)
     if program is None or not len(session.directory.blocks):
         return None
     pieces = _memory(session)
@@ -47,13 +80,12 @@ def find_known_types(session: Session) -> Optional[KnownTypes]:
 
     with session.timed("types"):
         search = _spread(session, program, pieces)
-        specs, roots = search.layouts.specs, search.roots
-        return KnownTypes(program.table, specs, search.spread.claims(), search.spread.origins(), roots, search.witnesses)
+        return KnownTypes(program.table, search.layouts.specs, search.spread.claims())
 
 
 def _memory(session: Session) -> Optional[Sequence[Piece]]:
     """Return the memory of blocks and roots; None if it is too large to be copied."""
-    heaps = merge_ranges(session.heap_ranges())
+    heaps = session.heap_ranges()
     first = next(iter(session.target.pieces(*heaps[0])), None) if heaps else None
     if first is None:
         return None
@@ -65,7 +97,7 @@ def _memory(session: Session) -> Optional[Sequence[Piece]]:
 
 def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) -> Spreading:
     from findleaks.types.heap import HeapView
-    from findleaks.types.roots import find_locals, find_thread_locals, find_variables
+    from findleaks.types.roots import find_locals, find_thread_locals
     from findleaks.types.spread import Spreading
 
     target, blocks, table = session.target, session.directory.blocks, program.table
@@ -75,25 +107,73 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) ->
     spread: TypeSpread = session.engine.type_spread(blocks)
     spread.use(pieces)
     spread.set_memory(mapped, code)
-    view = HeapView(target.arch, blocks, pieces, mapped, code)
-    search = Spreading(spread, view, session.directory, table, _modules(program), session.budget, session.report_progress)
+    view = HeapView(target.arch, blocks, pieces)
+    search = Spreading(spread, view, session.directory, table, *_modules(session, program), session.budget, session.report_progress)
+    _use_hint_files(session, search)
+    hints = _apply_hints(session, search)
     search.add_classes(_classes(session, table))
-    search.add_roots(find_variables(program))
-    search.add_roots(find_thread_locals(target, session.type_index, program))
+    search.add_roots(table.variable_addresses, table.variable_types)
+    threads = list(find_thread_locals(target, session.type_index, program))
+    search.add_roots([one.address for one in threads], [one.type for one in threads])
     search.settle()
     search.add_locals(find_locals(target, session.type_index, program))
     search.settle()
     search.compare(session.graph())
+    if hints is not None:
+        session.type_index.warnings += hints.warnings()
     return search
 
 
-def _modules(program: ProgramTypes) -> array[int]:
-    """Return, for each type of a program, a bit for each module that has it."""
-    masks = array("Q", bytes(8 * len(program.table)))
-    for at, numbers in enumerate(program.numbers.values()):
+def _use_hint_files(session: Session, search: Spreading) -> None:
+    """Use the hint files of findleaks for this program, and the user's."""
+    from findleaks.types.hint_files import ready_files
+
+    files = list(ready_files(search.table.strings))
+    own = session.type_hints.file if session.type_hints is not None else None
+    if own is not None:
+        missing = next((name for name in own.needs if not search.table.find(name)), "")
+        if missing:
+            raise UsageError(f"{own.path}: this program has no type {missing!r}, which the file needs")
+        files.insert(0, own)
+    if files:
+        search.use_slots(files)
+
+
+def _apply_hints(session: Session, search: Spreading) -> Optional[Hints]:
+    """Apply the user's hints; return None if there are none."""
+    if session.type_hints is None or not session.type_hints.addresses:
+        return None
+    from findleaks.types.hints import Hints
+
+    hints = Hints(search, session.type_hints.addresses)
+    hints.apply()
+    return hints
+
+
+def check_hints(session: Session) -> None:
+    """Apply the user's hints now. Raises UsageError for the first one that is impossible."""
+    if session.type_hints is None:
+        return
+    if session.debug_types is False:
+        raise UsageError("hints need debug information: omit --no-debug-types")
+    if known_types(session) is None:
+        has_blocks = len(session.directory.blocks)
+        why = "the heaps are too large to be typed here" if type_table(session) is not None else "no debug information was found"
+        why = next(iter(session.type_index.warnings), why)
+        raise UsageError(f"hints cannot be used: {why if has_blocks else 'no blocks were found'}")
+
+
+def _modules(session: Session, program: ProgramTypes) -> tuple[array[int], int]:
+    """Return a mask for each type of a program, with a bit for each module that has the type; and
+    the bits of all modules except the C library."""
+    masks, usable = array("Q", bytes(8 * len(program.table))), 0
+    own = {module.start for module in session.target.modules() if not is_c_library(module)}
+    for at, (start, numbers) in enumerate(program.numbers.items()):
+        bit = 1 << min(at, 63)
+        usable |= bit if start in own else 0
         for number in numbers:
-            masks[number] |= 1 << min(at, 63)
-    return masks
+            masks[number] |= bit
+    return masks, usable
 
 
 def _classes(session: Session, table: TypeTable) -> Iterator[tuple[int, str]]:
@@ -102,8 +182,8 @@ def _classes(session: Session, table: TypeTable) -> Iterator[tuple[int, str]]:
 
     if not any(flags & Flag.POLYMORPHIC for flags in table.flags):
         return
-    types, seen = session.types, array("Q")
+    types, seen = session.types, set()
     for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), types.ranges()):
         if group.type_word not in seen and types.is_class(group.type_word):
-            seen.append(group.type_word)
+            seen.add(group.type_word)
             yield group.type_word, types.name(group.type_word)

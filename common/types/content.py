@@ -1,52 +1,84 @@
-"""Compares the content of blocks with types: the pointers must refer to what the type says."""
+"""Compares the content of blocks with types. The pointers of a block must refer to what the type
+says."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Optional
 
-from findleaks.engine.type_spread import Flag, TypeSpread
+from findleaks.engine.type_spread import LAYOUT_MASK, NOT_ARRAY, Choosing, Flag, TypeSpread
 from findleaks.types.layouts import Layouts, Sort, Spec
-from findleaks.types.rules import Rules
-from findleaks.value_classes import NamedTuple
+from findleaks.types.rules import Candidate, Rules
 
-# Most times that questions are answered for one comparison; each adds a level of types.
+# Most times that questions are answered for one comparison. The answers of each round may lead to
+# questions about further types.
 ROUNDS = 64
-
-
-class Match(NamedTuple):
-    """How well a block's content fits a type."""
-
-    wrong: int  # Words that contradict the type.
-    strong: int  # Pointers to blocks of the expected type.
-    weak: int  # Pointers to blocks of a possible type and size, and to functions.
-
-    @property
-    def fits(self) -> bool:
-        return not self.wrong
+MOST_COMPARED = 64  # Most types that are compared at a time.
 
 
 class Content:
-    """Compares blocks with layouts."""
+    """Compares blocks, given by index, with types."""
 
     def __init__(self, spread: TypeSpread, layouts: Layouts, rules: Rules) -> None:
         self._spread, self._layouts, self._rules = spread, layouts, rules
         self._flags = bytearray()
 
-    def match(self, spec: Spec, blocks: Sequence[int]) -> list[Match]:
-        """Compare blocks, given by index, with a type."""
-        layout, indices = self._layouts.number(spec), array("I", blocks)
+    def count_fits(self, specs: Sequence[Spec], blocks: Sequence[int]) -> list[int]:
+        """Return, for each type, how many of the blocks do not contradict it."""
+        found = []
+        for first in range(0, len(specs), MOST_COMPARED):
+            some = specs[first : first + MOST_COMPARED]
+            masks = self.fits([self._layouts.number(spec) for spec in some], blocks)
+            found += [sum(mask >> at & 1 for mask in masks) for at in range(len(some))]
+        return found
+
+    def fits(self, layouts: Sequence[int], blocks: Sequence[int]) -> array[int]:
+        """Return a mask for each block, with a bit for each of at most 64 layouts that the block
+        does not contradict."""
+        indices = array("I", blocks)
+        return self._asked(lambda: self._spread.fits(layouts, indices)) or array("Q", bytes(8 * len(indices)))
+
+    def choose(self, options: Sequence[Candidate], how: Choosing, blocks: Sequence[int]) -> list[Optional[Spec]]:
+        """Return the type that fits each block best; None if none does."""
+        indices, specs = array("I", blocks), self._layouts.specs
+        packed = [word for one in options for word in self.option(one)]
+        found = self._asked(lambda: self._spread.choose(packed, how, indices))
+        return [specs[claim & LAYOUT_MASK] if claim else None for claim in found or bytes(len(indices))]
+
+    def group_by_choice(self, options: Sequence[Candidate], how: Choosing, blocks: Sequence[int]) -> dict[int, array[int]]:
+        """Return the blocks that some option fits ("I"), by the layout of the option that fits
+        best."""
+        found: dict[int, array[int]] = {}
+        for index, spec in zip(blocks, self.choose(options, how, blocks) if options else ()):
+            if spec is not None:
+                found.setdefault(self._layouts.number(spec), array("I")).append(index)
+        return found
+
+    def option(self, one: Candidate) -> tuple[int, int, int]:
+        """Return an option for TypeSpread.add_decision or `choose`. It is not an array."""
+        return self._rules.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec)
+
+    def _asked(self, compare: Callable[[], Optional[array[int]]]) -> Optional[array[int]]:
+        """Repeat a comparison until all of its questions are answered, and return its result.
+        Return None after ROUNDS."""
         for _ in range(ROUNDS):
-            found = self._spread.match(layout, indices, self._reference_flags())
+            self.set_flags()
+            found = compare()
             if found is not None:
-                return list(map(Match, found[0::3], found[1::3], found[2::3]))
+                return found
             questions = self._spread.questions()
             self._spread.answer(questions, self._rules.answers(questions))
-        return [Match(1, 0, 0)] * len(indices)
+        return None
 
-    def _reference_flags(self) -> bytearray:
-        """Return the flags of all references."""
-        for one in self._layouts.references[len(self._flags) :]:
-            flags = {Sort.POINTER: 0, Sort.ANY: Flag.ANYTHING, Sort.CHOICE: Flag.OPTIONAL | Flag.NUMBER}[one.sort]
-            self._flags.append(flags if flags & Flag.ANYTHING or 0 in one.pointees or not flags else Flag.OPTIONAL)
-        return self._flags
+    def set_flags(self) -> None:
+        """Give the engine the flags of all references."""
+        references = self._layouts.references
+        if len(references) == len(self._flags):
+            return
+        flags = bytearray(self._flags)
+        for one in references[len(flags) :]:
+            own = {Sort.POINTER: 0, Sort.ANY: Flag.ANYTHING, Sort.CHOICE: Flag.OPTIONAL | Flag.NUMBER}[one.sort]
+            flags.append(own if own & Flag.ANYTHING or 0 in one.pointees or not own else Flag.OPTIONAL)
+        self._flags = flags
+        self._spread.set_flags(flags)

@@ -1,8 +1,10 @@
-"""Which types contain a type, and where: by it, a pointer to a member leads to the whole."""
+"""Finds the types that contain a type, and the offsets at which they do. So a pointer to a member
+leads to the whole structure."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from functools import cached_property
 
 from findleaks.debuginfo.type_table import FieldKind, Flag, Kind, TypeTable
@@ -58,6 +60,21 @@ class Embedding:
                     work.append((*here, depth + 1))
                     if self.table.names[owner]:
                         found.setdefault(here[1], []).append(owner)
+        return found
+
+    def parts(self, types: Iterable[int]) -> set[int]:
+        """Return the structs and unions among these types, and those of their members and
+        elements."""
+        table = self.table
+        work = [table.bare(number) for number in types]
+        found: set[int] = set()
+        while work:
+            number = work.pop()
+            while table.kinds[number] == Kind.ARRAY:
+                number = table.bare(table.targets[number])
+            if table.kinds[number] in STRUCTURES and number not in found:
+                found.add(number)
+                work += map(table.bare, table.field_types[table.first_field[number] : table.first_field[number + 1]])
         return found
 
     def contains(self, outer: int, inner: int) -> bool:

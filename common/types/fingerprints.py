@@ -1,10 +1,10 @@
-"""Fingerprints: types of blocks that no typed pointer refers to, by their likeness to typed blocks
-of the same process.
+"""Finds the types of blocks that no typed pointer refers to, by their likeness to typed blocks of
+the same process.
 
 A word of a block has a class: zero, small number, number, text, code, other static memory, the
-start of a block of some size, or the middle of a block. Each type has, for each word, how often its
-blocks have each class. A block is of the type for which its classes are most likely, if every other
-type is much less likely, and if its pointers do not contradict the type."""
+start of a block of some size, or the middle of a block. The fingerprint of a type counts, for each
+word, how often its blocks have each class. A block is of the type for which its classes are most
+likely, if every other type is much less likely, and if its pointers do not contradict the type."""
 
 from __future__ import annotations
 
@@ -12,172 +12,207 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Optional
 
-from findleaks.engine.type_spread import TypeSpread, WordClass
+from findleaks.engine.type_spread import Choosing, Level, Role, TypeSpread, WordClass
 from findleaks.types.content import Content
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts
-from findleaks.value_classes import NamedTuple
+from findleaks.types.rules import Candidate
 
+# Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.
-WITNESSES = 256  # Blocks of a type and size from which its fingerprint is learned.
-LEAST_WITNESSES = 2
-MARGIN = math.log(30)  # By this the second most likely type must be less likely.
-ALIEN = math.log(1e-3)  # Least likelihood of a word, on average.
-SMOOTH = 0.02
+ROW = 8 * WORDS  # Bytes of the classes of these words.
+WITNESSES = 256  # Most witnesses of a type.
+LEAST_WITNESSES = 2  # Fewest witnesses of a type that blocks are compared with.
+MARGIN = math.log(30)  # The second most likely type must be less likely by this factor.
+MOST_UNSEEN = 1 / 3  # Less than this part of a block's words may have a sort that no witness has.
+VALUES = 16  # With so many witnesses for each value of a word, the word has no other values.
+UNSEEN_ZERO = 0.1  # Weight of zero in a word that was another number in all witnesses.
+ALIEN = math.log(1e-3)  # Least average likelihood of the words of a block.
+SMOOTH = 0.02  # Count that is added, so that no likelihood is zero.
 SAME_SIZE = 0.7  # Part of a pointer's likelihood that depends on the size of its target.
 
 CHUNK = 1 << 12  # Blocks whose classes are computed at a time.
-MOST_RANKED = 8  # Types that are compared with a block's pointers.
-SORT = 15  # The bits of a class without the size or offset.
+MOST_RANKED = 8  # Most types whose pointers are compared with a block's.
+SORT = 15  # The bits of a class (WordClass) without the size, offset or address.
 
 _NUMBERS = frozenset((WordClass.ZERO, WordClass.SMALL, WordClass.NUMBER))
-
-
-class Likeness(NamedTuple):
-    """The type that a block resembles: its layout, and the number of blocks it was learned from."""
-
-    layout: int
-    witnesses: int
+_DATA = _NUMBERS | {WordClass.TEXT}
+_PLAIN = frozenset((WordClass.SMALL, WordClass.NUMBER, WordClass.TEXT))
+_CONSTANT = (WordClass.STATIC, WordClass.CODE)
+_ADDRESSES = frozenset((WordClass.CODE, WordClass.BLOCK_START, WordClass.BLOCK_MIDDLE))
 
 
 class _Model:
-    """The classes of the words of one type's blocks. `fold` maps a word to the word of the type
-    that it is like: the elements of arrays are alike."""
+    """The fingerprint of one type: how often each word has each class."""
 
-    def __init__(self, fold: Sequence[int]) -> None:
+    def __init__(self, fold: Sequence[int], pointers: frozenset[int]) -> None:
+        """`fold` maps each word of a block to a word of the type, so that all elements of an array
+        are counted together. `pointers` are the words that are pointers, or may be."""
         self.blocks = 0
-        self.fold = fold
+        self.fold, self._pointers = fold, pointers
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self.sorts: list[Counter[int]] = [Counter() for _ in range(WORDS)]
+        self._parts: dict[tuple[int, int], float] = {}  # Results of `_part`, by word and class.
 
-    def learn(self, classes: Sequence[int]) -> None:
-        self.blocks += 1
+    def learn(self, classes: Sequence[int], count: int) -> None:
+        """Add `count` blocks with these classes."""
+        self.blocks += count
         for at, one in zip(self.fold, classes):
-            self.classes[at][one] += 1
-            self.sorts[at][one & SORT] += 1
+            self.classes[at][one] += count
+            self.sorts[at][one & SORT] += count
+        self._parts.clear()
 
     def likelihood(self, classes: Sequence[int]) -> float:
         """Return the logarithm of the likelihood of a block with these classes."""
-        total = 0.0
-        for at, one in zip(self.fold, classes):
-            seen = sum(self.sorts[at].values())
-            part = float(self.sorts[at][one & SORT])
-            if one > SORT:
-                part = (1 - SAME_SIZE) * part + SAME_SIZE * self.classes[at][one]
-            elif one in _NUMBERS:
-                part = 0.5 * part + 0.5 * sum(self.sorts[at][other] for other in _NUMBERS)
-            total += math.log((part + SMOOTH) / (seen + 1))
-        return total
+        parts, total, unseen = self._parts, 0.0, 0
+        for key in zip(self.fold, classes):
+            part = parts.get(key)
+            if part is None:
+                part = parts[key] = self._part(*key)
+            total += part
+            unseen += not self.sorts[key[0]][key[1] & SORT]
+        is_unlike = self.blocks >= VALUES and unseen >= MOST_UNSEEN * len(classes)
+        return -math.inf if is_unlike else total
+
+    def _part(self, at: int, one: int) -> float:
+        """Return the logarithm of the likelihood of a class for a word of the type."""
+        sorts = self.sorts[at]
+        part = float(sorts[one & SORT])
+        if not part and (at not in self._pointers if one & SORT in _ADDRESSES else one in _PLAIN and self._is_pointer(at)):
+            return -math.inf
+        if one & SORT in _CONSTANT and one not in self.classes[at] and len(self.classes[at]) * VALUES <= self.blocks:
+            return -math.inf
+        if one > SORT:
+            part = (1 - SAME_SIZE) * part + SAME_SIZE * self.classes[at][one]
+        elif one in _NUMBERS:
+            likeness = 0.5 if part or one != WordClass.ZERO else UNSEEN_ZERO
+            part = (1 - likeness) * part + likeness * sum(sorts[other] for other in _NUMBERS)
+        return math.log((part + SMOOTH) / (sum(sorts.values()) + 1))
+
+    def _is_pointer(self, at: int) -> bool:
+        """Whether a word may be a pointer, and was a pointer or zero in all witnesses."""
+        return at in self._pointers and not any(self.sorts[at][one] for one in _PLAIN)
 
 
 class Fingerprints:
-    """The fingerprints of the typed blocks of a process."""
+    """The fingerprints of the types in one process."""
 
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._content = spread, heap, layouts, content
         self._models: dict[tuple[int, int], _Model] = {}  # By layout and size; size 0: of any size.
         self._by_size: dict[int, list[int]] = {}
-        self._decided: dict[tuple[int, tuple[int, ...]], Sequence[tuple[float, int, int]]] = {}
 
-    def learn(self, typed: Sequence[int]) -> None:
+    def learn(self, typed: array[int]) -> None:
         """Learn from these typed blocks."""
-        for index, classes in self._classes(typed):
-            layout, size = self._heap.layout(index), self._heap.blocks.size(index)
-            keys = [(layout, size)] if not self._varies(layout) else [(layout, size), (layout, 0)]
-            for key in keys:
-                if key not in self._models:
-                    self._models[key] = _Model(self._fold(layout, key[1]))
-                    self._by_size.setdefault(key[1], []).append(layout)
-                if self._models[key].blocks < WITNESSES:
-                    self._models[key].learn(classes)
+        rows = (
+            (layout, count, size, packed)
+            for (size, packed), blocks in self._by_classes(typed).items()
+            for layout, count in Counter(map(self._heap.layout, blocks)).items()
+        )
+        for layout, count, size, packed in rows:
+            classes = _unpacked(packed)
+            for of in (size, 0) if self._varies(layout) else (size,):
+                if (layout, of) not in self._models:
+                    self._models[layout, of] = _Model(self._fold(layout, of), self._pointers(layout))
+                    self._by_size.setdefault(of, []).append(layout)
+                self._models[layout, of].learn(classes, count)
+
+    @property
+    def layouts(self) -> set[int]:
+        """The layouts that typed blocks have."""
+        return {layout for layout, _ in self._models}
 
     def _varies(self, layout: int) -> bool:
+        """Whether blocks with a layout have different sizes, because they are arrays or end with
+        one."""
         spec = self._layouts.specs[layout]
         return spec.many or self._layouts.flexible(spec.type) is not None
+
+    def _pointers(self, layout: int) -> frozenset[int]:
+        """Return the numbers of words that are pointers, in the first element of arrays."""
+        parts = self._layouts.shape(self._layouts.specs[layout])
+        word = self._layouts.table.word
+        return frozenset((one.start + leaf.offset) // word for one in parts for leaf in one.leaves if leaf.role != Role.PLAIN)
 
     def _fold(self, layout: int, size: int) -> Sequence[int]:
         """Return, for each word of a block, the word of the type that it is compared with."""
         table, spec = self._layouts.table, self._layouts.specs[layout]
-        word, bare = table.word, table.bare(spec.type)
-        own = max((table.sizes[bare] or word) // word, 1)
+        word = table.word
+        own = max((table.size_of(spec.type) or word) // word, 1)
         if size:
-            return range(min(WORDS, max(size // word, 1)) if spec.many else min(own, WORDS))
+            return range(min(WORDS, max(size // word, 1)) if self._varies(layout) else min(own, WORDS))
         if spec.many:
             return [at % own if own < WORDS else at for at in range(WORDS)]
-        tail = self._layouts.flexible(bare)
+        tail = self._layouts.flexible(spec.type)
         first, step = (tail[0] // word, max(table.sizes[tail[1]] // word, 1)) if tail is not None else (own, 1)
         return [at if at < first else min(first + (at - first) % step, WORDS - 1) for at in range(WORDS)]
 
-    def find(self, untyped: Sequence[int]) -> dict[int, Likeness]:
-        """Return the type that each untyped block resembles, and no other; blocks without such a
-        type are left out."""
-        ranked: dict[int, Sequence[tuple[float, int, int]]] = {}
-        wanted: dict[int, list[int]] = {}
-        for index, classes in self._classes(untyped):
-            size = self._heap.blocks.size(index)
-            if all(one in _NUMBERS or one == WordClass.TEXT for one in classes):
-                continue
-            key = size, classes
-            if key not in self._decided:
-                self._decided[key] = self._ranked(size, classes)[:MOST_RANKED]
-            ranked[index] = self._decided[key]
-            for _, layout, _ in ranked[index]:
-                wanted.setdefault(layout, []).append(index)
-        fitting: set[tuple[int, int]] = set()
-        for layout, blocks in wanted.items():
-            found = self._content.match(self._layouts.specs[layout], blocks)
-            fitting.update((index, layout) for index, match in zip(blocks, found) if match.fits)
-        made = {}
-        for index, rows in ranked.items():
-            best = self._best([one for one in rows if (index, one[1]) in fitting], index)
-            if best is not None:
-                made[index] = best
-        return made
+    def find(self, untyped: array[int]) -> dict[int, array[int]]:
+        """Return the untyped blocks that resemble only one type, by the layout of this type."""
+        ranked: dict[tuple[tuple[float, int], ...], list[int]] = {}
+        for (size, packed), blocks in self._by_classes(untyped).items():
+            classes = _unpacked(packed)
+            if not _DATA.issuperset(classes):
+                rows = tuple(self._ranked(size, classes)[:MOST_RANKED])
+                if rows:
+                    ranked.setdefault(rows, []).extend(blocks)
+        found: dict[int, array[int]] = {}
+        for rows, blocks in ranked.items():
+            for layout, some in self._fitting(rows, blocks):
+                found.setdefault(layout, array("I")).extend(some)
+        return found
 
-    def _best(self, fitting: Sequence[tuple[float, int, int]], index: int) -> Optional[Likeness]:
-        likely = [one for one in fitting if fitting[0][0] - one[0] < MARGIN]
-        start = self._heap.blocks.address(index)
-        best = self._by_tail(likely, start) if len(likely) > 1 else next(iter(likely), None)
-        return Likeness(best[1], best[2]) if best is not None else None
+    def _fitting(self, rows: Sequence[tuple[float, int]], blocks: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the most likely layouts with the blocks that fit them. `rows`: likelihood and
+        layout, the same for all of the blocks, the likeliest first."""
+        by_mask: dict[int, list[int]] = {}
+        for index, mask in zip(blocks, self._content.fits([layout for _, layout in rows], blocks)):
+            by_mask.setdefault(mask, []).append(index)
+        for mask, some in by_mask.items():
+            fitting = [row for at, row in enumerate(rows) if mask >> at & 1]
+            likely = [layout for likelihood, layout in fitting if fitting[0][0] - likelihood < MARGIN]
+            if len(likely) == 1:
+                yield likely[0], some
+            elif likely and self._begin_alike(likely):
+                options = [Candidate(self._layouts.specs[layout], Level.FINGERPRINT) for layout in likely]
+                yield from self._content.group_by_choice(options, Choosing.BY_END, some).items()
 
-    def _by_tail(self, likely: Sequence[tuple[float, int, int]], start: int) -> Optional[tuple[float, int, int]]:
-        """Return the smallest of types that begin alike behind which there are only zeros; None if
-        they do not begin alike."""
-        specs, table = self._layouts.specs, self._layouts.table
-        order = sorted(likely, key=lambda one: table.sizes[table.bare(specs[one[1]].type)])
-        first, most = specs[order[0][1]], table.sizes[table.bare(specs[order[-1][1]].type)]
-        if first.many or not all(self._layouts.embedding.has(specs[one[1]].type, 0, table.bare(first.type)) for one in order):
-            return None
-        for one in order:
-            own = table.sizes[table.bare(specs[one[1]].type)]
-            if not self._heap.bytes(start + own, most - own).strip(b"\0"):
-                return one
-        return None
+    def _begin_alike(self, likely: Sequence[int]) -> bool:
+        """Whether all of these types begin with the smallest of them."""
+        layouts, specs = self._layouts, self._layouts.specs
+        first = min((specs[layout] for layout in likely), key=layouts.size_of)
+        bare = layouts.table.bare(first.type)
+        return not first.many and all(layouts.embedding.has(specs[layout].type, 0, bare) for layout in likely)
 
-    def _ranked(self, size: int, classes: Sequence[int]) -> Sequence[tuple[float, int, int]]:
-        """Return likelihood, layout and witnesses of the types that may have such a block, the
+    def _ranked(self, size: int, classes: Sequence[int]) -> Sequence[tuple[float, int]]:
+        """Return the types that a block with these classes may have: likelihood and layout, the
         likeliest first."""
-        best: dict[int, tuple[float, int, int]] = {}
-        table = self._layouts.table
+        best: dict[int, tuple[float, int]] = {}
         for known in (size, 0):
             for layout in self._by_size.get(known, ()):
-                model, own = self._models[layout, known], table.sizes[table.bare(self._layouts.specs[layout].type)]
-                if model.blocks < LEAST_WITNESSES or own > size:
+                model = self._models[layout, known]
+                if model.blocks < LEAST_WITNESSES or self._layouts.size_of(self._layouts.specs[layout]) > size:
                     continue
                 likely = model.likelihood(classes)
                 if likely < ALIEN * len(classes):
                     continue
-                if layout not in best or likely > best[layout][0]:
-                    best[layout] = likely, layout, model.blocks
+                best[layout] = max(best.get(layout, (likely, layout)), (likely, layout))
         return sorted(best.values(), key=lambda one: (-one[0], one[1]))
 
-    def _classes(self, blocks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield blocks with the classes of their words."""
+    def _by_classes(self, blocks: array[int]) -> dict[tuple[int, bytes], list[int]]:
+        """Return the blocks by their size in bytes and the classes of their words."""
+        groups: dict[tuple[int, bytes], list[int]] = {}
         for first in range(0, len(blocks), CHUNK):
-            some = array("I", blocks[first : first + CHUNK])
-            found = self._spread.classes(some, WORDS)
-            for number, index in enumerate(some):
-                classes = tuple(found[number * WORDS : (number + 1) * WORDS])
-                yield index, classes[: classes.index(WordClass.MISSING)] if WordClass.MISSING in classes else classes
+            some = blocks[first : first + CHUNK]
+            packed = self._spread.classes(some, WORDS).tobytes()
+            rows = [packed[at : at + ROW] for at in range(0, len(packed), ROW)]
+            for key, index in zip(zip(self._heap.blocks.columns_of(some).size, rows), some):
+                groups.setdefault(key, []).append(index)
+        return groups
+
+
+def _unpacked(packed: bytes) -> Sequence[int]:
+    """Return classes as numbers, up to the first word that is missing."""
+    classes = array("Q", packed)
+    return classes[: classes.index(WordClass.MISSING)] if WordClass.MISSING in classes else classes

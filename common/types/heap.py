@@ -1,4 +1,4 @@
-"""What the search for types reads of a process: its blocks, its memory, and what was claimed."""
+"""Reads a process for the search for types: its blocks, their memory, and their claims."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Optional
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
-from findleaks.engine.type_spread import DISPUTED, LAYOUT_MASK
+from findleaks.engine.type_spread import LAYOUT_MASK
 from findleaks.target.arch import Arch
-from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import range_at
+from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
 
@@ -27,9 +26,8 @@ class Place(NamedTuple):
 class HeapView:
     """Blocks in use, and the words of their memory."""
 
-    def __init__(self, arch: Arch, blocks: Blocks, pieces: Sequence[Piece], mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        """`mapped`: all readable memory; `code`: executable memory; both sorted and disjoint."""
-        self.arch, self.blocks, self.mapped, self.code = arch, blocks, mapped, code
+    def __init__(self, arch: Arch, blocks: Blocks, pieces: Sequence[Piece]) -> None:
+        self.arch, self.blocks = arch, blocks
         self._pieces = pieces
         self._starts = [piece.address for piece in pieces]
         self.claims: Sequence[int] = ()
@@ -56,12 +54,5 @@ class HeapView:
         return Place(found[0], found[1], found[2], address - found[1])
 
     def layout(self, index: int) -> int:
-        """Return the layout of a block; 0 if it has none."""
-        claim = self.claims[index]
-        return 0 if claim & DISPUTED else claim & LAYOUT_MASK
-
-    def is_mapped(self, address: int) -> bool:
-        return range_at(self.mapped, address) is not None
-
-    def is_code(self, address: int) -> bool:
-        return range_at(self.code, address) is not None
+        """Return the layout of a block; 0 if it has none, or is disputed."""
+        return self.claims[index] & LAYOUT_MASK

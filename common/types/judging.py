@@ -1,247 +1,188 @@
-"""Judges pointers that alone do not say what they refer to: void pointers, members of unions,
-pointers to arrays, and pointers to the first part of several types.
+"""Judges pointers whose own types do not determine the types of the blocks that they refer to: void
+pointers, members of unions, pointers to arrays, and pointers to a type that several types begin
+with.
 
-The pointers of one member are judged together, as a population. If all blocks can be one type only,
-they are. If they differ, a word of their owner that separates them is looked for: a tag, or a
-pointer to a table of functions; or the owner's own origin, such as one of several hash tables."""
+The pointers of one member are judged together, by a sample. If only one type fits all of the
+blocks, the blocks have this type. If several types fit, Judge looks for a feature of the pointers
+that separates the types (engine/type_spread.py, Feature), such as a tag near the pointer. The
+engine applies the result to all pointers of the rule."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.engine.type_spread import LEVEL_SHIFT, NO_CLAIM, ROOT, Level, Pointers
-from findleaks.types.content import Content, Match
+from findleaks.engine.type_spread import (
+    DECISION,
+    LAYOUT_MASK,
+    MOST_OPTIONS,
+    NO_CLAIM,
+    NO_FEATURE,
+    NO_VALUE,
+    Choosing,
+    Feature,
+    Level,
+    Pointers,
+    TypeSpread,
+)
+from findleaks.types.content import MOST_COMPARED, Content
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts, Sort, Spec
 from findleaks.types.rules import Candidate, Rules
-from findleaks.value_classes import NamedTuple
 
-# Blocks with which all candidates are compared; the rest only with those that fit some.
-SAMPLE = 96
-LEAST_PART = 0.04  # Part of the sample that a candidate must fit.
-PURE = 0.97  # Part of the votes in one group that must agree.
-NEAR = 64  # Bytes around a pointer in which a tag is looked for.
-MOST_GROUPS = 24  # Values that a tag has at most.
-CHAIN = 64  # Owners that are followed to find the one that a chain of equal blocks begins with.
+# The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
+SAMPLE = 96  # Most blocks that are compared with all candidates.
+GOLDEN = 0.6180339887498949
+LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
+PURE = 0.97  # Least part of the votes, or of the blocks, that must agree.
+LEAST_NONE = 8  # If so many blocks fit no candidate, the rule makes no claim.
+MOST_ADDED = 4  # Most types of typed blocks that become candidates, too.
+LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
-
-class Decision(NamedTuple):
-    """The result: the engine's answer for all pointers of a rule, or claims of single blocks:
-    block, candidate, owner."""
-
-    answer: Optional[int] = None
-    claims: Sequence[tuple[int, Candidate, int]] = ()
-
-
-class Row(NamedTuple):
-    """A pointer: its owner (see ROOT), its address, and the block that it refers to."""
-
-    owner: int
-    place: int
-    block: int
+Rows = dict[int, tuple[int, int, int]]
+"""Pointers (owner, place, block) by block. One pointer to each block is kept."""
 
 
 class Judge:
     """Decides on deferred pointers."""
 
-    def __init__(self, heap: HeapView, layouts: Layouts, rules: Rules, content: Content, origins: Callable[[], Sequence[int]]) -> None:
-        self._heap, self._layouts, self._rules, self._content, self._origins = heap, layouts, rules, content, origins
+    def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
+        self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
+        self._decisions: dict[tuple[object, ...], int] = {}
 
-    def judge(self, found: Pointers, certain: bool) -> Decision:
-        """Decide on pointers. `certain`: only arrays with evidence, which are certain."""
+    def judge(self, found: Pointers, certain: bool) -> Optional[int]:
+        """Return the answer to a rule by its deferred pointers; None if it is not known. With
+        `certain`, the answer allows only arrays, whose claims are certain."""
+        if self._rules.is_hinted(found.reference, found.offset, found.size):
+            return None
         candidates = self._rules.candidates(found.reference, found.offset, found.size)
-        rows = [Row(*found.rows[at : at + 3]) for at in range(0, len(found.rows), 3)]
-        untyped = list({row.block: row for row in rows if not self._heap.claims[row.block]}.values())
-        if not untyped:
-            return Decision()
-        arrays = self._arrays([one for one in candidates if one.level.is_certain], untyped)
-        if certain or arrays.claims:
-            return arrays
-        typed = Counter(self._heap.layout(row.block) for row in rows if self._heap.layout(row.block))
-        candidates = self._with_typed(candidates, typed, found)
-        candidates = self._pruned(candidates, untyped)
+        arrays = [one for one in candidates if one.level.is_certain]
+        untyped = {block: row for block, row in _by_block(found.untyped).items() if not self._heap.claims[block]}
+        if certain or not untyped:
+            return self._decide(arrays, ()) if certain and arrays and untyped else None
+        typed_rows = _by_block(found.typed)
+        typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
+        candidates = every = self._with_typed(candidates, Counter(typed.values()), found)
+        sample = _sample(list(untyped))
+        fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
+        candidates = [one for one in candidates if fits[one] > LEAST_PART * len(sample)][: MOST_OPTIONS - len(arrays)]
         if not candidates:
-            return Decision(NO_CLAIM) if len(untyped) >= 8 else Decision()
-        sample = _sample(untyped)
+            return NO_CLAIM if len(untyped) >= LEAST_NONE else None
         votes = self._votes(candidates, sample)
-        every = Counter(one.spec for one in votes.values() if one is not None)
-        for layout, count in typed.items():
-            every[self._layouts.specs[layout]] += count
-        top = _winner(every)
-        best = next((one for one in candidates if one.spec == top), None)
-        if best is not None and self._fits_all(best, sample):
-            if found.total <= len(rows) or len(untyped) >= SAMPLE:
-                return Decision(self._rules.claim(best))
-            return Decision(claims=[(row.block, best, row.owner) for row in untyped])
-        return Decision(claims=list(self._by_groups(candidates, untyped, votes, rows)))
+        known = {**votes, **typed}
+        winner = _winner(Counter(known.values()))
+        best = next((one for one in candidates if one.spec == winner), None)
+        left = [block for block in sample if block not in votes]
+        if (
+            best is not None
+            and not arrays
+            and fits[best] >= PURE * len(sample)
+            and self._fits_alone(best, candidates, left, len(sample), found.size)
+        ):
+            return self._rules.claim(best)
+        return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, known, candidates, every))
 
-    def _arrays(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Decision:
-        """Claim arrays whose elements all fit, if some element after the first one has a
-        pointer."""
-        claims: dict[int, tuple[int, Candidate, int]] = {}
-        for one in candidates:
-            left = [row for row in rows if row.block not in claims]
-            for row, found in zip(left, self._content.match(one.spec, [row.block for row in left])):
-                if self._is_array(one, found, row.block):
-                    claims[row.block] = (row.block, one, row.owner)
-        return Decision(claims=list(claims.values()))
-
-    def _is_array(self, one: Candidate, found: Match, block: int) -> bool:
-        """Whether all elements fit, and one after the first has a pointer."""
-        if not found.fits or not found.strong + found.weak:
-            return False
-        bare = self._layouts.table.bare(one.spec.type)
-        if not one.spec.many or self._is_pointer(bare):
-            return True
-        first = self._content.match(one.spec._replace(many=False), [block])[0]
-        return found.strong + found.weak > first.strong + first.weak
-
-    def _is_pointer(self, bare: int) -> bool:
-        return not self._layouts.table.first_field[bare + 1] - self._layouts.table.first_field[bare]
-
-    def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[int], found: Pointers) -> Sequence[Candidate]:
-        """Add the types of blocks that other such pointers refer to."""
+    def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:
+        """Add the most frequent types of the typed blocks that pointers of the rule refer to."""
         known = {one.spec for one in candidates}
         level = Level.LEARNED if self._layouts.references[found.reference].sort == Sort.ANY else Level.BASE
-        more = [Candidate(self._layouts.specs[layout], level) for layout, _ in typed.most_common(4)]
+        more = [Candidate(spec, level) for spec, _ in typed.most_common(MOST_ADDED)]
         return [*candidates, *(one for one in more if one.spec not in known)]
 
-    def _pruned(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> Sequence[Candidate]:
-        """Return the candidates that some of the blocks fit."""
-        sample = [row.block for row in _sample(rows)]
-        return [one for one in candidates if sum(match.fits for match in self._match(one, sample)) > LEAST_PART * len(sample)]
+    def _fits_alone(self, one: Candidate, candidates: Sequence[Candidate], left: Sequence[int], total: int, size: int) -> bool:
+        """Whether nearly all of the blocks without a vote fit no other candidate. Behind a void
+        pointer, blocks of numbers also fit types without pointers."""
+        others = [other.spec for other in candidates if other.spec != one.spec]
+        others += [Spec(number) for number in self._rules.without_pointers(size)] if one.level == Level.LEARNED else []
+        return not left or max(self._content.count_fits(others, left), default=0) <= (1 - PURE) * total
 
-    def _match(self, one: Candidate, blocks: Sequence[int]) -> list[Match]:
-        return self._content.match(one.spec, blocks)
+    def _votes(self, candidates: Sequence[Candidate], sample: Sequence[int]) -> dict[int, Spec]:
+        """Return the votes of the blocks. Blocks without a best type do not vote."""
+        chosen = self._content.choose(candidates, Choosing.BY_CONTENT, sample)
+        return {block: spec for block, spec in zip(sample, chosen) if spec is not None}
 
-    def _fits_all(self, one: Candidate, rows: Sequence[Row]) -> bool:
-        return sum(match.fits for match in self._match(one, [row.block for row in rows])) >= PURE * len(rows)
+    def _separate(
+        self, rows: Rows, known: dict[int, Spec], candidates: Sequence[Candidate], every: Sequence[Candidate]
+    ) -> tuple[int, dict[int, int]]:
+        """Return the feature that separates the types of blocks, and the claims by its values.
+        `every`: also the candidates that few blocks fit."""
+        voted = _sample([block for block in rows if block in known])
+        specs = list(dict.fromkeys(known[block] for block in voted))
+        if len(specs) < 2:
+            return NO_FEATURE, {}
+        by_spec = {one.spec: one for one in candidates}
+        packed = array("Q", [word for block in voted for word in rows[block]])
+        labels = [specs.index(known[block]) for block in voted]
+        feature = self._spread.separate(packed, array("I", labels))
+        if feature == NO_FEATURE:
+            return NO_FEATURE, {}
+        groups: dict[int, Counter[Spec]] = {}
+        for value, label in zip(self._spread.feature(feature, packed), labels):
+            groups.setdefault(value, Counter())[specs[label]] += 1
+        tops = {value: _winner(votes) for value, votes in groups.items()}
+        claims = {value: self._rules.claim(by_spec[top]) for value, top in tops.items() if top in by_spec}
+        if feature >> 8 in (Feature.STATIC_WORD, Feature.TARGET_WORD) and len(every) <= MOST_COMPARED:
+            self._eliminate(feature, claims, {block: row for block, row in rows.items() if block not in known}, every)
+        return feature, claims
 
-    def _votes(self, candidates: Sequence[Candidate], rows: Sequence[Row]) -> dict[int, Optional[Candidate]]:
-        """Return, for each block, the candidate that fits it best; None if several do, or nothing
-        speaks for it."""
-        blocks = [row.block for row in rows]
-        matches = [self._match(one, blocks) for one in candidates]
-        return {block: self._best(candidates, [of[at] for of in matches], block) for at, block in enumerate(blocks)}
+    def _eliminate(self, feature: int, claims: dict[int, int], rows: Rows, candidates: Sequence[Candidate]) -> None:
+        """Add the claims of values whose blocks have no vote, because several types fit them. A
+        word that refers to static memory, such as the pointer to an object's class, is the same in
+        all objects of a type. So a type that belongs to another value is excluded."""
+        blocks = _sample([block for block in rows if not self._heap.claims[block]])
+        numbers = [self._layouts.number(one.spec) for one in candidates]
+        values = self._spread.feature(feature, array("Q", [word for block in blocks for word in rows[block]]))
+        groups: dict[int, list[int]] = {}
+        for value, mask in zip(values, self._content.fits(numbers, blocks)):
+            groups.setdefault(value, []).append(mask)
+        owned = {claim & LAYOUT_MASK for claim in claims.values()}
+        left = [value for value, masks in groups.items() if value != NO_VALUE and value not in claims and len(masks) >= LEAST_ALIKE]
+        while left:
+            for value in left:
+                masks = groups[value]
+                fitting = [at for at, number in enumerate(numbers) if number not in owned and all(mask >> at & 1 for mask in masks)]
+                if len(fitting) == 1:
+                    claims[value] = self._rules.claim(candidates[fitting[0]])
+                    owned.add(numbers[fitting[0]])
+                    left.remove(value)
+                    break
+            else:
+                return
 
-    def _best(self, candidates: Sequence[Candidate], matches: Sequence[Match], block: int) -> Optional[Candidate]:
-        ranked = [(found.strong, found.weak, one) for one, found in zip(candidates, matches) if found.fits]
-        if not ranked:
-            return None
-        best = max(ranked, key=lambda item: item[:2])
-        equal = [one for strong, weak, one in ranked if (strong, weak) == best[:2]]
-        if len(equal) == 1:
-            return equal[0] if best[0] + best[1] or len(candidates) == 1 else None
-        return self._by_tail(equal, block) if all(one.level == Level.BASE for one in equal) else None
+    def _decide(
+        self, arrays: Sequence[Candidate], others: Sequence[Candidate], feature: int = NO_FEATURE, claims: Optional[dict[int, int]] = None
+    ) -> int:
+        """Return the answer that stands for a decision. Equal decisions share one number. `claims`:
+        the claims by the values of the feature."""
+        keys = claims or {}
+        options = [word for one in arrays for word in self._array_option(one)]
+        options += [word for one in others for word in self._content.option(one)]
+        key = (tuple(options), feature, tuple(sorted(keys.items())))
+        if key not in self._decisions:
+            values = sorted(keys)
+            self._decisions[key] = self._spread.add_decision(options, feature, values, [keys[value] for value in values])
+        return DECISION | self._decisions[key]
 
-    def _by_tail(self, equal: Sequence[Candidate], block: int) -> Candidate:
-        """Return the smallest type behind which the block has only zeros, of types that begin
-        alike."""
-        table, start = self._layouts.table, self._heap.blocks.address(block)
-        order = sorted(equal, key=lambda one: table.sizes[table.bare(one.spec.type)])
-        most = table.sizes[table.bare(order[-1].spec.type)]
-        for one in order:
-            own = table.sizes[table.bare(one.spec.type)]
-            if not self._heap.bytes(start + own, most - own).strip(b"\0"):
-                return one
-        return order[-1]
-
-    def _by_groups(
-        self,
-        candidates: Sequence[Candidate],
-        untyped: Sequence[Row],
-        votes: dict[int, Optional[Candidate]],
-        rows: Sequence[Row],
-    ) -> Iterator[tuple[int, Candidate, int]]:
-        """Yield claims by the groups of the word that separates the types best; without one, those
-        of blocks that only one type fits."""
-        known: dict[int, Optional[Spec]] = {block: one.spec if one is not None else None for block, one in votes.items()}
-        for row in rows:
-            layout = self._heap.layout(row.block)
-            if layout:
-                known[row.block] = self._layouts.specs[layout]
-        groups = self._separating(rows, known)
-        chosen: dict[int, Candidate] = {}
-        by_top: dict[Optional[Spec], list[int]] = {}
-        for row in untyped if groups is not None else ():
-            top = _winner(groups[1].get(groups[0](row), Counter())) if groups is not None else None
-            by_top.setdefault(top, []).append(row.block)
-        for one in candidates:
-            blocks = by_top.get(one.spec, [])
-            chosen.update((block, one) for block, found in zip(blocks, self._match(one, blocks)) if found.fits)
-        votes = {**self._votes(candidates, [row for row in untyped if row.block not in chosen and row.block not in votes]), **votes}
-        for row in untyped:
-            mine = chosen.get(row.block) or votes.get(row.block)
-            if mine is not None:
-                yield row.block, mine, row.owner
-
-    def _separating(
-        self, rows: Sequence[Row], known: dict[int, Optional[Spec]]
-    ) -> Optional[tuple[Callable[[Row], Hashable], dict[Hashable, Counter[Spec]]]]:
-        """Return the feature with the fewest values that separates the votes, and its groups."""
-        voted = _sample([row for row in rows if known.get(row.block) is not None])
-        if len({known[row.block] for row in voted}) < 2:
-            return None
-        best = None
-        for feature, most in self._features():
-            groups: dict[Hashable, Counter[Spec]] = {}
-            for row in voted:
-                spec = known[row.block]
-                if spec is not None:
-                    groups.setdefault(feature(row), Counter())[spec] += 1
-            pure = sum(max(one.values()) for one in groups.values())
-            if 1 < len(groups) <= most and pure >= PURE * len(voted) and (best is None or len(groups) < len(best[1])):
-                best = feature, groups
-        return best
-
-    def _features(self) -> Iterator[tuple[Callable[[Row], Hashable], int]]:
-        """Yield features of pointers that may separate types, and the most values that each has."""
-        word = self._heap.arch.word
-        for at in range(-NEAR, NEAR + 1, word):
-            if at:
-                yield partial(self._static, at), MOST_GROUPS
-        for at in range(-NEAR, NEAR + 1, 4):
-            yield partial(self._near, at, 4), MOST_GROUPS
-        for at in range(-2 * word, 2 * word):
-            yield partial(self._near, at, 1), MOST_GROUPS
-        yield self._beginning, 1 << 12
-
-    def _near(self, at: int, size: int, row: Row) -> Hashable:
-        """Return the bytes at an offset from the pointer, in the same block; None beyond it."""
-        if row.owner < ROOT:
-            start = self._heap.blocks.address(row.owner)
-            if not start <= row.place + at <= start + self._heap.blocks.size(row.owner) - size:
-                return None
-        return self._heap.bytes(row.place + at, size)
-
-    def _static(self, at: int, row: Row) -> Hashable:
-        """Return the word at an offset from the pointer, if it refers to memory outside of
-        blocks."""
-        data = self._near(at, self._heap.arch.word, row)
-        value = int.from_bytes(data, self._heap.arch.byteorder) if isinstance(data, bytes) else 0
-        return value if value > 1 << 16 and self._heap.is_mapped(value) and self._heap.place(value) is None else None
-
-    def _beginning(self, row: Row) -> Hashable:
-        """Return the owner that the chain of equal owners begins with: a table, a list's head."""
-        origins, claims, at = self._origins(), self._heap.claims, row.owner
-        for _ in range(CHAIN):
-            if at >= ROOT:
-                break
-            before = origins[at]
-            if before < ROOT and claims[before] >> LEVEL_SHIFT and self._heap.layout(before) == self._heap.layout(at):
-                at = before
-                continue
-            return before
-        return at
+    def _array_option(self, one: Candidate) -> tuple[int, int, int]:
+        """Return an option for TypeSpread.add_decision that is an array. An array of pointers needs
+        any pointer, other arrays need a pointer in an element after the first."""
+        table, bare = self._layouts.table, self._layouts.table.bare(one.spec.type)
+        is_pointer = table.first_field[bare] == table.first_field[bare + 1]
+        single = self._layouts.number(one.spec._replace(many=False)) if one.spec.many and not is_pointer else 0
+        return self._rules.claim(one), single, table.sizes[bare]
 
 
-def _sample(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return SAMPLE of the rows, evenly."""
-    step = max(len(rows) // SAMPLE, 1)
-    return rows[::step][:SAMPLE]
+def _by_block(rows: Sequence[int]) -> Rows:
+    return {rows[at + 2]: (rows[at], rows[at + 1], rows[at + 2]) for at in range(0, len(rows), 3)}
+
+
+def _sample(blocks: Sequence[int]) -> Sequence[int]:
+    """Return at most SAMPLE of the blocks. The steps follow the golden ratio, because equal steps
+    could miss one of two types that alternate."""
+    count = len(blocks)
+    return blocks if count <= SAMPLE else [blocks[at] for at in sorted({int(step * GOLDEN % 1 * count) for step in range(SAMPLE)})]
 
 
 def _winner(votes: Counter[Spec]) -> Optional[Spec]:

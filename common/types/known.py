@@ -1,4 +1,5 @@
-"""The types that were found for blocks: names, how each is known, and what is at each offset."""
+"""The result of the search for types: names of types, how they are known, and what is at an offset
+of a block."""
 
 from __future__ import annotations
 
@@ -7,24 +8,21 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.debuginfo.type_table import FieldKind, Kind, TypeTable
-from findleaks.engine.type_spread import DISPUTED, INFERRED, LAYOUT_MASK, LEVEL_MASK, LEVEL_SHIFT, NO_ORIGIN, ROOT, Level
+from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, LEVEL_MASK, LEVEL_SHIFT, Level
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.layouts import Spec
-from findleaks.types.roots import TypedRoot
 from findleaks.value_classes import NamedTuple
 
 DEEPEST = 32  # Nested members that are followed.
-MOST_STEPS = 64  # Claims that are followed back to the variable that they come from.
 
 
 class BlockType(NamedTuple):
-    """The type of a block. `is_sure`: it follows from typed memory without doubt. `witnesses`: for
-    a fingerprint, the number of blocks it was learned from."""
+    """The type of a block. `is_sure`: whether it follows from typed memory or from a hint without
+    doubt. `is_hint`: whether a hint says so."""
 
     name: str
-    level: Level
     is_sure: bool
-    witnesses: int = 0
+    is_hint: bool
 
 
 class TypedPlace(NamedTuple):
@@ -39,17 +37,8 @@ class TypedPlace(NamedTuple):
 class KnownTypes:
     """The types of a process's blocks, by index."""
 
-    def __init__(
-        self,
-        table: TypeTable,
-        specs: Sequence[Spec],
-        claims: array[int],
-        origins: array[int],
-        roots: Sequence[TypedRoot],
-        witnesses: dict[int, int],
-    ) -> None:
-        self.table, self._specs, self.claims, self.origins = table, specs, claims, origins
-        self._roots, self._witnesses = roots, witnesses
+    def __init__(self, table: TypeTable, specs: Sequence[Spec], claims: array[int]) -> None:
+        self.table, self._specs, self.claims = table, specs, claims
         self._names: dict[int, str] = {}
 
     @property
@@ -63,17 +52,12 @@ class KnownTypes:
 
     def spec(self, index: int) -> Optional[Spec]:
         """Return the content of a block; None if it is not known."""
-        claim = self.claims[index]
-        return None if not claim or claim & DISPUTED else self._specs[claim & LAYOUT_MASK]
-
-    def name(self, index: int, size: int) -> str:
-        """Return the type of a block of `size` bytes, as debuggers parse it: "struct line[12]"; ""
-        if it is not known."""
-        claim = self.claims[index]
-        return "" if not claim or claim & DISPUTED else self.layout_name(claim & LAYOUT_MASK, size)
+        layout = self.claims[index] & LAYOUT_MASK
+        return self._specs[layout] if layout else None
 
     def layout_name(self, layout: int, size: int) -> str:
-        """Return the name of a layout for a block of `size` bytes."""
+        """Return the name of a layout for a block of `size` bytes, as debuggers parse it: "struct
+        line[12]"."""
         spec = self._specs[layout]
         if layout not in self._names:
             self._names[layout] = self.table.expression(self.table.bare(spec.type))
@@ -83,25 +67,24 @@ class KnownTypes:
     def of(self, index: int, size: int) -> Optional[BlockType]:
         """Return the type of a block of `size` bytes, and how it is known."""
         claim = self.claims[index]
-        if not claim or claim & DISPUTED:
+        layout = claim & LAYOUT_MASK
+        if not layout:
             return None
-        layout, level = claim & LAYOUT_MASK, Level(claim >> LEVEL_SHIFT & LEVEL_MASK)
-        return BlockType(self.layout_name(layout, size), level, not claim & INFERRED, self._witnesses.get(layout, 0))
-
-    def origin(self, index: int) -> tuple[Optional[int], str]:
-        """Return the block and the variable that the type of a block was derived from: one of them,
-        or neither."""
-        origin = self.origins[index]
-        if origin == NO_ORIGIN:
-            return None, ""
-        if origin >= ROOT:
-            return None, self._roots[origin - ROOT].name
-        return origin, ""
+        is_sure = not claim & INFERRED
+        return BlockType(self.layout_name(layout, size), is_sure, is_sure and claim >> LEVEL_SHIFT & LEVEL_MASK == Level.HINT)
 
     def size_of(self, number: int) -> int:
         """Return the bytes of a type; 0 if unknown."""
-        bare = self.table.bare(number)
-        return self.table.sizes[bare] or (self.table.word if self.table.kinds[bare] == Kind.POINTER else 0)
+        return self.table.size_of(number)
+
+    def count_links(self, index: int) -> int:
+        """Return the number of members of a block's type that point to the same type: 1 in a node
+        of a list, 2 in one of a tree or of a doubly linked list; 0 if the type is not known."""
+        spec = self.spec(index)
+        if spec is None or spec.many:
+            return 0
+        own = self.table.bare(spec.type)
+        return sum(self.table.pointee(one.type) == own for one in self.table.fields_of(own))
 
     def place(self, index: int, offset: int) -> Optional[TypedPlace]:
         """Return what is at an offset of a block; None if its type is not known, or too small."""
@@ -133,9 +116,14 @@ class KnownTypes:
                 break
             # Of the members of a union, the first one with a pointer there, else the first one.
             one = next((f for f in inside if table.kinds[self._at(f.type, offset - f.offset)] == Kind.POINTER), inside[0])
-            path += f".{one.name}" if one.name else ""
+            path += f".{one.name}" if one.name and not (one.name.startswith("_") and self._is_library(number)) else ""
             number, offset = one.type, offset - one.offset
         return TypedPlace(path, table.bare(number), offset)
+
+    def _is_library(self, number: int) -> bool:
+        """Whether a class belongs to the C++ library: members of it that begin with _ are not
+        shown."""
+        return self.table.text(self.table.names[number]).startswith(("std::", "__gnu_cxx::"))
 
     def _at(self, number: int, offset: int) -> int:
         return self.place_in(number, offset).type if self.table.kinds[self.table.bare(number)] != Kind.UNION else number

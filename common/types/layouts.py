@@ -1,13 +1,15 @@
-"""Layouts of types: which words are pointers, and what each of them refers to."""
+"""Makes layouts of types. A layout describes which words of a type are pointers, and what each of
+them refers to."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Optional
 
-from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, Part, PartKind, TypeTable
+from findleaks.debuginfo.type_table import UNKNOWN, VOID, FieldKind, Flag, Kind, Part, PartKind, TypeTable
 from findleaks.engine.type_spread import Role, TypeSpread
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.value_classes import NamedTuple
@@ -23,20 +25,24 @@ _STORAGE = re.compile(r"__gnu_cxx::__aligned_(mem)?buf(fer)?<|std::aligned_stora
 _COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
 """Types whose pointers refer to arrays."""
 
+_NONE: frozenset[int] = frozenset()
+
 
 class Sort(IntEnum):
     """The sorts of references."""
 
-    POINTER = 0  # To the only type of `pointees`.
-    ANY = 1  # void *
-    CHOICE = 2  # A member of a union: to one of `pointees`, or a number.
+    POINTER = 0  # A pointer to the only type of `pointees`.
+    ANY = 1  # A pointer of type void *.
+    CHOICE = 2  # A member of a union: a pointer to one of `pointees`, or a number.
 
 
 class Reference(NamedTuple):
-    """What a pointer refers to. ANY and CHOICE belong to a member: the struct that contains it, and
-    its offset there. `node`: the node type of the container that the pointer belongs to, or 0.
-    `counted`: the pointer refers to an array. `owner` of a POINTER: the type with this pointer, if
-    it contains the pointee, as in intrusive lists; else 0."""
+    """What a pointer refers to.
+
+    For ANY and CHOICE, `owner` is the struct that contains the member, and `offset` is the member's
+    offset in it. For POINTER, `owner` is the type with this pointer if it is or contains the
+    pointee, as in lists; else 0. `node` is the node type of the container that the pointer belongs
+    to, or 0. `counted` is set if the pointer refers to an array."""
 
     sort: Sort
     pointees: tuple[int, ...]
@@ -47,7 +53,7 @@ class Reference(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A word of a type. `reference`: its number if the role is REFERENCE."""
+    """A word of a type. `reference` is the number of its reference if the role is REFERENCE."""
 
     offset: int
     role: Role
@@ -55,7 +61,8 @@ class Leaf(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """`number` equal elements of `stride` bytes from `start` on; 0: up to the block's end."""
+    """Equal elements of `stride` bytes from `start` on. `number` is how many there are; with 0,
+    they extend to the end of the block."""
 
     start: int
     stride: int
@@ -64,7 +71,8 @@ class Elements(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """A block's content: one value of a type, or an array of them. `node` as in Reference."""
+    """The content of a block: one value of a type, or with `many`, an array of values. `node` has
+    the same meaning as in Reference."""
 
     type: int
     many: bool = False
@@ -81,7 +89,10 @@ class Layouts:
         self._reference_numbers: dict[Reference, int] = {}
         self._shapes: dict[Spec, Sequence[Elements]] = {}
         self._numbers: dict[Spec, int] = {}
+        self._pointees: dict[int, frozenset[int]] = {}
         self._tails: dict[int, Optional[tuple[int, int]]] = {}
+        self.definitions: dict[int, int] = {}
+        """The types that hint files give for types that debug information only declares."""
         self.specs: list[Spec] = [Spec(UNKNOWN)]
         """By the engine's numbers."""
 
@@ -109,9 +120,41 @@ class Layouts:
             self._shapes[spec] = self._make(spec)
         return self._shapes[spec]
 
+    def size_of(self, spec: Spec) -> int:
+        """Return the bytes of one value of a layout's type; 0 if unknown."""
+        return self.table.size_of(spec.type)
+
+    def pointees(self, number: int, depth: int = 0) -> frozenset[int]:
+        """Return the bare types that the pointers in a type refer to. Functions are left out."""
+        table, number = self.table, self.table.bare(number)
+        found = self._pointees.get(number)
+        if found is None and depth < DEEPEST:
+            kind = table.kinds[number]
+            if kind == Kind.ARRAY:
+                found = self.pointees(table.targets[number], depth + 1)
+            elif kind in STRUCTURES:
+                rows = range(table.first_field[number], table.first_field[number + 1])
+                found = _NONE.union(*(self.pointees(table.field_types[row], depth + 1) for row in rows if not table.field_bits[row]))
+            else:
+                pointee = table.bare(table.targets[number]) if kind == Kind.POINTER else UNKNOWN
+                found = frozenset((pointee,)) if kind == Kind.POINTER and table.kinds[pointee] != Kind.FUNCTION else _NONE
+            self._pointees[number] = found
+        return found or _NONE
+
     def has_pointers(self, number: int) -> bool:
-        """Whether a type has pointers to blocks."""
-        return any(leaf.role == Role.REFERENCE for one in self.shape(Spec(number)) for leaf in one.leaves)
+        """Whether a type may have pointers to blocks."""
+        return bool(self.pointees(number))
+
+    def count_pointers(self, spec: Spec, pointees: AbstractSet[int]) -> int:
+        """Return how many pointers in a layout refer to one of these types. A pointer in an array
+        counts as MOST_LEAVES."""
+        if self.pointees(spec.type).isdisjoint(pointees):
+            return 0
+        found = 0
+        for part in self.shape(spec):
+            references = [self.references[leaf.reference] for leaf in part.leaves if leaf.role == Role.REFERENCE]
+            found += sum(not pointees.isdisjoint(one.pointees) for one in references) * (1 if part.number == 1 else MOST_LEAVES)
+        return found
 
     def flexible(self, number: int) -> Optional[tuple[int, int]]:
         """Return offset and element type of the array at the end of a struct that may be longer
@@ -125,18 +168,20 @@ class Layouts:
         number = table.bare(number)
         if table.kinds[number] != Kind.STRUCT:
             return None
-        fields = [one for one in table.fields_of(number) if one.kind == FieldKind.MEMBER and not one.bits]
-        if not fields:
+        rows = range(table.first_field[number], table.first_field[number + 1])
+        last = max(
+            (row for row in rows if table.field_kinds[row] == FieldKind.MEMBER), key=lambda row: table.field_offsets[row], default=-1
+        )
+        if last < 0 or table.field_bits[last] or not table.field_offsets[last]:
             return None
-        last = max(fields, key=lambda one: one.offset)
-        array = table.bare(last.type)
-        if table.kinds[array] == Kind.ARRAY and table.counts[array] <= 1 and last.offset:
-            return last.offset, table.bare(table.targets[array])
+        array = table.bare(table.field_types[last])
+        if table.kinds[array] == Kind.ARRAY and table.counts[array] <= 1:
+            return table.field_offsets[last], table.bare(table.targets[array])
         return None
 
     def _make(self, spec: Spec) -> Sequence[Elements]:
         table, bare = self.table, self.table.bare(spec.type)
-        size = table.sizes[bare] or (table.word if table.kinds[bare] == Kind.POINTER else 0)
+        size = table.sizes[bare]
         groups: list[Elements] = []
         leaves: list[Leaf] = []
         if size:
@@ -211,7 +256,7 @@ class _Walk:
         node = _container_node(table, parts) or node
         if _STORAGE.match(name):
             inner = next((part.type for part in parts if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
-            if table.sizes[table.bare(inner)]:
+            if table.size_of(inner):
                 self.type(inner, at, owner, inside, depth + 1, node)
                 return
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
@@ -235,7 +280,7 @@ class _Walk:
     def _array(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
         table = self._table
         element, count = table.bare(table.targets[number]), table.counts[number]
-        step = table.sizes[element] or (table.word if table.kinds[element] == Kind.POINTER else 0)
+        step = table.sizes[element]
         if not step or not count or step % table.word:
             return
         inner: list[Leaf] = []
@@ -278,6 +323,7 @@ class _Walk:
         pointee = table.bare(table.targets[number])
         while table.kinds[pointee] == Kind.ARRAY:
             pointee = table.bare(table.targets[pointee])
+        pointee = self._layouts.definitions.get(pointee, pointee)
         kind = table.kinds[pointee]
         if kind == Kind.FUNCTION:
             self._leaves.append(Leaf(at, Role.CODE))
@@ -286,7 +332,7 @@ class _Walk:
         elif kind in STRUCTURES and (table.sizes[pointee] or table.flags[pointee] & Flag.DECLARATION):
             if node and node != pointee and self._layouts.embedding.has(node, 0, pointee):
                 pointee = node
-            whole = self._root if self._layouts.embedding.contains(self._root, pointee) else 0
+            whole = self._root if self._root == pointee or self._layouts.embedding.contains(self._root, pointee) else 0
             self._refer(at, Reference(Sort.POINTER, (pointee,), whole, 0, node if pointee == node else 0))
         elif kind == Kind.POINTER:
             self._refer(at, Reference(Sort.POINTER, (pointee,), 0, 0, node))
@@ -306,13 +352,3 @@ def _container_node(table: TypeTable, parts: Sequence[Part]) -> int:
             if table.kinds[node] == Kind.STRUCT and table.sizes[node]:
                 return node
     return 0
-
-
-def first_fields(table: TypeTable, number: int) -> Iterator[Field]:
-    """Yield the members of a struct, with those of unnamed members in their place."""
-    for one in table.fields_of(number):
-        inner = table.bare(one.type)
-        if not one.name and one.kind == FieldKind.MEMBER and table.kinds[inner] in STRUCTURES:
-            yield from (below._replace(offset=below.offset + one.offset) for below in first_fields(table, inner))
-        else:
-            yield one

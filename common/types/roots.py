@@ -1,4 +1,4 @@
-"""Typed memory outside of blocks: variables, thread-local variables, and locals of frames."""
+"""Finds typed memory outside of blocks: thread-local variables, and local variables of frames."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from findleaks.debuginfo.program_types import ProgramTypes
 from findleaks.debuginfo.type_index import TypeIndex
 from findleaks.libc.thread_local import thread_local_blocks
 from findleaks.target.base import Target
+from findleaks.target.separate import is_c_library
 from findleaks.unwind.frames import FrameRegisters, Unwinder
 from findleaks.value_classes import NamedTuple
 
@@ -17,18 +18,10 @@ MOST_THREADS = 256  # Threads whose locals are read.
 
 
 class TypedRoot(NamedTuple):
-    """Typed memory outside of blocks. `name`: the variable."""
+    """A variable outside of blocks. `type` is its number in the program's table."""
 
     address: int
-    size: int
     type: int
-    name: str
-
-
-def find_variables(program: ProgramTypes) -> Iterator[TypedRoot]:
-    """Yield the global and static variables."""
-    for one in program.table.variables():
-        yield _root(program, one.address, one.type, one.name)
 
 
 def find_thread_locals(target: Target, index: TypeIndex, program: ProgramTypes) -> Iterator[TypedRoot]:
@@ -38,26 +31,22 @@ def find_thread_locals(target: Target, index: TypeIndex, program: ProgramTypes) 
         for one in table.thread_locals() if table is not None else ():
             address = block.range.start + one.address
             if address < block.range.end:
-                yield _root(program, address, program.numbers[block.module.start][one.type], one.name)
+                yield TypedRoot(address, program.numbers[block.module.start][one.type])
 
 
 def find_locals(target: Target, index: TypeIndex, program: ProgramTypes) -> Iterator[TypedRoot]:
-    """Yield the local variables and parameters in memory of the frames of all threads."""
+    """Yield the local variables and parameters in memory of the frames of all threads, without
+    those of the C library's own functions."""
     unwinder = Unwinder(target)
     for thread in target.threads()[:MOST_THREADS]:
         kept: list[FrameRegisters] = []
         frames = unwinder.trace_with_registers(thread, kept, MOST_FRAMES).frames
         for frame, caller, registers in zip(frames, frames[1:], kept):
             module = unwinder.module(frame.call)
-            if module is None or index.of(module) is None:
+            if module is None or is_c_library(module) or not index.has_quick_locals(module):
                 continue
             for one in index.locals(module, frame.call - module.bias):
                 base = caller.sp if one.place == Place.CFA else registers.registers.get(one.register)
                 if one.place not in (Place.CFA, Place.REGISTER_MEMORY) or base is None:
                     continue
-                yield _root(program, base + one.offset, program.numbers[module.start][one.type], one.name)
-
-
-def _root(program: ProgramTypes, address: int, number: int, name: str) -> TypedRoot:
-    table = program.table
-    return TypedRoot(address, table.sizes[table.bare(number)] or table.word, number, name)
+                yield TypedRoot(base + one.offset, program.numbers[module.start][one.type])

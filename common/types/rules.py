@@ -1,9 +1,10 @@
-"""Rules: what a pointer of some type says about the block that it refers to."""
+"""Answers the question what a pointer of some type says about the block that it refers to."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.debuginfo.type_table import Flag, Kind
 from findleaks.engine.type_spread import DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Level, Question, TypeSpread
@@ -11,6 +12,9 @@ from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort, Spec
 from findleaks.types.sizes import SizeClasses
 from findleaks.value_classes import NamedTuple
+
+if TYPE_CHECKING:
+    from findleaks.types.slots import Slots
 
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
@@ -26,12 +30,19 @@ class Candidate(NamedTuple):
 class Rules:
     """Answers the questions of the engine."""
 
-    def __init__(self, spread: TypeSpread, embedding: Embedding, layouts: Layouts, sizes: SizeClasses, modules: Sequence[int]) -> None:
-        """`modules`: for each type, a bit for each module that has it."""
+    def __init__(
+        self, spread: TypeSpread, embedding: Embedding, layouts: Layouts, sizes: SizeClasses, modules: Sequence[int], usable: int
+    ) -> None:
+        """`modules`: a mask for each type, with a bit for each module that has the type. `usable`:
+        the bits of the modules whose types are considered for blocks that no typed pointer refers
+        to."""
         self._spread, self._table = spread, embedding.table
         self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
-        self._modules = modules
+        self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
+        self.slots: Optional[Slots] = None
+        """The hints of hint files."""
+        self._hinted: set[tuple[int, int, int]] = set()
 
     def answers(self, questions: array[int]) -> array[int]:
         """Return the answers to the engine's questions."""
@@ -47,18 +58,32 @@ class Rules:
             return self._rule(reference, offset, third)
         if sort == Question.AGREES:
             return self._agrees(reference, offset, third)
-        layouts = [self._layouts.number(one.spec) for one in self.candidates(reference, offset, third)[:MOST_CHOICES]]
+        found = self.candidates(reference, offset, third)
+        if self._layouts.references[reference].sort == Sort.POINTER and self._layouts.references[reference].owner:
+            # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
+            # one. Otherwise, a block of zeros would be possible as an array of any type.
+            found = [one for one in found if self._is_size_of(one.spec, third)]
+        layouts = [self._layouts.number(one.spec) for one in found[:MOST_CHOICES]]
         return self._spread.add_choices(layouts) if layouts else 0
 
     def _rule(self, reference: int, offset: int, size: int) -> int:
+        of = self._layouts.references[reference]
+        if of.sort != Sort.POINTER:
+            hinted = self.slots.answer(of.owner, of.offset, size) if self.slots is not None and offset == 0 else None
+            if hinted is None:
+                return DEFERRED
+            self._hinted.add((reference, offset, size))
+            return hinted
         found = self.candidates(reference, offset, size)
-        if self._layouts.references[reference].sort != Sort.POINTER:
-            return DEFERRED
         if not found:
             return NO_CLAIM
         if len(found) == 1 and found[0].level != Level.ARRAY:
             return self.claim(found[0])
         return DEFERRED
+
+    def is_hinted(self, reference: int, offset: int, size: int) -> bool:
+        """Whether hint files answer a rule. Its pointers are not judged then."""
+        return (reference, offset, size) in self._hinted
 
     def claim(self, one: Candidate) -> int:
         """Return a candidate as the engine's answer."""
@@ -80,12 +105,23 @@ class Rules:
         return self._known[key]
 
     def of_size(self, size: int, owner: int = 0) -> Sequence[Candidate]:
-        """Return all structs of a block's size class that have pointers. `owner`: only those of a
-        module that has this type."""
-        found = self._embedding.of_sizes(self._sizes.least(size), size)
-        if owner:
-            found = [number for number in found if self._modules[number] & self._modules[owner]]
+        """Return all structs with pointers whose size results in a block of `size` bytes. Structs
+        that only the C library has are left out. With `owner`, the structs must be of a module that
+        has this type."""
+        wanted = self._usable & (self._modules[owner] if owner else self._usable)
+        found = [number for number in self._embedding.of_sizes(self._sizes.least(size), size) if self._modules[number] & wanted]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
+
+    def _is_size_of(self, spec: Spec, size: int) -> bool:
+        """Whether a block of `size` bytes has one value of a type, or one that ends with an
+        array."""
+        return not spec.many and (self._sizes.fits(self._layouts.size_of(spec), size) or self._layouts.flexible(spec.type) is not None)
+
+    def without_pointers(self, size: int) -> Sequence[int]:
+        """Return the structs without pointers whose size results in a block of `size` bytes, except
+        those that only the C library has."""
+        found = self._embedding.of_sizes(self._sizes.least(size), size)
+        return [one for one in found if self._modules[one] & self._usable and not self._layouts.has_pointers(one)][:MOST_CANDIDATES]
 
     def _of_pointee(self, pointee: int, of: Reference, offset: int, size: int) -> Sequence[Candidate]:
         table = self._table
@@ -101,7 +137,8 @@ class Rules:
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
         fitting = [number for number in whole if self._sizes.fits(table.sizes[number], size)]
         if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
-            return self._polymorphic(pointee, fitting, size)
+            # Its vtable is not known: the block is of this class or of a derived one.
+            return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
         level = Level.EXACT if offset == 0 and fitting == [pointee] else Level.CONTAINER
         if len(fitting) > 1:
             level = Level.BASE
@@ -111,14 +148,9 @@ class Rules:
         found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
         return found or self._larger(pointee, of, offset, size, whole)
 
-    def _polymorphic(self, pointee: int, fitting: Sequence[int], size: int) -> Sequence[Candidate]:
-        """The vtable of the block is not known: it is of this class or of a derived one."""
-        del size
-        return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
-
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
-        """The block is larger than any type: an array, a type with an array at its end, or a type
-        followed by other data."""
+        """Return the possible contents of a block that is larger than any type: an array, a type
+        with an array at its end, or a type followed by other data."""
         table, own = self._table, self._table.sizes[pointee]
         found = []
         if own * 2 <= size and offset % own == 0 and self._sizes.fits(size // own * own, size):
@@ -135,7 +167,7 @@ class Rules:
         """Return whether blocks with this layout have what the pointer refers to: 0 no, 1 possibly,
         2 yes."""
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
-        own = self._table.sizes[self._table.bare(spec.type)]
+        own = self._layouts.size_of(spec)
         if spec.many and own:
             offset %= own
         if any(self._embedding.has(spec.type, offset, pointee) for pointee in of.pointees):

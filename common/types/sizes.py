@@ -6,8 +6,6 @@ from bisect import bisect_left
 from functools import cached_property
 
 from findleaks.allocators.directory import Directory
-from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges, range_at
 
 LEAST_STEP = 16  # Bytes between size classes of small blocks, at most, in most allocators.
 PART = 4  # Size classes of large blocks differ by at most this part of their size.
@@ -34,10 +32,6 @@ class SizeClasses:
         """Whether all heaps are glibc's."""
         return all(one.name == "glibc" for one in self._directory.allocators)
 
-    @cached_property
-    def _mapped(self) -> list[Range]:
-        return merge_ranges(Range(part.start, part.end) for part in self._directory.heaps if part.heap.arena == "mmapped")
-
     def least(self, size: int) -> int:
         """Return the smallest request for which the allocator returns a block of `size` bytes."""
         if self._is_glibc:
@@ -51,7 +45,3 @@ class SizeClasses:
     def fits(self, wanted: int, size: int) -> bool:
         """Whether a request for `wanted` bytes results in a block of `size` bytes."""
         return 0 < wanted <= size and wanted >= self.least(size)
-
-    def is_mapped(self, address: int) -> bool:
-        """Whether a block has a mapping of its own."""
-        return range_at(self._mapped, address) is not None

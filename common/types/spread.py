@@ -1,20 +1,21 @@
-"""Finds the types of all blocks: spreads them from typed memory, judges what is ambiguous, and
-compares what is left with typed blocks."""
+"""Finds the types of all blocks: spreads types from typed memory, judges ambiguous pointers, and
+compares the untyped blocks with typed ones."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.directory import Directory
 from findleaks.debuginfo.type_names import shorten_template
 from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Kind, State
-from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, ROOT, Level, Role, TypeSpread
+from findleaks.engine.terms import Kind
+from findleaks.engine.type_spread import DECISION, LEAST_STRONG, Choosing, Level, Pointers, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import Embedding
-from findleaks.types.fingerprints import Fingerprints
+from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import Judge
 from findleaks.types.layouts import Layouts, Spec
@@ -22,12 +23,22 @@ from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
 from findleaks.types.sizes import SizeClasses
 
+if TYPE_CHECKING:
+    from findleaks.types.hint_files import HintFile
+
 ROUNDS = 40  # Most times that deferred pointers are judged.
-MOST_LEARNED = 1 << 16  # Typed blocks from which fingerprints are learned.
-MOST_COMPARED = 1 << 16  # Untyped blocks that are compared with them.
-COMPARED = 1 << 12  # Blocks that are compared at a time.
-MOST_SHAPES = 64  # Types of a size that blocks are compared with by their pointers alone.
-LEAST_STRONG = 2  # Pointers to blocks of the expected type that a shape needs.
+# After the first visit, about LEAST_AGAIN pointers and one for each PART blocks are followed again.
+LEAST_AGAIN = 1 << 20
+PART = 8
+MOST_COMPARED = 1 << 16  # Most untyped blocks of _DEFINITE, and of _OTHER, that are compared.
+MOST_SHAPES = 64  # Most types of a size that blocks are compared with by their pointers alone.
+
+# Kinds of blocks, as a bit for each. `compare` visits the blocks of _DEFINITE first.
+_DEFINITE = 1 << Kind.DEFINITE
+_OTHER = 1 << Kind.INDIRECT | 1 << Kind.POSSIBLE | 1 << Kind.REACHABLE
+
+_Rule = tuple[int, int, int]
+"""Reference, offset and size, which identify a rule (Question.RULE)."""
 
 
 class Spreading:
@@ -40,26 +51,32 @@ class Spreading:
         directory: Directory,
         table: TypeTable,
         modules: Sequence[int],
+        usable: int,
         budget: int,
         progress: Callable[[str, float], None],
     ) -> None:
-        """`modules`: for each type, a bit for each module that has it."""
+        """Rules explains `modules` and `usable`. `budget`: elements that are visited between two
+        calls of `progress`."""
         self.spread, self.heap, self.table = spread, heap, table
         self._budget, self._progress = budget, progress
         self.embedding = Embedding(table)
         self.layouts = Layouts(table, self.embedding, spread)
         self.sizes = SizeClasses(directory, table.word)
-        self.rules = Rules(spread, self.embedding, self.layouts, self.sizes, modules)
+        self.rules = Rules(spread, self.embedding, self.layouts, self.sizes, modules, usable)
         self.content = Content(spread, self.layouts, self.rules)
-        self.judge = Judge(heap, self.layouts, self.rules, self.content, spread.origins)
+        self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
+        self._again = LEAST_AGAIN + len(heap.blocks) // PART
         self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content)
-        self.roots: list[TypedRoot] = []
-        self.witnesses: dict[int, int] = {}
+        # By rule: the deferred pointers, the last answer, and the number of claims and `certain`
+        # when the rule was judged last.
+        self._pending: dict[_Rule, Pointers] = {}
+        self._answers: dict[_Rule, int] = {}
+        self._judged: dict[_Rule, tuple[int, bool]] = {}
         heap.claims = spread.claims()
 
     def add_classes(self, words: Iterable[tuple[int, str]]) -> None:
-        """Claim the objects of C++ classes by their first word: pairs of it and the class's
-        name."""
+        """Claim objects of C++ classes. `words`: the first word of such objects, and the name of
+        their class."""
         known = {_plain(self.table.name(number)): number for number in self.embedding.polymorphic()}
         rows = sorted((word, known[_plain(name)]) for word, name in words if _plain(name) in known)
         layouts = array("I", [self.layouts.number(Spec(number)) for _, number in rows])
@@ -67,20 +84,42 @@ class Spreading:
         if rows:
             self.spread.seed_words(array("Q", [word for word, _ in rows]), layouts, least)
 
-    def add_roots(self, roots: Iterable[TypedRoot]) -> None:
-        """Add typed memory outside of blocks that has pointers."""
-        for one in roots:
-            layout = self.layouts.number(Spec(one.type))
-            if any(part.leaves for part in self.layouts.shape(Spec(one.type))):
-                self.spread.add_root(one.address, one.size, layout)
-                self.roots.append(one)
+    def add_roots(self, addresses: Sequence[int], types: Sequence[int]) -> None:
+        """Add variables, which are typed memory outside of blocks. Skip those without pointers."""
+        layouts, table = {}, self.table
+        for number in set(types):
+            if self.layouts.has_pointers(number):
+                layouts[number] = self.layouts.number(Spec(number)), table.size_of(number) or table.word
+        found = [(address, *layouts[number]) for address, number in zip(addresses, types) if number in layouts]
+        columns = zip(*found) if found else ((), (), ())
+        starts, numbers, sizes = (array(code, column) for code, column in zip("QIQ", columns))
+        self.spread.add_roots(starts, sizes, numbers)
+
+    def use_slots(self, files: Iterable[HintFile]) -> None:
+        """Use hint files. Call this before anything else. Raises UsageError for a hint that is
+        impossible."""
+        from findleaks.types.slots import Slots  # Few programs have hints.
+
+        slots = Slots(self.table, self.layouts, self.spread, self.sizes)
+        for file in files:
+            slots.add(file)
+        self.rules.slots = slots
+        rows = sorted((word, self.layouts.number(Spec(one.type, one.is_array)), self.table.size_of(one.type)) for word, one in slots.seeds)
+        if rows:
+            words, layouts, least = (array(code, column) for code, column in zip("QIQ", zip(*rows)))
+            self.spread.seed_words(words, layouts, least, Level.HINT)
+
+    def add_memory(self, address: int, size: int, layout: int) -> None:
+        """Add typed memory of `size` bytes that is no block."""
+        self.spread.add_roots(array("Q", [address]), array("Q", [size]), array("I", [layout]))
 
     def add_locals(self, roots: Iterable[TypedRoot]) -> None:
         """Claim untyped blocks that local variables refer to. These claims are inferred, because a
         variable may be uninitialised, or no longer in use."""
         for one in roots:
+            size = self.table.size_of(one.type) or self.table.word
             for part in self.layouts.shape(Spec(one.type)):
-                for leaf in part.leaves if part.start + part.stride <= one.size else ():
+                for leaf in part.leaves if part.start + part.stride <= size else ():
                     if leaf.role == Role.REFERENCE:
                         self._add_local(one.address + part.start + leaf.offset, leaf.reference)
 
@@ -93,8 +132,8 @@ class Spreading:
                 self.spread.seed(place.block, self.layouts.number(found[0].spec), found[0].level, True)
 
     def settle(self) -> None:
-        """Spread types, and judge deferred pointers, until nothing changes: first the certain
-        ones."""
+        """Spread types and judge deferred pointers until nothing changes. Claims that are certain
+        come first."""
         self._run()
         if self.spread.disputes():
             self.spread.retract()
@@ -102,80 +141,72 @@ class Spreading:
             self._run()
         for certain in (True, False):
             for _ in range(ROUNDS):
-                changed = self._judge(certain)
-                self._run()
-                if not changed:
+                if not self._judge(certain):
                     break
+                before = self.spread.followed
+                self._run()
+                self._again -= self.spread.followed - before
 
     def _run(self) -> None:
+        """Visit all queued memory, and answer the engine's questions."""
         while True:
-            while not self.spread.run(self._budget):
-                self._progress("finding types", 0.0)
+            self.content.set_flags()
+            is_done = self.spread.run(self._budget)
             questions = self.spread.questions()
-            if not questions:
+            if questions:
+                self.spread.answer(questions, self.rules.answers(questions))
+            elif is_done:
                 return
-            self.spread.answer(questions, self.rules.answers(questions))
+            self._progress("finding types", 0.0)
 
     def _judge(self, certain: bool) -> bool:
-        """Judge the deferred pointers; return whether there are new claims."""
-        changed = False
-        again = []
-        for found in self.spread.deferred():
+        """Judge the deferred pointers. Queue the pointers of rules that have an answer, to follow
+        them again. Return False if nothing is queued."""
+        self._pending.update({(one.reference, one.offset, one.size): one for one in self.spread.deferred()})
+        again, claimed = set(), self.spread.claimed
+        for key, found in list(self._pending.items()):
+            if self._judged.get(key) == (claimed, certain):
+                continue
             self._progress("finding types", 0.0)
-            decision = self.judge.judge(found, certain)
-            if decision.answer is not None:
-                question = array("Q", [found.reference, found.offset, found.size])
-                self.spread.answer(question, array("I", [decision.answer]))
-                self.spread.revisit([found.reference])
-                changed = True
-            for block, one, owner in decision.claims:
-                inferred = not one.level.is_certain or self._is_inferred(owner)
-                changed |= self.spread.seed(block, self.layouts.number(one.spec), one.level, inferred, owner)
-            again.append(found.reference)
-        if again:
-            self.spread.revisit(sorted(set(again)))
-        return changed
-
-    def _is_inferred(self, owner: int) -> bool:
-        return owner < ROOT and bool(self.heap.claims[owner] & INFERRED)
+            self._judged[key] = claimed, certain
+            answer = self.judge.judge(found, certain)
+            if answer is None or (answer == self._answers.get(key) and not answer & DECISION):
+                continue
+            if answer != self._answers.get(key):
+                self.spread.answer(array("Q", key), array("I", [answer]))
+                self._answers[key] = answer
+            # If pointers of this rule stay without a claim, the engine defers them again.
+            del self._pending[key]
+            again.add(found.reference)
+        if not again or self._again <= 0:
+            return False
+        self.spread.revisit(sorted(again))
+        return True
 
     def compare(self, graph: Graph) -> None:
         """Claim leaked and other untyped blocks that resemble typed ones."""
         kinds = graph.kinds()
-        claims = self.heap.claims
-        typed = [index for index in range(len(claims)) if claims[index] & LAYOUT_MASK]
-        step = max(len(typed) // MOST_LEARNED, 1)
-        self.fingerprints.learn(typed[::step])
-        for wanted in ((Kind.DEFINITE,), (Kind.INDIRECT, Kind.POSSIBLE, Kind.REACHABLE)):
-            blocks = self.heap.blocks
-            left = [n for n in range(len(claims)) if not claims[n] and kinds[n] in wanted and blocks.state(n) == State.IN_USE]
-            for first in range(0, min(len(left), MOST_COMPARED), COMPARED):
-                self._progress("comparing blocks", first / len(left))
-                self._compare([index for index in left[first : first + COMPARED] if not claims[index]])
+        self.fingerprints.learn(self.spread.sample(WITNESSES))
+        for wanted in (_DEFINITE, _OTHER):
+            self._progress("comparing blocks", 0.0)
+            self._compare(self.spread.untyped(kinds, wanted, MOST_COMPARED))
             self.settle()
 
-    def _compare(self, blocks: Sequence[int]) -> None:
-        found = self.fingerprints.find(blocks)
-        for index, one in found.items():
-            if self.spread.seed(index, one.layout, Level.FINGERPRINT, True):
-                self.witnesses[one.layout] = one.witnesses
-        by_size: dict[int, list[int]] = {}
-        for index in blocks:
-            if index not in found:
-                by_size.setdefault(self.heap.blocks.size(index), []).append(index)
-        for size, some in by_size.items():
-            self._by_shape(size, some)
-
-    def _by_shape(self, size: int, blocks: Sequence[int]) -> None:
-        """Claim blocks that are of the only type with pointers to such blocks at these places."""
-        specs = [one.spec for one in self.rules.of_size(size)[:MOST_SHAPES]]
-        matches = [self.content.match(spec, blocks) for spec in specs]
-        for at, index in enumerate(blocks):
-            found = [(of[at].strong, spec) for of, spec in zip(matches, specs) if of[at].fits]
-            best = max((strong for strong, _ in found), default=0)
-            best_specs = [spec for strong, spec in found if strong == best]
-            if best >= LEAST_STRONG and len(best_specs) == 1:
-                self.spread.seed(index, self.layouts.number(best_specs[0]), Level.SHAPE, True)
+    def _compare(self, blocks: array[int]) -> None:
+        """Claim the blocks that resemble typed blocks; of the others, those that only one type fits
+        by its pointers to typed blocks."""
+        for layout, some in self.fingerprints.find(blocks).items():
+            self.spread.seed_all(some, layout, Level.FINGERPRINT)
+        claims, by_size = self.heap.claims, {}  # type: ignore[var-annotated]
+        known = self.embedding.parts(self.layouts.specs[layout].type for layout in self.fingerprints.layouts)
+        for index, size in zip(blocks, self.heap.blocks.columns_of(blocks).size):
+            if not claims[index]:
+                by_size.setdefault(size, []).append(index)
+        for size, left in by_size.items():
+            self._progress("comparing blocks", 0.0)
+            options = [one for one in self.rules.of_size(size) if self.layouts.count_pointers(one.spec, known) >= LEAST_STRONG]
+            for layout, some in self.content.group_by_choice(options[:MOST_SHAPES], Choosing.BY_SHAPE, left).items():
+                self.spread.seed_all(some, layout, Level.SHAPE)
 
 
 def _plain(name: str) -> str:

@@ -14,6 +14,7 @@ from variants import mark_matrix_except
 
 from cores import Running
 from findleaks.block_types import Types
+from findleaks.escaping import visible
 from findleaks.target.base import Range
 from findleaks.target.core import CoreTarget, open_core
 
@@ -177,7 +178,7 @@ def test_damage_anywhere_raises_nothing(tmp_path: Path) -> None:
         types = Types(target)
         for word in words:
             name = types.name(word)
-            assert name.isprintable() and len(name) <= 200
+            assert visible(name).isprintable() and len(name) <= 200
         for block in blocks:
             types.of_block(block.address, block.size)
         target.close()

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
+import building
 import pytest
 from fake import FakeTarget
 from typed import named, open_sources
@@ -120,11 +121,7 @@ class Program(FakeTarget):
         return [self.data]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("cache") / "types"
-    subprocess.run(["gcc", "-g", "-no-pie", "-o", path, PROGRAMS / "type_layouts.c"], check=True)
-    return path
+program = building.fixture("type_layouts.c", "-g", "-no-pie", "-w", name="types")
 
 
 def index(program: Path, folder: Path, build_id: str = "abcdef0123", stop: float = 2.0) -> TypeIndex:

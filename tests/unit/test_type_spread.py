@@ -1,10 +1,12 @@
-"""Spreading of types: both engines give the same claims, origins and lists of deferred pointers for random heaps with random layouts."""
+"""Tests the spread of types: both engines give the same results for random heaps with random layouts."""
 
 from __future__ import annotations
 
 import random
 from array import array
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Optional
 
 import graphs
 import pytest
@@ -12,12 +14,18 @@ import pytest
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
+    DECISION,
     DEFERRED,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     NO_CLAIM,
+    NO_FEATURE,
+    NO_VALUE,
+    NOT_ARRAY,
     QUESTION,
     ROOT,
+    Choosing,
+    Feature,
     Flag,
     Level,
     Question,
@@ -27,11 +35,11 @@ from findleaks.engine.type_spread import (
 from findleaks.target.arch import Arch
 from findleaks.target.base import Range
 
-REFERENCES, LAYOUTS = 9, 12
+REFERENCES, LAYOUTS, DECISIONS, OWNER_WORDS = 9, 12, 6, 5
 
 
 def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
-    """One to three groups of elements, some up to the memory's end, with slots and checks."""
+    """Add a layout of one to three groups of elements with slots and checks. Some groups extend to the end of the memory."""
     groups: list[int] = []
     slots: list[int] = []
     checks: list[int] = []
@@ -50,7 +58,7 @@ def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
 
 
 def answers(seed: int, questions: array[int]) -> array[int]:
-    """Answers that are equal for equal questions: mostly claims, of which few contradict others."""
+    """Return answers to questions. Equal questions get equal answers. Most answers are claims, and few claims contradict others."""
     made = array("I")
     for at in range(0, len(questions), QUESTION):
         first, offset, third = questions[at : at + QUESTION]
@@ -59,7 +67,8 @@ def answers(seed: int, questions: array[int]) -> array[int]:
         if question == Question.RULE:
             way = rng.random()
             claim = 1 + rng.randrange(LAYOUTS) | rng.choice((Level.EXACT, Level.CONTAINER, Level.BASE)) << LEVEL_SHIFT
-            made.append(NO_CLAIM if way < 0.2 else DEFERRED if way < 0.4 else claim)
+            decision = DECISION | rng.randrange(DECISIONS)
+            made.append(NO_CLAIM if way < 0.2 else DEFERRED if way < 0.35 else decision if way < 0.6 else claim)
         elif question == Question.AGREES:
             made.append(rng.randrange(3) if rng.random() < 0.1 else 2)
         else:
@@ -67,18 +76,52 @@ def answers(seed: int, questions: array[int]) -> array[int]:
     return made
 
 
+def random_options(rng: random.Random, layouts: list[int], arrays: bool) -> list[int]:
+    """Return the words of one to four options. With `arrays`, some options are arrays."""
+    options: list[int] = []
+    for layout in rng.sample(layouts, rng.randrange(1, 5)):
+        single = rng.choice((NOT_ARRAY, NOT_ARRAY, 0, rng.choice(layouts))) if arrays else NOT_ARRAY
+        level = rng.choice((Level.BASE, Level.BASE, Level.ARRAY, Level.LEARNED))
+        options += (layout | level << LEVEL_SHIFT, single, rng.choice((8, 16, 24)))
+    return options
+
+
+def random_feature(rng: random.Random, word: int) -> int:
+    sort = rng.choice(list(Feature))
+    if sort == Feature.OWNER_WORD:
+        return sort << 8 | rng.randrange(OWNER_WORDS + 1)
+    return sort << 8 | 128 + (0 if sort == Feature.BEGINNING else rng.randrange(-2, 3) * word)
+
+
+def add_decision(rng: random.Random, spread: TypeSpread, layouts: list[int], word: int) -> None:
+    keys = sorted(rng.sample(range(40), 20)) if rng.random() < 0.7 else []
+    claims = [rng.choice(layouts) | Level.LEARNED << LEVEL_SHIFT for _ in keys]
+    feature = random_feature(rng, word) if keys else NO_FEATURE
+    spread.add_decision(random_options(rng, layouts, True), feature, keys, claims)
+
+
+def asked(spread: TypeSpread, seed: int, ask: Callable[[], Optional[array[int]]]) -> list[int]:
+    """Return the result of a comparison, after its questions were answered."""
+    found = ask()
+    while found is None:
+        questions = spread.questions()
+        spread.answer(questions, answers(seed, questions))
+        found = ask()
+    return list(found)
+
+
 def settled(spread: TypeSpread, seed: int) -> None:
     while True:
-        while not spread.run(7):
-            pass
+        is_done = spread.run(7)
         questions = spread.questions()
-        if not questions:
+        if questions:
+            spread.answer(questions, answers(seed, questions))
+        elif is_done:
             return
-        spread.answer(questions, answers(seed, questions))
 
 
 def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
-    """All results of an engine for a heap. Layouts, roots and seeds are the same for both engines."""
+    """Return all results of an engine for a heap. Layouts, roots and seeds are the same for both engines."""
     rng = random.Random(seed)
     blocks = engine.blocks(heap.arch, heap.granule)
     blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
@@ -91,8 +134,13 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     layouts = [random_layout(rng, spread, heap.arch.word) for _ in range(LAYOUTS)]
     spread.add_choices(layouts[:2])
     spread.add_choices(layouts[2:3])
+    for _ in range(OWNER_WORDS):
+        spread.add_owner_word(rng.choice(layouts), rng.randrange(4) * heap.arch.word, rng.choice((1, 4, heap.arch.word)))
+    for _ in range(DECISIONS):
+        add_decision(rng, spread, layouts, heap.arch.word)
+    spread.set_flags(bytearray(rng.choice((0, 0, Flag.ANYTHING, Flag.OPTIONAL, Flag.OPTIONAL | Flag.NUMBER)) for _ in range(REFERENCES)))
     for start, data in heap.root_memory:
-        spread.add_root(start, len(data), rng.choice(layouts))
+        spread.add_roots(array("Q", [start]), array("Q", [len(data)]), array("I", [rng.choice(layouts)]))
     words = array("Q", sorted({word for range_ in graphs.VTABLES for word in range(range_.start, range_.end, 5)}))
     spread.seed_words(words, array("I", [rng.choice(layouts) for _ in words]), array("Q", [rng.choice((0, 24)) for _ in words]))
     used = [n for n, block in enumerate(heap.blocks) if block.state == State.IN_USE]
@@ -106,33 +154,37 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     settled(spread, seed)
     found["last"] = list(spread.claims()), spread.deferred()
     indices = array("I", used[:40])
-    flags = bytearray(rng.choice((0, 0, Flag.ANYTHING, Flag.OPTIONAL, Flag.OPTIONAL | Flag.NUMBER)) for _ in range(REFERENCES))
-    for layout in layouts:
-        matched = spread.match(layout, indices, flags)
-        while matched is None:
-            questions = spread.questions()
-            spread.answer(questions, answers(seed, questions))
-            matched = spread.match(layout, indices, flags)
-        found[f"match {layout}"] = list(matched)
+    found["fits"] = asked(spread, seed, partial(spread.fits, layouts, indices))
+    for how in Choosing:
+        found[how.name] = asked(spread, seed, partial(spread.choose, random_options(rng, layouts, False), how, indices))
+    rows = array("Q", [word for one in found["first"][2] for word in one.untyped][:300])
+    labels = array("I", [row % 3 for row in rows[2::3]])
+    found["separate"] = spread.separate(rows, labels)
+    found["features"] = [list(spread.feature(random_feature(rng, heap.arch.word), rows)) for _ in range(12)]
+    found["owner words"] = [list(spread.feature(Feature.OWNER_WORD << 8 | at, rows)) for at in range(OWNER_WORDS + 1)]
+    kinds = bytes(rng.randrange(5) for _ in heap.blocks)
+    found["untyped"] = list(spread.untyped(kinds, 0b1010, 20)), list(spread.sample(3)), spread.claimed, spread.followed
     found["classes"] = list(spread.classes(indices, 5))
     return found
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
 def test_both_engines_agree(arch: Arch) -> None:
-    claimed = deferred = 0
+    claimed = deferred = owner_words = 0
     for seed in range(20):
         heap = graphs.random_heap(seed, 160, 16 if arch.word == 8 else 8, 3, arch=arch)
         said = spread_of(graphs.native(arch), heap, seed)
         assert said == spread_of(graphs.pure(arch), heap, seed), seed
         claimed += sum(1 for claim in said["last"][0] if claim & LAYOUT_MASK)
         deferred += sum(one.total for one in said["first"][2])
+        owner_words += sum(value != NO_VALUE for values in said["owner words"] for value in values)
     assert claimed
+    assert owner_words
     assert deferred
 
 
 def one_heap(engine: Engine, words: dict[int, int]) -> TypeSpread:
-    """Blocks of 32 bytes at 0x10000, 0x10020 …, with these words, and a root at 0x8000."""
+    """Return a spread over 16 blocks at 0x10000, 0x10020 and so on, and root memory at 0x8000. `words`: the words by address."""
     memory = bytearray(0x200)
     for address, value in words.items():
         if address >= 0x10000:
@@ -156,8 +208,8 @@ ENGINES = pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], id
 def test_a_list_is_claimed_to_its_end(engine: Engine) -> None:
     spread = one_heap(engine, {0x8000: 0x10000, 0x10000: 0x10040, 0x10040: 0x10020, 0x10020: 0})
     node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
-    spread.add_root(0x8000, 24, node)
-    assert spread.run(100)
+    spread.add_roots(array("Q", [0x8000]), array("Q", [24]), array("I", [node]))
+    assert not spread.run(100)
     questions = spread.questions()
     assert list(questions) == [5, 0, 24]
     spread.answer(questions, array("I", [node | Level.EXACT << LEVEL_SHIFT]))
@@ -169,18 +221,16 @@ def test_a_list_is_claimed_to_its_end(engine: Engine) -> None:
 
 @ENGINES
 def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine) -> None:
-    """The first word of the root makes block 0 a node, the second word makes it a leaf. Both claims are dropped."""
-    spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10000, 0x10000: 0x10020})
+    """The root makes block 0 a node, block 2 makes it a leaf: the claims of block 0, and of block 1, to which it refers, are dropped."""
+    spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10040, 0x10000: 0x10020, 0x10040: 0x10000})
     node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
     leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
-    head = spread.add_layout((0, 16, 1, 0, 2, 0, 0), (0, 5, 8, 6))
-    spread.add_root(0x8000, 16, head)
-    claims = {5: node | Level.EXACT << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT}
-    while True:
-        assert spread.run(100)
+    head = spread.add_layout((0, 16, 1, 0, 2, 0, 0), (0, 5, 8, 7))
+    holder = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 6))
+    spread.add_roots(array("Q", [0x8000]), array("Q", [16]), array("I", [head]))
+    claims = {5: node | Level.EXACT << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT, 7: holder | Level.EXACT << LEVEL_SHIFT}
+    while not spread.run(100):
         questions = spread.questions()
-        if not questions:
-            break
         rows = [questions[at : at + QUESTION] for at in range(0, len(questions), QUESTION)]
         spread.answer(questions, array("I", [claims[row[0]] if row[0] >> 32 == Question.RULE else 0 for row in rows]))
     assert spread.disputes() == [0]

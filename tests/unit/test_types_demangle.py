@@ -6,10 +6,10 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from hostile import lines_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -161,9 +161,9 @@ BOMBS = [
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_harmless(name: str) -> None:
-    began = time.process_time()
-    assert len(demangle.__wrapped__(name)) <= max(LONGEST_TEXT, len(name))
-    assert time.process_time() - began < 1
+    texts: list[str] = []
+    lines_run(lambda: texts.append(demangle.__wrapped__(name)), 20_000)
+    assert len(texts[0]) <= max(LONGEST_TEXT, len(name))
 
 
 def test_bombs_take_no_memory() -> None:

@@ -1,0 +1,183 @@
+"""Finds the blocks from which most blocks without a type are reached."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.audit.leak_groups import iterate_leak_heads
+from findleaks.audit.owner_tree import build_owner_tree
+from findleaks.audit.owners import Owners
+from findleaks.audit.references import find_root_references
+from findleaks.audit.typed_places import field_at
+from findleaks.engine.dominators import SHARED, Dominators, node_root
+from findleaks.engine.terms import NO_LABEL, State, Totals
+from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.results.amounts import Amount
+from findleaks.results.untyped import Untyped, UntypedSource
+from findleaks.session import Session
+from findleaks.session.known_types import known_types
+from findleaks.value_classes import NamedTuple
+
+NAMED = 50
+"""Most groups of blocks whose origin is named: each may take a search of root memory."""
+WIDEST = 1 << 20
+"""Most bytes of a block that are searched for a reference."""
+CHUNK = 1 << 14
+"""Blocks that are visited between two checks for Ctrl-C."""
+_MASK = 0xFFFFFF
+
+
+class _Key(NamedTuple):
+    """Blocks of one key have the same origin: a layout, the number of a root below 0, or none."""
+
+    holder: int
+    size: int
+    is_leaked: bool
+
+
+class _Group:
+    """Blocks of one key. `best`: the block that retains most, with the node above it."""
+
+    def __init__(self) -> None:
+        self.blocks = self.least = self.most = 0
+        self.reached = self.best_reached = Totals(0, 0)
+        self.best, self.holder = -1, SHARED
+
+    def add(self, index: int, size: int, reached: Totals, holder: int) -> None:
+        self.least = min(self.least, size) if self.blocks else size
+        self.most = max(self.most, size)
+        self.blocks += 1
+        self.reached = Totals(self.reached.blocks + reached.blocks, self.reached.bytes + reached.bytes)
+        if reached.bytes > self.best_reached.bytes:
+            self.best, self.best_reached, self.holder = index, reached, holder
+
+    def unite(self, other: _Group) -> None:
+        if other.best_reached.bytes > self.best_reached.bytes:
+            self.best, self.best_reached, self.holder = other.best, other.best_reached, other.holder
+        self.blocks += other.blocks
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+        self.reached = Totals.sum_of((self.reached, other.reached))
+
+
+def find_untyped(session: Session, limit: int = 0) -> Untyped:
+    """Return where blocks without a type begin. `limit`: the most sources (0: all)."""
+    if known_types(session) is None and session.object_types is None:
+        raise TargetError("--untyped needs debug information, and none was found")
+    marks = _marks(session)
+    groups = _group_reachable(session, marks)
+    _add_leaked(session, marks, groups)
+    named = _named(session, groups)
+    untyped = Totals(0, 0)
+    for indices in _untyped(session, marks):
+        untyped = Totals(untyped.blocks + len(indices), untyped.bytes + sum(session.directory.blocks.columns_of(indices).size))
+    found = [_source(session, origin, is_leaked, one) for (origin, is_leaked), one in named]
+    in_use = session.directory.blocks.totals(State.IN_USE)
+    return Untyped(Amount.of(in_use), Amount.of(untyped), found[: limit or None], len(found))
+
+
+def _marks(session: Session) -> Sequence[int]:
+    """Return a number for each block whose low 24 bits are 0 if its type is not known."""
+    known, objects = known_types(session), session.object_types
+    claims = known.claims if known is not None else array("I", bytes(4 * len(session.directory.blocks)))
+    if objects is None:
+        return claims
+    return array("I", (1 if label != NO_LABEL else claim for label, claim in zip(objects.types, claims)))
+
+
+def _untyped(session: Session, marks: Sequence[int]) -> Iterator[array[int]]:
+    """Yield the indices of the blocks in use without a type, in batches."""
+    states = session.directory.blocks.columns().state
+    for first in range(0, len(states), CHUNK):
+        session.report_progress("finding untyped blocks", first / len(states))
+        part = range(first, min(first + CHUNK, len(states)))
+        yield array("I", (index for index in part if states[index] == State.IN_USE and not marks[index] & _MASK))
+
+
+def _group_reachable(session: Session, marks: Sequence[int]) -> dict[_Key, _Group]:
+    """Group the reachable blocks without a type that no other block without a type dominates."""
+    tree, blocks = build_owner_tree(session).tree, session.directory.blocks
+    groups: dict[_Key, _Group] = {}
+    for indices in _untyped(session, marks):
+        for index, size in zip(indices, blocks.columns_of(indices).size):
+            holder = tree.idom(index)
+            if holder is None or (holder >= 0 and not marks[holder] & _MASK):
+                continue
+            reached = tree.retained(index)
+            if reached.blocks > 1 or _refers(session, index):
+                of = marks[holder] & _MASK if holder >= 0 else holder
+                groups.setdefault(_Key(of, size, False), _Group()).add(index, size, reached, holder)
+    return groups
+
+
+def _refers(session: Session, index: int) -> bool:
+    """Whether a block refers to other blocks, which others refer to as well."""
+    return any(target != index for target, _ in session.graph().references(index))
+
+
+def _add_leaked(session: Session, marks: Sequence[int], groups: dict[_Key, _Group]) -> None:
+    """Add the leak heads without a type that refer to other blocks."""
+    graph, blocks = session.graph(), session.directory.blocks
+    for count, head in enumerate(iterate_leak_heads(graph)):
+        if count % CHUNK == 0:
+            session.report_progress("finding untyped blocks", 0.0)
+        below = graph.indirect_totals(head)
+        if not marks[head] & _MASK and below.blocks:
+            size = blocks.size(head)
+            groups.setdefault(_Key(0, size, True), _Group()).add(head, size, Totals(below.blocks + 1, below.bytes + size), SHARED)
+
+
+def _named(session: Session, groups: dict[_Key, _Group]) -> list[tuple[tuple[str, bool], _Group]]:
+    """Return the groups by origin, and whether they are leaked; those that reach most bytes
+    first. Of the groups that reach least, the origin is not looked for."""
+    _, owners, tree = build_owner_tree(session)
+    named: dict[tuple[str, bool, int], _Group] = {}
+    ordered = sorted(groups.items(), key=lambda item: (-item[1].reached.bytes, item[0]))
+    for at, (key, group) in enumerate(ordered):
+        origin = _origin(session, owners, tree, group) if at < NAMED and not key.is_leaked else ""
+        size = 0 if origin else key.size
+        if (origin, key.is_leaked, size) in named:
+            named[origin, key.is_leaked, size].unite(group)
+        else:
+            named[origin, key.is_leaked, size] = group
+    found = [((origin, is_leaked), one) for (origin, is_leaked, _), one in named.items()]
+    return sorted(found, key=lambda item: (-item[1].reached.bytes, item[1].best))
+
+
+def _origin(session: Session, owners: Owners, tree: Dominators, group: _Group) -> str:
+    """Return what refers to the example of a group: a member, or the name of a root."""
+    holder = group.holder
+    if holder >= 0:
+        return _member(session, holder, group.best)
+    if node_root(holder) >= 0:
+        return _root_member(session, group.best) or owners.all[node_root(holder)].label
+    known = known_types(session)
+    above = [one for one in session.graph().referrers(group.best) if known is not None and known.spec(one) is not None]
+    return next(filter(None, (_member(session, one, group.best) for one in above[:4])), "") or _root_member(session, group.best)
+
+
+def _root_member(session: Session, index: int) -> str:
+    """Return the member of a variable that refers to a block; "" if none does."""
+    start = session.directory.blocks.address(index)
+    found = next((one for one in find_root_references(session, start, start + 1) if one.address), None)
+    return field_at(session, found.address) if found is not None else ""
+
+
+def _member(session: Session, owner: int, index: int) -> str:
+    """Return the member of a typed block that refers to another block; "" if none does."""
+    blocks, arch = session.directory.blocks, session.target.arch
+    start, low = blocks.address(owner), blocks.address(index)
+    try:
+        data = session.target.read(start, min(blocks.size(owner), WIDEST) // arch.word * arch.word)
+    except UnreadableMemory:
+        return ""
+    high = low + max(blocks.size(index), 1)
+    place = next((at for at, word in enumerate(arch.unpack(data)) if low <= word < high), None)
+    return field_at(session, start + place * arch.word) if place is not None else ""
+
+
+def _source(session: Session, origin: Optional[str], is_leaked: bool, one: _Group) -> UntypedSource:
+    example = session.directory.blocks.address(one.best)
+    sizes = one.least, one.most
+    return UntypedSource(origin or None, is_leaked, one.blocks, sizes, Amount.of(one.reached), example, Amount.of(one.best_reached))

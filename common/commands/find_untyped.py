@@ -1,0 +1,59 @@
+"""`find --untyped`: where blocks without a type begin."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from functools import partial
+
+from findleaks.audit.untyped_blocks import find_untyped
+from findleaks.commands import Invocation
+from findleaks.commands.limits import in_text
+from findleaks.commands.result import Plain, blocks_status
+from findleaks.errors import UsageError
+from findleaks.formatting import blocks, number, size, table, wrapped
+from findleaks.results.untyped import Untyped, UntypedSource
+from findleaks.session import Session
+
+ROWS = 15  # Most rows printed as text without --limit.
+HEAD = ("BYTES", "BLOCKS", "FROM", "SIZE", "REFERRED TO BY", "EXAMPLE")
+_OTHERS = ("by", "output", "suppressions", "fail_over")
+
+
+def list_untyped(session: Session, args: argparse.Namespace) -> Plain:
+    """Return the result of `find --untyped`. UsageError: an option does not go with it."""
+    other = next((name for name in _OTHERS if getattr(args, name)), "")
+    if other:
+        raise UsageError(f"--untyped and --{other.replace('_', '-')} do not go together")
+    found = find_untyped(session, args.limit or 0)
+    return Plain(session, "find", found, partial(_text, found, in_text(args.limit, ROWS) or found.rows), blocks_status(session))
+
+
+def _text(found: Untyped, shown: int, width: int, invocation: Invocation) -> Iterator[str]:
+    rows = found.sources[:shown]
+    yield f"{blocks(found.untyped.blocks)} without a type, {size(found.untyped.bytes)}, of {size(found.in_use.bytes)} in use"
+    if not rows:
+        yield "  none of them refers to other blocks: no hint would type more than one block"
+        return
+    yield ""
+    yield from table(HEAD, map(_row, rows), (0, 1, 2, 3), width, cut=4)
+    if found.rows > len(rows):
+        yield f"  … {number(found.rows - len(rows))} more rows (--limit 0 shows all)"
+    yield ""
+    first = rows[0]
+    yield from ("  " + line for line in wrapped(_advice(first), width - 2))
+    yield from invocation.next(width, f"whatis {first.example:#x}", f"refs {first.example:#x}")
+
+
+def _row(one: UntypedSource) -> tuple[str, ...]:
+    low, high = one.sizes
+    origin = "leaked" if one.leaked else one.origin or "–"
+    own = number(low) if low == high else f"{number(low)}–{number(high)}"
+    return size(one.reached.bytes), number(one.reached.blocks), number(one.blocks), own, origin, hex(one.example)
+
+
+def _advice(first: UntypedSource) -> str:
+    hint = f"--type {first.example:#x}=TYPE"
+    if first.blocks == 1 or first.leaked or first.origin is None:
+        return f"{hint} may type up to {number(first.example_reached.blocks)} of these blocks"
+    return f"{hint} types the example; the line `{first.origin} -> TYPE` in a file of --hints may type all of the first row"
