@@ -27,7 +27,7 @@ def site_of(frames: list[dict[str, Any]]) -> list[str]:
     ("version", "picture", "allocator"),
     [
         pytest.param(
-            version, picture, allocator, marks=() if (version, picture, allocator) == (REDUCED, "live", "") else pytest.mark.matrix
+            version, picture, allocator, marks=() if (version, picture, allocator) == (REDUCED, "kernel", "") else pytest.mark.matrix
         )
         for version in SUITES
         for picture in ("live", "kernel")

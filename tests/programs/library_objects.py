@@ -67,7 +67,7 @@ report("OpenSSL BIO (memory buffer)", crypto.BIO_new(P(crypto.BIO_s_mem())))
 report("OpenSSL RSA", crypto.RSA_new())
 report("OpenSSL EC_KEY", crypto.EC_KEY_new())
 gobject, gio = library("libgobject-2.0.so.0", "g_object_new"), library("libgio-2.0.so.0")
-for name, kind in (("GLib GObject", gobject.g_object_get_type), ("GLib object (GTypeInstance)", gio.g_cancellable_get_type)):
+for name, kind in (("GLib GObject", gobject.g_object_get_type), ("GLib object (GCancellable)", gio.g_cancellable_get_type)):
     kind.restype = c.c_size_t
     report(name, gobject.g_object_new(c.c_size_t(kind()), None))
 report("ld.so's entry of the loaded file /lib/x86_64-linux-gnu/libarchive.so.13", archive._handle)

@@ -1,4 +1,5 @@
-"""CPythons that no Debian release has: 3.14 as it was before 3.14.5, with the incremental garbage collector, and free-threaded builds."""
+"""CPythons that no Debian release has: 3.10, 3.12, 3.14 as it was before 3.14.5, with the incremental garbage collector, and free-threaded
+builds."""
 
 from __future__ import annotations
 
@@ -18,6 +19,13 @@ INCREMENTAL = "org.bytedeco:cpython:3.14.3-1.5.13:jar:linux-x86_64"
 
 INCREMENTAL_HASH = "eb5f1a6fe2dc498ac18927189a37f28a47b0ba06ae6bd85112eff023fe2eb46f"
 
+PACKED = {
+    "3.10": ("org.bytedeco:cpython:3.10.8-1.5.8:jar:linux-x86_64", "2f101b1aa06effdbda3c318c1728b13f22b571707c7b7704abaf5d19a33aa981"),
+    "3.12": ("org.bytedeco:cpython:3.12.1-1.5.10:jar:linux-x86_64", "a135fcf4dc01adebf7ea439252276fc3196db80f7e0dd3da0b61f1ec489b68bd"),
+    "3.14": (INCREMENTAL, INCREMENTAL_HASH),
+}
+"""Releases that are packed in this way, by version: artifact and its SHA-256."""
+
 FREE_THREADED_SUITE = "trixie"
 FREE_THREADED = "3.13.5"
 FREE_THREADED_HASH = "93e583f243454e6e9e4588ca2c2662206ad961659863277afcdb96801647d640"
@@ -34,12 +42,19 @@ class Installed(mallocs_python.Python):
         return {**super().environment(*modules, **more), "PYTHONHOME": str(self.root), "LD_LIBRARY_PATH": str(self.root)}
 
 
-@functools.cache
 def incremental() -> mallocs_python.Python:
     """CPython 3.14.3, unpacked at the first use."""
-    root = maven.unpacked(INCREMENTAL, INCREMENTAL_HASH, debian.cache() / "pythons" / "3.14.3") / "org/bytedeco/cpython/linux-x86_64"
-    (root / "bin" / "python3.14").chmod(0o755)
-    return Installed("3.14", "3.14.3", root)
+    return packed("3.14")
+
+
+@functools.cache
+def packed(version: str) -> mallocs_python.Python:
+    """The interpreter of a version in PACKED, unpacked at the first use."""
+    artifact, digest = PACKED[version]
+    release = artifact.split(":")[2].split("-")[0]
+    root = maven.unpacked(artifact, digest, debian.cache() / "pythons" / release) / "org/bytedeco/cpython/linux-x86_64"
+    (root / "bin" / f"python{version}").chmod(0o755)
+    return Installed(version, release, root)
 
 
 @functools.cache

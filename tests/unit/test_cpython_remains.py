@@ -1,8 +1,9 @@
-"""Unused words of generators, frames and sets: both engines agree in all four variants."""
+"""Unused words of generators, frames, sets and tuples: both engines agree in all four variants."""
 
 from __future__ import annotations
 
 import random
+from array import array
 from typing import Any
 
 import graphs
@@ -14,10 +15,21 @@ from word_heaps import HEAP, PROGRAM, Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally, TypeColumns, count_objects
-from findleaks.runtimes.cpython.remains import FRAME, FRAME_NUMBER, FRAME_POINTER, NUMBER, POINTER, SET, FrameLayout, object_remains
+from findleaks.runtimes.cpython.remains import (
+    FRAME,
+    FRAME_NUMBER,
+    FRAME_POINTER,
+    ITEMS,
+    NUMBER,
+    POINTER,
+    SET,
+    FrameLayout,
+    Layouts,
+    object_remains,
+)
 from findleaks.target.arch import X86_64, Arch
 
-GENERATORS, SETS, PLAIN = TYPES = [0x9D8000, 0x9D9000, 0x9DA000]
+GENERATORS, SETS, TUPLES = TYPES = [0x9D8000, 0x9D9000, 0x9DA000]
 LAYOUTS = [
     FrameLayout(3, 5, 6, NUMBER),
     FrameLayout(3, 5, 7, POINTER),
@@ -45,7 +57,8 @@ def answers(engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0,
         masks[len(masks) + 1] = masks.get(number, 0) | words
         return len(masks)
 
-    rest = object_remains(engine, blocks, pieces, tally, (bytes([FRAME, SET, 0]), layout), add)
+    sizes = array("I", [0, 0, 0, 0, offset + 3 * arch.word, arch.word])
+    rest = object_remains(engine, blocks, pieces, tally, Layouts(bytes([FRAME, SET, ITEMS]), layout, sizes), add)
     return {"masks": [masks.get(number, 0) for number in tally.patterns], "rest": rest, "found": tally.found.tolist()}
 
 
@@ -117,3 +130,15 @@ def test_table_of_a_set(engine: Any, arch: Arch) -> None:
         memory.block(40, 64)
         memory.put(2, 1, SETS, 0, 0, mask, table)
         assert answers(engine(arch), memory, LAYOUTS[0])["masks"][0] == MASKS[2] | (0xFFFF << 10 if grown else 0)
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_words_behind_items(engine: Any, arch: Arch) -> None:
+    """Words behind the last item are unused, if the block is larger. Long tuples have no pattern. A damaged object may have any size."""
+    for items, words, expected in ((0, 8, 5), (2, 8, 7), (3, 8, 0), (4, 8, 0), (57, 80, 62), (58, 80, 0), (-1, 80, 0), (1 << 30, 80, 0)):
+        memory = Memory(arch, 128)
+        memory.block(0, words)
+        memory.put(2, 1, TUPLES, items & arch.mask)
+        found = answers(engine(arch), memory, LAYOUTS[0])
+        assert (found["masks"], found["rest"]) == ([EVERY_WORD & -(1 << expected) if expected else 0], [])

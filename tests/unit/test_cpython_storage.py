@@ -15,7 +15,7 @@ from word_heaps import HEAP, PROGRAM, Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import LAST_WORD, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, TypeColumns, count_objects, immortal_objects
-from findleaks.runtimes.cpython.storage import DEQUE, LIST, SPARE, TAGGED, VALUES, unused_storage
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SHARED, SPARE, TAGGED, VALUES, unused_storage
 from findleaks.target.arch import Arch
 
 LISTS, OWNERS, PLAIN, DEQUES = TYPES = [0x9D8000, 0x9D9000, 0x9DA000, 0x9DB000]
@@ -39,7 +39,7 @@ def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict
     def pattern(mask: int) -> int:
         return patterns.setdefault(mask, len(patterns) + 1)
 
-    rest = unused_storage(engine, blocks, lambda: pieces, tally, bytes([LIST, VALUES | TAGGED, 0, DEQUE | SPARE]), pattern)
+    rest = unused_storage(engine, blocks, lambda: pieces, tally, bytes([LIST, VALUES | TAGGED, KEYS | SHARED, DEQUE | SPARE]), pattern)
     immortal = [list(immortal_objects(engine, blocks, piece, tally)) for piece in pieces]
     masks = {number: mask for mask, number in patterns.items()}
     return {
@@ -86,6 +86,12 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
             memory.put(place + head + 2, items, HEAP + (target + (1 if shift else 0)) * word, room - (1 if shift else 0))
             if rng.random() < 0.8:
                 memory.put(target, *(rng.choice([0, 0x9D0000]) for _ in range(min(items + 1, room))))
+        if kind == 2 and words >= head + 5:
+            target, room = rng.choice(starts)
+            memory.put(place + head + 4, HEAP + target * word)
+            if rng.random() < 0.8:
+                slots, kinds = rng.choice([3, 4, 5, 6]), rng.choice([0, 1, 2, 3])
+                memory.data[(target + 1) * word : (target + 1) * word + 3] = bytes([slots, slots, kinds])
         if kind == 3 and words >= head + 9:
             put_deque(rng, memory, place + head, [HEAP + one * word for one, size in starts if size in (66, 70)], words - head)
         if kind == 1 and words >= head:
@@ -193,6 +199,46 @@ def test_items_of_a_deque(engine: Any, arch: Arch) -> None:
     at = chunks[1]
     found = answers(engine(arch), memory, 0, [])
     assert found["rest"] == [(at, at + 11 * word), (at + 16 * word, at + 66 * word), (spare, spare + 66 * word)]
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_word_after_values(engine: Any, arch: Arch) -> None:
+    """The last word of a block of values is a reference only if an object may start where it points."""
+    memory, word = Memory(arch, 200), arch.word
+    start, other, values = memory.block(0, 8), memory.block(20, 16), memory.block(40, 12)
+    memory.put(0, values + 2 * word, 0, 0, 0, 1, OWNERS)
+    memory.data[42 * word - 1] = 2 * word
+    every, last = (1 << 64) - (1 << 11), 40 + 11
+    for value, mask in ((0, 3), (start + 4 * word, 3), (start + 6 * word, every | 3), (other + 4 * word, 3), (other + 5 * word, every | 3)):
+        memory.put(last, value)
+        assert answers(engine(arch), memory, 0, [])["masks"] == [0, 0, mask], hex(value)
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
+    """The keys have eight slots of one byte, and five entries that consist of a string and a value. Later words are unused."""
+    memory, word = Memory(arch, 200), arch.word
+    start, keys = memory.block(0, 8), memory.block(40, 16 + 8 // word)
+    end = 4 + 8 // word + 10
+    memory.put(0, 1, PLAIN, 3, 0, keys)
+    memory.put(40, *[start] * (end + 2))
+    memory.data[41 * word : 41 * word + 3] = bytes([3, 3, 1])
+    assert answers(engine(arch), memory, 0, [])["masks"][1] == (1 << 64) - (1 << end)
+    memory.data[41 * word + 2] = 0  # entries of three words: they do not fit
+    assert answers(engine(arch), memory, 0, [])["masks"][1] == 0
+    memory.data[41 * word + 2] = 1
+    memory.put(4, 0)
+    assert answers(engine(arch), memory, 0, [])["masks"][1] == 0
+    for place in (109, 110):  # keys that the objects of a type share
+        memory = Memory(arch, 300)
+        start, keys = memory.block(0, 120), memory.block(200, 16 + 8 // word)
+        memory.put(0, 1, PLAIN)
+        memory.put(place, keys)
+        memory.put(200, *[start] * (end + 2))
+        memory.data[201 * word : 201 * word + 3] = bytes([3, 3, 1])
+        assert answers(engine(arch), memory, 0, [])["masks"][1] == (1 << 64) - (1 << end)
 
 
 def test_no_lists_no_pass() -> None:

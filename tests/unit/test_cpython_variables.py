@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import struct
+from array import array
+from types import SimpleNamespace
 from typing import cast
 
 import fake
+import graphs
 import pytest
 
 from findleaks.allocators.memory import Memory
+from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.types import Types
 from findleaks.runtimes.cpython.variables import GENERAL, UNICODE, variable
 
@@ -96,3 +100,11 @@ def test_any_bytes() -> None:
             data[source.randrange(64)] = source.randrange(256)
         for address in range(TABLE, TABLE + SIZE, 8):
             assert isinstance(reported(bytes(data), address), str)
+
+
+@pytest.mark.parametrize("version", ["", "3", "x.y"])
+def test_an_interpreter_of_unknown_version_has_no_names(version: str) -> None:
+    """A damaged core may lack the version."""
+    target = fake.FakeTarget({0x1000: bytes(64)})
+    names = ObjectNames(target, graphs.native().blocks(target.arch, 16), cast("Types", SimpleNamespace(shift=0)), array("I", [0]), version)
+    assert (names.name_object(0), names.name_member(0x1000)) == ("", "")

@@ -1,9 +1,9 @@
-"""Words of CPython's objects that are not references: they do not count in the referent's
-ob_refcnt.
+"""Find words of CPython's objects that are not references: they do not count in the ob_refcnt of
+the object that they refer to.
 
 These are the collector's links, the list of an object's weak references, a weak reference's
-referent, the remaining contents of objects kept for reuse, and words after the end of an object in
-its block.
+referent, the remaining contents of objects that are kept for reuse, and words after the end of an
+object in its block.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
 Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 its first word is the list of
@@ -18,10 +18,13 @@ from findleaks.runtimes.cpython.interpreter_memory import CHAIN
 from findleaks.runtimes.cpython.types import HAVE_GC, MANAGED_WEAKREF, SUBCLASSES, Types
 
 WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"))
-"""Names of the types whose objects, and those of subclasses, are weak references."""
+"""Names of the types whose objects are weak references. Objects of subclasses are weak references,
+too."""
 
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
-_MOST = 250  # patterns, of 255 possible; for further types only the collector's links are excluded
+# Maximum number of patterns, of 255 possible; for further types only the collector's links are
+# excluded
+_MOST = 250
 
 
 class Borrowed:
@@ -35,7 +38,6 @@ class Borrowed:
         self.exclusions = [Exclusion(0), Exclusion(EVERY_WORD)]  # the second is engine.LEAF
         self._numbers = {exclusion: number for number, exclusion in enumerate(self.exclusions)}
         self.lives, self.kept = bytearray(), bytearray()
-        self._from: dict[tuple[int, int], int] = {}
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
@@ -47,8 +49,8 @@ class Borrowed:
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
 
     def pair(self, end: int) -> int:
-        """Return the pattern that excludes the two words before offset `end` of a block. Return 0,
-        which excludes none, if there are too many patterns or a mask has no bits for these
+        """Return the pattern that excludes the two words before offset `end` of a block. Returns 0,
+        which excludes no word, if there are too many patterns or if a mask has no bits for these
         words."""
         first = end // self._word - 2
         return self._pattern(Exclusion(3 << first)) if 0 <= first < LAST_WORD - 1 else 0
@@ -62,25 +64,14 @@ class Borrowed:
         return self._pattern(Exclusion(words))
 
     def with_words(self, number: int, words: int) -> int:
-        """Return the pattern that excludes what another one does, and a mask of words; 0 if there
-        are too many patterns."""
+        """Return a pattern that excludes the words of pattern `number` and a mask of words; 0 if
+        there are too many patterns."""
         plain = self.exclusions[number]
         return self._pattern(Exclusion(plain.words | words & ~plain.links, plain.links, plain.header))
 
-    def all_from(self, number: int, first: int) -> int:
-        """Return the pattern of live objects of type `number` that also excludes the words from
-        word `first` of a block on; without these words if there are too many patterns."""
-        key = number, first
-        if key not in self._from:
-            plain = self.lives[number]
-            words, links, header = self.exclusions[plain]
-            rest = EVERY_WORD & -(1 << first) if first < LAST_WORD else 0
-            self._from[key] = self._pattern(Exclusion(words | rest, links, header), plain) if rest else plain
-        return self._from[key]
-
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
-        """Return the number of this pattern, which is added if necessary; `fallback` if there are
-        too many."""
+        """Return the number of this pattern. It is added if it does not exist; `fallback` is
+        returned if there are too many."""
         if exclusion not in self._numbers:
             if len(self.exclusions) >= _MOST:
                 return fallback

@@ -1,12 +1,12 @@
-"""Reads the garbage collector's generations: counts, thresholds, statistics.
+"""Read the garbage collector's generations: counts, thresholds, statistics.
 
 Source: Include/internal/pycore_gc.h (struct _gc_runtime_state) of CPython 3.9 to 3.14. The
-structure has three generations, each with the head of a ring of objects, a threshold and a count;
-up to 3.13 a pointer to the first generation; a permanent generation, whose ring is usually empty;
-three sets of statistics. It is part of the interpreter's state, in the file's data, or up to 3.10
-in a block. `enabled` is three 32-bit numbers before the generations (with `debug` and padding
-between). In Debian's 3.13 the generations are four bytes off their alignment, unlike all other
-fields."""
+structure has three generations, each with the head of a ring of objects, a threshold and a count.
+Then follow: up to 3.13 a pointer to the first generation; a permanent generation, whose ring is
+usually empty; and three sets of statistics. The structure is part of the interpreter's state, which
+is in the file's data, or up to 3.10 in a block. `enabled` is the first of three 32-bit numbers
+before the generations (with `debug` and padding between). In Debian's 3.13 the generations are four
+bytes off their alignment, unlike all other fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ MAX_THRESHOLD = 1 << 30  # upper limit of a plausible threshold or count
 
 
 COLLECTING = "collecting"
-# Flag in an object's link back, while a collection counts references to the object.
+# Flag in the link back of an object, which is set while a collection counts references to the
+# object.
 IN_COLLECTION = 2
 
 
@@ -40,10 +41,12 @@ BEFORE_GENERATIONS = 12  # bytes from `enabled` (gc.disable() clears it) to the 
 
 
 def counters(target: Target, engine: Engine, image: Image, directory: Directory, heads: Iterable[int]) -> Mapping[str, int]:
-    """Return counters named as in gc.get_count(), get_threshold() and get_stats(); {} if not found.
+    """Return counters named as in gc.get_count(), get_threshold() and get_stats(); {} if they are
+    not found.
 
-    COLLECTING is 1 during a collection, ENABLED is 0 after gc.disable(). `heads` are addresses of
-    heads of rings with objects: after gc.freeze() the permanent generation's head is among them."""
+    COLLECTING is 1 during a collection, and ENABLED is 0 after gc.disable(). `heads`: addresses of
+    heads of rings with objects. After gc.freeze(), the permanent generation's head is among
+    them."""
     memory = Memory(target)
     for permanent in chain(_empty_rings(target, engine, image, directory), heads):
         first = _generations(memory, permanent)
@@ -53,8 +56,8 @@ def counters(target: Target, engine: Engine, image: Image, directory: Directory,
 
 
 def _empty_rings(target: Target, engine: Engine, image: Image, directory: Directory) -> Iterator[int]:
-    """Yield addresses where two words point to themselves: first in the file's data, then in other
-    allocators' heaps."""
+    """Yield addresses of two words that point to themselves: first those in the file's data, then
+    those in the heaps of other allocators."""
     heaps = [Range(owned.start, owned.end) for owned in directory.heaps if owned.allocator.name != "pymalloc"]
     for start, end in [*image.data, *heaps]:
         for piece in nonzero_pieces(target, start, end):
@@ -64,8 +67,8 @@ def _empty_rings(target: Target, engine: Engine, image: Image, directory: Direct
 
 
 def _generations(memory: Memory, permanent: int) -> Optional[int]:
-    """Return the address of the first generation, if the permanent one is at `permanent`; else
-    None."""
+    """Return the address of the first generation if the permanent generation is at `permanent`;
+    else None."""
     size = memory.size
     behind = permanent - GENERATIONS * GENERATION * size
     stored = memory.word(permanent - size)

@@ -1,11 +1,13 @@
-"""Compares ob_refcnt of leaked objects with the existing references to them.
+"""Compare ob_refcnt of leaked objects with the existing references to them.
 
-An object that counts more references than exist was leaked by a missing Py_DECREF. A cycle whose
-objects count only references within the cycle is garbage that the collector has not freed yet.
+If an object counts more references than exist, it leaked because a Py_DECREF is missing. If the
+objects of a cycle count only references within the cycle, the cycle is garbage that the collector
+has not freed yet.
 
-This is the contract of engine_native.py (native/object_counts.c) and engine_reference.py, and the
-evaluation of their columns. Sources: Include/refcount.h and object.h of CPython 3.9 to 3.14 (the
-lower 32 bits of ob_refcnt are the count; the highest of them is set in immortal objects)."""
+engine_native.py (native/object_counts.c) and engine_reference.py implement the contract that this
+module states; this module also evaluates their columns. Sources: Include/refcount.h and object.h of
+CPython 3.9 to 3.14 (the lower 32 bits of ob_refcnt are the count; the highest of them is set in
+immortal objects)."""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.target.base import Piece
 
 BlockReader = Callable[[int], Optional[Piece]]
-"""Function that returns the memory of the block at an address, or None if it cannot be read."""
+"""A function that returns the memory of the block at an address, or None if it cannot be read."""
 
 # Words for each type: objects with an excess, their excess references, uncollected objects.
 SUMS = 3
@@ -31,10 +33,10 @@ SUMS = 3
 class CountColumns(NamedTuple):
     """Columns that the engines fill.
 
-    By block: `excess` is the number of counted references that do not exist (until it is computed,
-    the number of existing references); `flags` are internal to the engine; `verdicts` has the
-    CountVerdict of the leaked block's leak head. `sums` has SUMS words for each type, `totals` the
-    blocks and bytes of each verdict."""
+    These have one value for each block: `excess` is the number of counted references that do not
+    exist (until it is computed, the number of existing references). `flags` are only used inside
+    the engine. `verdicts` has the CountVerdict of the leak head of a leaked block. `sums` has SUMS
+    words for each type. `totals` has the blocks and bytes of each verdict."""
 
     excess: array[int]  # "I"
     flags: bytearray
@@ -56,8 +58,8 @@ def compare_counts(
 ) -> ReferenceCounts:
     """Compare the reference counts of all leaked objects of a classified graph.
 
-    `pieces` is the memory of all blocks; `read` returns a block that crosses the end of a piece;
-    `names` are the names of types, by number."""
+    `pieces`: the memory of all blocks. `read` returns a block that continues after the end of a
+    piece. `names`: the names of types, by number."""
     name = "engine_native" if engine.name == "native" else "engine_reference"
     loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
     columns = CountColumns.of(len(tally.found), len(tally.types))

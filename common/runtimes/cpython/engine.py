@@ -1,6 +1,8 @@
-"""Counts CPython's objects: each is in its own block and has its type in its second word.
+"""Count CPython's objects. Each object is in a block of its own, and its second word is the address
+of its type.
 
-The contract of engine_native.py (common/native/cpython_objects.c) and engine_reference.py."""
+This module states the contract of engine_native.py (common/native/cpython_objects.c) and
+engine_reference.py."""
 
 from __future__ import annotations
 
@@ -35,31 +37,33 @@ class TypeColumns(NamedTuple):
 class ObjectTally(NamedTuple):
     """The types that `count_objects` looks for, and the result to which it adds.
 
-    By type:
+    These have one value for each type:
     - `types`: addresses.
     - `offsets`, a byte each: offset of objects in their blocks.
-    - `marks`: offset in an object of a byte whose two low bits mark it: one of them is set in
-      marked objects. 0: objects of this type are never marked.
-    - `leaves`: 1 if objects have no pointers; a mask of bits of that same byte, which are all set
+    - `marks`: offset in an object of a byte. At least one of the two low bits of this byte is set
+      in marked objects. 0: objects of this type are never marked.
+    - `leaves`: 1 if objects have no pointers; or a mask of bits of the same byte, which are all set
       in objects without pointers; or 0.
     - `lives`: the pattern (Graph.exclude_words) of live objects.
 
-    By block: `found` is the number of the type of its live object, or NO_OBJECT. `merged` is the
-    same, but IGNORED for objects without pointers. `patterns` has the pattern of every object, LEAF
-    for those without pointers, and 0 for other blocks.
+    These have one value for each block: `found` is the number of the type of its live object, or
+    NO_OBJECT. `merged` is the same, but IGNORED for objects without pointers. `patterns` has the
+    pattern of every object, LEAF for objects without pointers, and 0 for other blocks.
 
     `sums` has SUMS words for each type: live objects; usable bytes of their blocks; objects that
     the garbage collector tracks (the word two words before the object is not 0); objects that
     nothing refers to (kept for reuse); marked objects; bytes of the marked objects' blocks.
 
-    A block in use contains an object if its second word is a type whose offset matches, and its
-    first word can be a reference count: bits 32 to 47 are 0, and it is below 1 MiB, or neither in
-    any block nor in [low, high), the addresses of the program that has the types. The first match
-    in a block counts. Example: with offset 16, the count is at 16 and the type at 24.
+    A block in use contains an object if its second word is a type whose offset matches, and if its
+    first word can be a reference count. That is the case if bits 32 to 47 are 0, and if the word is
+    below 1 MiB, or neither in any block nor in [low, high), the addresses of the program that has
+    the types. The first match in a block counts. Example: with offset 16, the count is at 16 and
+    the type at 24.
 
     `shift` is 0, or in a free-threaded interpreter the offset of an object's shared count, which
-    precedes its type. There `offsets` and `marks` are relative to that count, another part of the
-    count precedes it, and a bit shows whether the collector tracks the object."""
+    precedes its type. In such an interpreter, `offsets` and `marks` are relative to that count,
+    another part of the count precedes it, and a bit shows whether the collector tracks the
+    object."""
 
     types: array[int]  # "Q"
     offsets: bytes
@@ -87,15 +91,15 @@ class ObjectTally(NamedTuple):
 def count_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
     """Add the objects in the blocks in use that start in `piece` to the tally.
 
-    Pieces come in any order, each byte once. Returns the addresses of blocks whose first bytes the
-    piece does not contain completely. These are not counted: call again with a piece of just these
-    bytes."""
+    Pass each byte in one piece, and pieces in any order. Returns the addresses of blocks whose
+    first bytes are not completely in the piece. These are not counted: call again with a piece that
+    contains only these bytes."""
     return _loops(engine).count_objects(engine, blocks, piece, tally)
 
 
 def immortal_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: ObjectTally) -> array[int]:
-    """Return the starts of the blocks in `piece` with objects of the tally that a free-threaded
-    interpreter made immortal."""
+    """Return the starts of the blocks in `piece` that contain objects of the tally which a
+    free-threaded interpreter made immortal."""
     return _loops(engine).immortal_objects(engine, blocks, piece, tally)
 
 

@@ -39,7 +39,7 @@ def compare_counts(
     """See counts.py; `graph` must be this engine's."""
     library, found = engine.library, c_array(tally.found)
     excess, flags = c_array(columns.excess), c_array(columns.flags or bytearray(1))
-    library.fl_lost_references(graph.handle, excess)
+    library.fl_lost_references(graph.handle, False, excess)
     arguments = found, tally.offsets, tally.shift, flags, excess
     for piece in pieces:
         for address in library.words(library.fl_compare_counts, graph.handle, c_piece(piece), *arguments):

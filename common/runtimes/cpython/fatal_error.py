@@ -1,8 +1,9 @@
-"""The text of Python's fatal error, from the stack of the thread that called Py_FatalError.
+"""Find the text of Python's fatal error on the stack of the thread that called Py_FatalError.
 
 Py_FatalError and _Py_FatalErrorFunc (Python/pylifecycle.c of CPython 3.9 to 3.14) call fatal_error,
-which prints "Fatal Python error: ", the name of a function, and the message, then abort(). It keeps
-both texts in its frame, unless the compiler needs them no more: then there is no text."""
+which prints "Fatal Python error: ", the name of a function, and the message, and then calls
+abort(). Its frame contains both texts. If the compiler no longer needs them, the frame does not
+contain them, and no text is found."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Finds unused entries of the arrays in which CPython keeps freed lists, dictionaries and their
+"""Find unused entries of the arrays in which CPython keeps freed lists, dictionaries and their
 tables.
 
 An array of ENTRIES pointers has a count of the entries in use, which come first. The other entries
-are stale: they refer to whatever uses that memory now.
+are stale: they refer to memory that may be in use for something else.
 
-The arrays follow those of freed tuples, which have no stale pointers: TUPLES pointers to chains, by
-the number of items, and as many 32-bit counts.
+The arrays follow those of freed tuples, which have no stale pointers: TUPLES pointers to chains,
+one for each number of items, and as many 32-bit counts.
 
 Sources, CPython 3.10 to 3.13: Include/internal/pycore_interp.h, pycore_tuple.h, pycore_list.h,
 pycore_dict_state.h (_Py_tuple_state, _Py_list_state and _Py_dict_state in turn, and before 3.12 in

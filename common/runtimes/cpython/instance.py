@@ -29,8 +29,7 @@ from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, rea
 from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.python_frames import list_frames
 from findleaks.runtimes.cpython.ranks import type_ranks
-from findleaks.runtimes.cpython.remains import find_layout, object_remains
-from findleaks.runtimes.cpython.rests import exclude_rests
+from findleaks.runtimes.cpython.remains import find_layouts, object_remains
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
@@ -41,8 +40,8 @@ HEAD = 160  # bytes of a block read to recognise its object, which begins in the
 
 
 def _rank(made: Variable) -> tuple[bool, int, str, int]:
-    """Return a sort key of an object's names. The least is used: within a module, the name bound
-    first."""
+    """Return a sort key of an object's names. The name with the smallest key is used: within a
+    module, the name that was bound first."""
     module = made.name.rpartition(".")[0]
     return module == "__main__", len(module), module, made.address
 
@@ -52,6 +51,7 @@ class CPython(Runtime):
 
     name = "CPython"
     lists_objects = True
+    collect_calls = "gc.collect()", "gc.enable()"
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, interpreter: Interpreter) -> None:
         self._target, self._engine, self._directory = target, engine, directory
@@ -97,7 +97,7 @@ class CPython(Runtime):
     @cached_property
     def known(self) -> Types:
         """All types. The first access searches every heap for them."""
-        heaps = [Range(owned.start, owned.end) for owned in self._directory.heaps]
+        heaps = self._directory.ranges()
         main = next((one for one in self._pymalloc if not one.number), None)
         if main is not None:
             return Types(self._target, self._engine, main.types_in(heaps))
@@ -107,7 +107,7 @@ class CPython(Runtime):
 
     @cached_property
     def borrowed(self) -> Borrowed:
-        """Words of objects that are not references, by type."""
+        """Words of objects that are not references, as patterns by type."""
         return Borrowed(self.known, self._target.arch.word)
 
     @cached_property
@@ -168,7 +168,6 @@ class CPython(Runtime):
     @cached_property
     def _excluded(self) -> Exclusions:
         patterns = self.tally.patterns
-        exclude_rests(self._target, self._engine, self._directory.blocks, self.tally, self.known, self.borrowed)
         if self.traced is not None:
             blocks, key_end = self._directory.blocks, tracing.KEY_END * self._target.arch.word
             for entry, index in zip(self.traced.entries, blocks.find_all(self.traced.entries)[0]):
@@ -194,10 +193,10 @@ class CPython(Runtime):
     def _unused_items(self) -> Sequence[Range]:
         """Unused parts of lists, deques and frames for which there are no patterns; computing them
         sets the other patterns."""
-        kinds = storage_kinds(self.known, self.version)
+        kinds = storage_kinds(self.known, self.version, self._target.arch.word)
         found = unused_storage(self._engine, self._directory.blocks, self._pieces, self.tally, kinds, self.borrowed.all_of)
-        layout = find_layout(self.known, self.version, self._target.arch.word)
-        return found + object_remains(self._engine, self._directory.blocks, self._pieces(), self.tally, layout, self.borrowed.with_words)
+        layouts = find_layouts(self.known, self.version, self._target.arch.word)
+        return found + object_remains(self._engine, self._directory.blocks, self._pieces(), self.tally, layouts, self.borrowed.with_words)
 
     def _pieces(self) -> Iterator[Piece]:
         """Yield the memory of all heaps."""
@@ -241,14 +240,14 @@ class CPython(Runtime):
         return names
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """Return the type of every live object, by its block. Types without objects have no
-        names."""
+        """Return the type of every live object, by its block. The names of types that have no live
+        objects are not read."""
         names = self._live_names
         return ObjectTypes(self.tally.found, names, type_ranks(self.known, names), self.name, "Python object")
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
-        """Return the rules of pymalloc, for a process whose objects are in other allocators'
-        blocks."""
+        """Return pymalloc's rules for interior pointers. They are needed in a process whose objects
+        are in blocks of other allocators."""
         if self._pymalloc:
             return Heuristic.NONE, ()
         # Objects/listobject.c, _PyListArray: a free-threaded list points to the word after a number
@@ -297,11 +296,8 @@ class CPython(Runtime):
         return sorted(named, key=lambda made: made.address)
 
     def _table(self, memory: Memory, block: int, address: int) -> int:
-        """Return the storage of the dictionary or list at `address`, in this block.
-
-        0 for other objects, and for a dictionary that shares its keys. Source:
-        Include/cpython/dictobject.h (ma_keys, ma_values), listobject.h (ob_item) of CPython 3.9 to
-        3.14."""
+        """Return the heads of the collector's lists, the unused part of frame stacks, and the
+        unused entries of free lists, deques, long lists and long frames."""
         number = self.tally.found[block]
         flags = self.known.flags[number] if number != NO_OBJECT else 0
         words = memory.words(address + self._shift, 6)
@@ -347,8 +343,8 @@ class CPython(Runtime):
         return self._object_names.name_member(address, holder)
 
     def frames(self) -> Sequence[Frame]:
-        """Return the frames in the threads' chunks; see interpreter_memory.py. None before 3.11,
-        where frames are objects."""
+        """Return the frames in the threads' chunks; see interpreter_memory.py. There are none
+        before 3.11, where frames are objects."""
         return self._frames
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Finds memory in which a CPython interpreter keeps addresses of objects that it does not own.
+"""Find memory in which a CPython interpreter keeps addresses of objects that it does not own.
 
-- The heads of the collector's lists. Every tracked object is in one, so every object would be
-  reachable through the heads.
+- The heads of the collector's lists. Every tracked object is in one of these lists, so every object
+  would be reachable through the heads.
 - The unused part of each thread's stack of frames, which still contains variables of functions that
   have returned.
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
@@ -62,10 +62,10 @@ class InterpreterMemory(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """Words of a state, from `address` on.
+    """The words of a state, from `address` on.
 
-    `objects` are the indices of words that point into blocks with objects, with these blocks.
-    `others` are the same for all other blocks, in use or not."""
+    `objects` has the indices of words that point into blocks with objects, and these blocks.
+    `others` has the same for words that point into other blocks, in use or not."""
 
     address: int
     words: Words
@@ -76,8 +76,8 @@ class _Words(NamedTuple):
 def read_interpreter_memory(
     target: Target, engine: Engine, image: Image, version: str, blocks: Blocks, known: Types, found: array[int]
 ) -> InterpreterMemory:
-    """Find that memory. `found` is, by block, the type of its object or NO_OBJECT; see
-    engine.ObjectTally."""
+    """Find the memory described above. `found`: for each block, the type of its object or
+    NO_OBJECT; see engine.ObjectTally."""
     reader = _Reader(target, engine, blocks, known, found)
     arrays = FreeArrays(version, target.arch.word, reader.free_tuple_items, reader.is_free)
     states = list(reader.states(image))
@@ -144,10 +144,10 @@ class _Reader:
                 yield address
 
     def chunk_words(self, state: _Words) -> Iterator[int]:
-        """Yield addresses of datastack_chunk in thread states."""
-        words = state.words
-        for at, (chunk, top) in enumerate(zip(words, words[1:])):
-            if chunk < top and chunk and not chunk & CHUNK_ALIGNMENT - 1 and at + 2 < len(words) and self._is_chunk(*words[at : at + 3]):
+        """Yield the addresses of the fields datastack_chunk in thread states."""
+        words, mask = state.words, CHUNK_ALIGNMENT - 1
+        for at in [at for at, chunk in enumerate(words[:-2]) if chunk and not chunk & mask]:
+            if self._is_chunk(*words[at : at + 3]):
                 yield state.address + at * self.word
 
     def _is_chunk(self, chunk: int, top: int, limit: int) -> bool:
@@ -155,8 +155,8 @@ class _Reader:
         return inside and self._memory.word(chunk + self.word) == limit - chunk
 
     def all_threads(self, tops: Sequence[int]) -> list[int]:
-        """Return these addresses of datastack_chunk, and those of the threads in the same linked
-        lists."""
+        """Return these addresses of the field datastack_chunk, and its addresses for the other
+        threads in the same linked lists."""
         found = dict.fromkeys(tops)
         for first in tops:
             for start in range(first - BEFORE_TRIPLE & -self.word, first, self.word):
@@ -240,10 +240,10 @@ class _Reader:
         return known is not None and known[3] == State.IN_USE and self._is_item(value, value - known[1], known[2])
 
     def _is_item(self, value: int, offset: int, size: int) -> bool:
-        """Return whether this is a dictionary's table, or an empty chunk of a free-threaded
-        collector's stacks of objects.
+        """Return whether `value` is the address of a dictionary's table, or of an empty chunk of a
+        free-threaded collector's stacks of objects.
 
-        `size` is the usable size of the block, and `value` is `offset` bytes into it."""
+        `size`: the usable size of the block. `value` is `offset` bytes into the block."""
         if offset:
             return False
         if self._known.shift and size in STACK_CHUNKS and self._memory.word(value + self.word) == 0:
@@ -251,7 +251,7 @@ class _Reader:
         return table(self._memory, value, size) is not None
 
     def _is_unused(self, address: int, count: int) -> bool:
-        """Return whether the object at `address`, with this count or shared count, has no
+        """Return whether the object at `address`, whose count or shared count is `count`, has no
         references."""
         if not self._known.shift:
             return count == 0
@@ -260,17 +260,19 @@ class _Reader:
         return count >> 2 == 0 and local is not None and local >> 32 == 0
 
     def chained(self, state: _Words) -> Iterator[tuple[int, int]]:
-        """Yield blocks in free lists of 3.14, with the offset of the word that chains each."""
+        """Yield blocks in free lists of 3.14, each with the offset of the word that links it to the
+        next."""
         for at, _ in state.others:
             length = state.words[at + 1] if at + 1 < len(state.words) else 0
             if 0 < length <= MOST_FREE:
                 yield from self._free_list(state.words[at], length)
 
     def _free_list(self, value: int, length: int) -> list[tuple[int, int]]:
-        """Return the list from `value` on.
+        """Return the items of the list that begins at `value`.
 
-        [] unless it has this length, and all items are objects or all are tables of dictionaries.
-        Other memory that is in use is chained in the same way."""
+        Returns [] unless the list has this length, and all items are objects or all are tables of
+        dictionaries. This check is needed because other memory that is in use is chained in the
+        same way."""
         items: list[tuple[int, int]] = []
         kinds: set[bool] = set()
         for _ in range(length):

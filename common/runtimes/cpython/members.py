@@ -1,14 +1,15 @@
-"""Names of Python objects and of the words in them: attributes, closures, default arguments, keys,
-local variables.
+"""Name Python objects and the words in them: attributes, closures, default arguments, keys, local
+variables.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/listobject.h, tupleobject.h, dictobject.h,
 setobject.h, funcobject.h, cellobject.h, genobject.h, code.h; Include/internal/pycore_frame.h and
-pycore_interpframe_structs.h (_PyInterpreterFrame), pycore_dict.h (_dictvalues); Modules/
-_collectionsmodule.c (dequeobject). Where versions differ in what precedes a member, the member is
-found by the types of its neighbours."""
+pycore_interpframe_structs.h (_PyInterpreterFrame), pycore_dict.h (_dictvalues);
+Modules/_collectionsmodule.c (dequeobject). If the offset of a member differs between versions, the
+member is found by the types of its neighbours."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
@@ -38,7 +39,7 @@ _CODE_WORDS = range(3, 24)  # words of a code object in which its names are look
 
 
 class Layout:
-    """Offsets in a frame (_PyInterpreterFrame) of a version, in bytes."""
+    """The offsets in a frame (_PyInterpreterFrame) of one version, in bytes."""
 
     def __init__(self, release: tuple[int, int]) -> None:
         self.function, self.code = (0, 32) if release == (3, 11) else (16, 0)
@@ -47,22 +48,23 @@ class Layout:
 
 
 class ObjectNames:
-    """Names objects and their words. `found` has the type of the object in each block, or
-    NO_OBJECT. Free-threaded interpreters, and words of 4 bytes, have no names."""
+    """Names objects and their words. `found`: for each block, the type of its object, or NO_OBJECT.
+    No names are known for free-threaded interpreters, for interpreters of unknown version, and for
+    targets with words of 4 bytes."""
 
     def __init__(self, target: Target, blocks: Blocks, known: Types, found: array[int], version: str) -> None:
         self._memory, self._blocks, self._known, self._found = Memory(target), blocks, known, found
-        major, minor = (int(part) for part in version.split(".")[:2])
-        self.release = (major, minor)
+        numbers = re.match(r"(\d+)\.(\d+)", version)  # A damaged core may lack the version.
+        self.release = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
         self.layout = Layout(self.release)
-        self.is_supported = not known.shift and target.arch.word == 8
+        self.is_supported = numbers is not None and not known.shift and target.arch.word == 8
         self._keys: dict[int, Sequence[str]] = {}
 
     # -- objects
 
     def name_object(self, index: int) -> str:
         """Return a phrase for the object in a block: "list of 20", "function search", "coroutine
-        wait_for_ever"; "" if its type says all."""
+        wait_for_ever". Returns "" if the phrase would only repeat the type."""
         number = self._found[index] if self.is_supported else NO_OBJECT
         if number == NO_OBJECT:
             return ""
@@ -190,7 +192,8 @@ class ObjectNames:
         return f".{names[at]}" if not rest and 0 <= at < len(names) and names[at] else ""
 
     def _values(self, number: int, start: int) -> int:
-        """Return the address of the values of an instance, outside it; 0 if it has none."""
+        """Return the address of an instance's values if they are outside the instance; 0 if it has
+        none."""
         if not self._known.flags[number] & MANAGED_DICT or self._known.flags[number] & INLINE_VALUES:
             return 0
         if self.release == (3, 11):
@@ -224,7 +227,8 @@ class ObjectNames:
         return self._names_of(code)[0]
 
     def code_name(self, code: int) -> str:
-        """Return the qualified name of a code object; "" if it is none."""
+        """Return the qualified name of a code object; "" if the address is not that of a code
+        object."""
         return self._code_name(code)
 
     def _code_name(self, code: int) -> str:

@@ -1,5 +1,5 @@
-"""Frames of Python functions that threads execute, in the chunks of their data stacks (CPython 3.11
-and newer; see interpreter_memory.py)."""
+"""List the frames of Python functions that threads execute. They are in the chunks of the threads'
+data stacks (CPython 3.11 and newer; see interpreter_memory.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _AROUND = 1 << 10  # bytes of a thread state behind datastack_chunk that may hav
 
 
 def list_frames(target: Target, names: ObjectNames, threads: Sequence[int]) -> list[Frame]:
-    """Return the frames, ascending. `threads`: addresses of datastack_chunk in thread states."""
+    """Return the frames, ascending. `threads`: addresses of the field datastack_chunk in thread
+    states."""
     if not (names.is_supported and names.layout.has_frames):
         return []
     memory = Memory(target)
@@ -56,7 +57,7 @@ def _chunks(memory: Memory, at: int) -> Iterator[tuple[int, int]]:
 
 
 def _frames(memory: Memory, names: ObjectNames, start: int, top: int, tid: int) -> Iterator[Frame]:
-    """Yield the frames of a part of a chunk. Each begins where the one before ends."""
+    """Yield the frames in a part of a chunk. Each begins where the preceding one ends."""
     layout = names.layout
     starts = []
     at = start

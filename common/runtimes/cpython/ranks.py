@@ -1,4 +1,4 @@
-"""Ranks CPython's types, to name a cycle after the object that identifies it best."""
+"""Rank CPython's types, so that a cycle is named after the object that identifies it best."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _PLACE = {name: place for place, name in enumerate(SUPPORT)}
 
 
 def type_ranks(known: Types, names: Sequence[str]) -> array[int]:
-    """Return a rank of at least 1 ("I") by type number.
+    """Return a rank of at least 1 ("I") for each type, by its number.
 
-    The highest ranks have classes that Python code defines, then types of extensions, then the
-    interpreter's own, then SUPPORT. Of two similar classes, the first by name ranks higher. So a
-    cycle has the same leak head in every run, wherever its objects were allocated."""
+    Classes that Python code defines have the highest ranks. Types of extensions, types of the
+    interpreter, and the types in SUPPORT follow. Of two similar classes, the one whose name comes
+    first has the higher rank. A cycle therefore has the same leak head in every run, wherever its
+    objects were allocated."""
     keys = [_key(known, number, name) for number, name in enumerate(names)]
     order = {key: rank for rank, key in enumerate(sorted(set(keys), reverse=True), 1)}
     return array("I", map(order.__getitem__, keys))
 
 
 def _key(known: Types, number: int, name: str) -> tuple[int, int, str]:
-    """Return a sort key of a type; the least key gives the best name."""
+    """Return the sort key of a type. The type with the smallest key gives the best name."""
     if number >= known.foreign and known.flags[number] & HEAP_TYPE:
         return 0, 0, name
     if number < known.foreign or "." in name:

@@ -1,16 +1,21 @@
-"""Finds unused words in generators, frames and sets; they are not references.
+"""Finds unused words in the blocks of generators, frames, sets, tuples and code objects. Unused
+words are not references.
 
 A generator contains a frame. The part of the frame's value stack that is not in use, and all
 variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is an
-object of its own. A set contains a table of eight entries, which keeps its contents when a larger
-table replaces it.
+separate object. A set contains a table of eight entries, which keeps its contents when a larger
+table replaces it. A tuple or a code object has tp_basicsize + ob_size * tp_itemsize bytes. Its
+block may be larger, because allocators round sizes up. The rest of the block then contains words of
+an earlier object.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/genobject.h (_PyGenObject_HEAD; 3.14:
 Include/internal/pycore_interpframe_structs.h), Include/internal/pycore_frame.h (struct
 _PyInterpreterFrame, frame states), up to 3.10 Include/cpython/frameobject.h (struct _frame),
-Include/cpython/setobject.h or Include/setobject.h (PySetObject).
+Include/cpython/setobject.h or Include/setobject.h (PySetObject), Include/cpython/objimpl.h or
+Include/internal/pycore_object.h (_PyObject_VAR_SIZE; ob_size follows the type).
 
-The contract of remains_native.py (common/native/cpython_remains.c) and remains_reference.py."""
+This module states the contract of remains_native.py (common/native/cpython_remains.c) and
+remains_reference.py."""
 
 from __future__ import annotations
 
@@ -20,14 +25,17 @@ from importlib import import_module
 from typing import Any, NamedTuple, Optional, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.terms import EVERY_WORD, LAST_WORD
+from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
-from findleaks.runtimes.cpython.types import Types
+from findleaks.runtimes.cpython.types import SUBCLASSES, Types
+from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
-FRAME, SET = 32, 64
+FRAME, SET, ITEMS = 32, 64, 128
 """Bits of a type's kind. FRAME: generators, coroutines and asynchronous generators, or up to 3.10
-frames. SET: set, frozenset and their subtypes."""
+frames. SET: set, frozenset and their subtypes. ITEMS: tuples, their subtypes, and code objects. A
+free-threaded interpreter has no types with ITEMS, because the patterns of its types already exclude
+the rest of a block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
@@ -48,7 +56,7 @@ class FrameLayout(NamedTuple):
 
 
 NO_FRAMES = FrameLayout(0, 0, 0, NUMBER)
-"""Only if no type has the kind FRAME."""
+"""The layout if no type has the kind FRAME."""
 
 _LAYOUTS = {
     "3.9": FrameLayout(0, 9, 8, FRAME_POINTER),
@@ -60,30 +68,51 @@ _LAYOUTS = {
 }
 
 
-Known = tuple[bytes, Optional[FrameLayout]]
-"""Result of `find_layout`."""
+_LARGEST = 1 << 16  # bytes of an object without its items, or of an item
+
+
+class Layouts(NamedTuple):
+    """`kinds`: the kind of each type, one byte per type. `frame`: the layout of frames, None if it
+    is unknown. `sizes` ("I"): two numbers for each type. For types with ITEMS, these are the bytes
+    of a block before the first item, and the bytes of an item."""
+
+    kinds: bytes
+    frame: Optional[FrameLayout]
+    sizes: array[int]
 
 
 class Remains(NamedTuple):
-    """Input of the loops. `kinds` has a byte for each type; `grown` the pattern of sets with a
-    larger table; tails[n] the pattern that excludes the words from n on; 0: there is none."""
+    """The input of the loops. For `kinds` and `sizes` see Layouts. `grown` has for each type the
+    number of the pattern of sets with a larger table, or 0.
+
+    tails[ROW * p + n] is the number of the pattern that excludes the words of pattern p, and all
+    words from n on. It is 0 if there are too many patterns. The loops replace NOT_MADE by WANTED if
+    an object needs the pattern."""
 
     kinds: bytes
     layout: FrameLayout
-    tails: bytes
+    sizes: array[int]
     grown: bytes
+    tails: bytearray
 
 
-def find_layout(known: Types, version: str, word: int) -> Known:
-    """Return the kind of each type, and the layout of frames, None if unknown."""
+def find_layouts(known: Types, version: str, word: int) -> Layouts:
+    """Return the kinds of types, the sizes of their objects, and the layout of frames. `word` is
+    the size of a word in bytes."""
     release = ".".join(version.split(" ")[0].split(".")[:2])
     layout = _LAYOUTS.get(release) if word == 8 else None
     framed = () if layout is None else GENERATORS if layout.form in (NUMBER, POINTER) else ("frame",)
-    kinds = bytearray(len(known))
+    kinds, sizes = bytearray(len(known)), array("I", bytes(8 * len(known)))
     for names, kind in ((framed, FRAME), (("set", "frozenset"), SET)):
         for number in known.derived(names):
             kinds[number] |= kind
-    return bytes(kinds), layout
+    for number, flags in enumerate(known.flags if not known.shift else ()):
+        if flags & SUBCLASSES["tuple"] or known.plain_name(number) == "code":
+            size, item = known.basic_size(number), known.item_size(number)
+            if max(size, item) < _LARGEST:
+                kinds[number] |= ITEMS
+                sizes[2 * number : 2 * number + 2] = array("I", [known.offsets[number] + size, item])
+    return Layouts(bytes(kinds), layout, sizes)
 
 
 def object_remains(
@@ -91,34 +120,29 @@ def object_remains(
     blocks: Blocks,
     pieces: Iterable[Piece],
     tally: ObjectTally,
-    known: Known,
+    layouts: Layouts,
     add: Callable[[int, int], int],
 ) -> list[Range]:
-    """Set the tally's patterns of objects with unused words; return the unused parts of long
-    frames.
+    """Set the tally's patterns of objects with unused words. Returns the unused parts of objects
+    that are too long for a pattern.
 
-    `known` is the result of `find_layout`. `add` returns the number of the pattern with the words
-    of another pattern and of a mask; 0 if there are too many."""
-    kinds, layout = known
-    framed = [number for number, kind in enumerate(kinds) if kind & FRAME]
-    if not any(kinds):
+    `add` is called with the number of a pattern and a mask of words. It returns the number of a
+    pattern that excludes the words of both; 0 if there are too many patterns."""
+    if not any(layouts.kinds):
         return []
-    # All generators have the same pattern; a type with another one is left out.
-    plain = tally.lives[framed[0]] if framed else 0
-    kinds = bytes(kind & ~FRAME if kind & FRAME and tally.lives[number] != plain else kind for number, kind in enumerate(kinds))
-    word, layout = engine.arch.word, layout or NO_FRAMES
-    least = tally.offsets[framed[0]] // word + layout.locals if framed else LAST_WORD
-    tails = bytes(add(plain, EVERY_WORD & -(1 << first)) if first >= least else 0 for first in range(LAST_WORD))
     grown = bytes(
-        add(tally.lives[number], (1 << ENTRY_WORDS) - 1 << offset // word + ENTRIES) if kinds[number] & SET else 0
-        for number, offset in enumerate(tally.offsets)
+        add(live, (1 << ENTRY_WORDS) - 1 << offset // engine.arch.word + ENTRIES) if kind & SET else 0
+        for kind, live, offset in zip(layouts.kinds, tally.lives, tally.offsets)
     )
-    remains = Remains(kinds, layout, tails, grown)
+    tails = bytearray([NOT_MADE]) * (256 * ROW)
+    remains = Remains(layouts.kinds, layouts.frame or NO_FRAMES, layouts.sizes, grown, tails)
     name = "remains_native" if engine.name == "native" else "remains_reference"
     loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
     found: list[Range] = []
     for piece in pieces:
         bounds = loops.object_remains(engine, blocks, piece, tally, remains)
+        if make_wanted(tails, lambda pattern, first: add(pattern, EVERY_WORD & -(1 << first))):
+            bounds = loops.object_remains(engine, blocks, piece, tally, remains)
         found += (Range(*pair) for pair in zip(bounds[::2], bounds[1::2]))
     return found
 

@@ -18,5 +18,6 @@ def object_remains(engine: NativeEngine, blocks: Blocks, piece: Piece, tally: Ob
     if not isinstance(blocks, NativeBlocks) or len(tally.found) != len(blocks):
         raise TypeError("blocks of another engine, or a tally of others")
     types = tally.offsets, remains.kinds, tally.lives
-    inputs = c_array(tally.found), *types, c_array(array("Q", remains.layout)), remains.tails, remains.grown
-    return engine.library.words(engine.library.fl_object_remains, blocks.handle, c_piece(piece), *inputs, c_array(tally.patterns))
+    inputs = c_array(tally.found), *types, c_array(array("Q", remains.layout)), c_array(remains.sizes), remains.grown
+    outputs = c_array(remains.tails), c_array(tally.patterns)
+    return engine.library.words(engine.library.fl_object_remains, blocks.handle, c_piece(piece), *inputs, *outputs)

@@ -9,12 +9,25 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
-from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS, FRAME, FRAME_NUMBER, NUMBER, POINTER, SET, FrameLayout, Remains
+from findleaks.runtimes.cpython.remains import (
+    ENTRIES,
+    ENTRY_WORDS,
+    FRAME,
+    FRAME_NUMBER,
+    ITEMS,
+    NUMBER,
+    POINTER,
+    SET,
+    FrameLayout,
+    Remains,
+)
 from findleaks.runtimes.cpython.storage_reference import blocks_in
+from findleaks.runtimes.cpython.wanted_patterns import ROW, WANTED
 from findleaks.target.base import Piece
 from findleaks.target.encoded_numbers import signed
 
 _SET_MASK, _SET_TABLE = 4, 5
+_OB_SIZE = 2
 
 
 def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, remains: Remains) -> array[int]:
@@ -24,7 +37,7 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
     for one in blocks_in(engine, blocks, piece):
         number = tally.found[one.number]
         kind = remains.kinds[number] if number != NO_OBJECT else 0
-        if not kind & (FRAME | SET) or tally.patterns[one.number] != tally.lives[number]:
+        if not kind & (FRAME | SET | ITEMS) or tally.patterns[one.number] != tally.lives[number]:
             continue
         offset = tally.offsets[number]
         left = min(len(one.data), one.size // word * word)
@@ -32,15 +45,24 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             words = engine.arch.unpack(bytes(one.data[offset : offset + ENTRIES * word]))
             if _has_grown(blocks, words, one.start + offset + ENTRIES * word):
                 tally.patterns[one.number] = remains.grown[number]
-        if not kind & FRAME or left < offset + (max(layout.top, layout.locals) + 1) * word:
-            continue
-        first = _first_unused(engine, layout, one.data[:left], one.start, offset)
+        first = None
+        if kind & FRAME and left >= offset + (max(layout.top, layout.locals) + 1) * word:
+            first = _first_unused(engine, layout, one.data[:left], one.start, offset)
+        if kind & ITEMS and left >= offset + (_OB_SIZE + 1) * word:
+            begin, item = remains.sizes[2 * number : 2 * number + 2]
+            place = offset + _OB_SIZE * word
+            count = engine.arch.unpack(bytes(one.data[place : place + word]))[0] if item else 0
+            first = -(-(begin + count * item) // word)
         if first is None or first >= one.size // word:
             continue
+        tail = ROW * tally.lives[number] + first
         if first >= LAST_WORD:
-            rest.extend((one.start + first * word, one.start + one.size // word * word))
-        elif remains.tails[first]:
-            tally.patterns[one.number] = remains.tails[first]
+            if kind & FRAME or any(one.data[first * word : left]):
+                rest.extend((one.start + first * word, one.start + one.size // word * word))
+        elif remains.tails[tail] >= WANTED:
+            remains.tails[tail] = WANTED
+        elif remains.tails[tail]:
+            tally.patterns[one.number] = remains.tails[tail]
     return rest
 
 

@@ -1,16 +1,19 @@
-"""Finds unused words in the storage of lists, deques and attribute values; they are not references.
+"""Find unused words in the storage of lists, deques, dictionaries and attribute values. Unused
+words are not references.
 
-A list has more storage than items, and the unused part still contains items that it removed
-(Objects/listobject.c, list_resize; ob_size, ob_item and allocated follow the type). So do the first
-and the last block of a deque, and since 3.11 the blocks that it keeps for reuse
-(Modules/_collectionsmodule.c, dequeobject of 3.9 to 3.14: ob_size, leftblock, rightblock,
+A list has more storage than items, and the unused part still contains removed items
+(Objects/listobject.c, list_resize; ob_size, ob_item and allocated follow the type). The same
+applies to the first and the last block of a deque, and since 3.11 to the blocks that it keeps for
+reuse (Modules/_collectionsmodule.c, dequeobject of 3.9 to 3.14: ob_size, leftblock, rightblock,
 leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and freeblocks). A block
 of values begins with the order of the attributes, some bytes of which are never written; the byte
 before the values is the length of this beginning (Include/internal/pycore_dict.h, struct
-_dictvalues of 3.11 and 3.12). Before 3.11 values have no such beginning; since 3.13 they are in
-their objects.
+_dictvalues of 3.11 and 3.12). The last word of such a block may follow the values, because
+allocators round sizes up. Before 3.11 values have no such beginning; since 3.13 they are in their
+objects. Such words may also follow the keys of a dictionary (struct _dictkeysobject).
 
-The contract of storage_native.py (common/native/cpython_storage.c) and storage_reference.py."""
+This module states the contract of storage_native.py (common/native/cpython_storage.c) and
+storage_reference.py."""
 
 from __future__ import annotations
 
@@ -22,27 +25,38 @@ from typing import Any, Protocol, cast
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
-from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, Types
+from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, TYPE_SUBCLASS, Types
+from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
-LIST, VALUES, TAGGED, DEQUE, SPARE = 1, 2, 4, 8, 16
+LIST, VALUES, TAGGED, DEQUE, SPARE, KEYS, SHARED = 1, 2, 4, 8, 16, 32, 64
 """Bits of a type's kind.
 
 LIST: lists. VALUES: objects with a pointer to their values four words before the object (3.11).
 TAGGED: the pointer is three words before the object, and is the address minus 1 (3.12). DEQUE:
-deques. SPARE: deques that keep blocks for reuse (3.11)."""
+deques. SPARE: deques that keep blocks for reuse (3.11). KEYS: dictionaries (3.11). SHARED: types,
+whose objects share keys (3.11 to 3.13)."""
 
-OLD_DEQUES = [["3", "9"], ["3", "10"]]  # releases whose deques share one list of spare blocks
+OLD_RELEASES = [["3", "9"], ["3", "10"]]
+"""Releases whose deques share one list of spare blocks, and whose dictionaries have other keys."""
 
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 
 
-def storage_kinds(known: Types, version: str) -> bytes:
-    """Return what objects of each type own, a byte for each type."""
+def storage_kinds(known: Types, version: str, word: int) -> bytes:
+    """Return the kind of storage that objects of each type own, one byte per type. `word`: bytes of
+    a word."""
     release = version.split(".")[:2]
     values = VALUES if release == ["3", "11"] else TAGGED if release == ["3", "12"] else 0
-    kinds = bytearray(LIST * bool(flags & SUBCLASSES["list"]) | values * bool(flags & MANAGED_DICT) for flags in known.flags)
-    deque = DEQUE | SPARE * (release not in OLD_DEQUES)
+    keys = KEYS if word == 8 and release not in OLD_RELEASES and not known.shift else 0
+    kinds = bytearray(
+        LIST * bool(flags & SUBCLASSES["list"])
+        | values * bool(flags & MANAGED_DICT)
+        | keys * bool(flags & SUBCLASSES["dict"])
+        | (keys and SHARED) * bool(flags & TYPE_SUBCLASS)
+        for flags in known.flags
+    )
+    deque = DEQUE | SPARE * (release not in OLD_RELEASES)
     for number in known.derived(("collections.deque",)):
         kinds[number] |= deque
     return bytes(kinds)
@@ -51,10 +65,10 @@ def storage_kinds(known: Types, version: str) -> bytes:
 def unused_storage(
     engine: Engine, blocks: Blocks, pieces: Callable[[], Iterable[Piece]], tally: ObjectTally, kinds: bytes, pattern: Callable[[int], int]
 ) -> list[Range]:
-    """Set the tally's patterns of blocks with unused words; return the unused parts of deques and
-    long lists.
+    """Set the tally's patterns of blocks with unused words. Returns the unused parts of deques and
+    of long lists.
 
-    Deques, and lists with LAST_WORD items and more, have no patterns. `pieces` yields the memory of
+    Deques, and lists with at least LAST_WORD items, have no patterns. `pieces` yields the memory of
     all blocks. `pattern` returns the number of the pattern that excludes a mask of words, 0 if
     there are too many."""
     if not any(kinds):
@@ -65,10 +79,17 @@ def unused_storage(
     for piece in pieces():
         loops.claim_storage(engine, blocks, piece, tally, kinds, claims)
     tails = bytes([0, *(pattern(EVERY_WORD & -(1 << first)) for first in range(1, LAST_WORD))])
-    heads = bytes([0, *(pattern((1 << words) - 1) for words in range(1, MOST_PREFIX // 4 + 1))])
+    heads = bytearray([NOT_MADE]) * (ROW * (MOST_PREFIX // 4 + 1))
+    heads[::ROW] = bytes([0, *(pattern((1 << words) - 1) for words in range(1, MOST_PREFIX // 4 + 1))])
+
+    def exclude(words: int, first: int) -> int:
+        return pattern((1 << words) - 1 | EVERY_WORD & -(1 << first)) or heads[words * ROW]
+
     found: list[Range] = []
     for piece in pieces():
         bounds = loops.unused_storage(engine, blocks, piece, tally, claims, tails, heads)
+        if make_wanted(heads, exclude):
+            bounds = loops.unused_storage(engine, blocks, piece, tally, claims, tails, heads)
         found += (Range(*pair) for pair in zip(bounds[::2], bounds[1::2]))
     return found
 
@@ -80,5 +101,5 @@ class _Loops(Protocol):
 
     def claim_storage(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally, kinds: bytes, claims: array[int]) -> None: ...
     def unused_storage(
-        self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytes
+        self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytearray
     ) -> array[int]: ...

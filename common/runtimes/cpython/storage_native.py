@@ -21,10 +21,10 @@ def claim_storage(engine: NativeEngine, blocks: Blocks, piece: Piece, tally: Obj
 
 
 def unused_storage(
-    engine: NativeEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytes
+    engine: NativeEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytearray
 ) -> array[int]:
     """See storage.py; `blocks` must be this engine's."""
     if not isinstance(blocks, NativeBlocks) or len(tally.found) != len(blocks):
         raise TypeError("blocks of another engine, or a tally of others")
-    known = (c_array(tally.found), tally.offsets, tally.shift, c_array(claims), tails, heads, c_array(tally.patterns))
+    known = (c_array(tally.found), tally.offsets, tally.shift, c_array(claims), tails, c_array(heads), c_array(tally.patterns))
     return engine.library.words(engine.library.fl_unused_storage, blocks.handle, c_piece(piece), *known)

@@ -10,15 +10,17 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
-from findleaks.runtimes.cpython.storage import DEQUE, LIST, MOST_PREFIX, SPARE, TAGGED, VALUES
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, SHARED, SPARE, TAGGED, VALUES
+from findleaks.runtimes.cpython.wanted_patterns import ROW, WANTED
 from findleaks.target.base import Piece
 
-_PREFIX, _CHUNK, _DISPUTED = 0x80000000, 0x40000000, 0xFFFFFFFF
+_PREFIX, _CHUNK, _KEYS, _DISPUTED = 0x80000000, 0x40000000, 0x20000000, 0xFFFFFFFF
 _SAMPLE = 4  # items checked at both ends of a list
 _MOST_CAPACITY = 1 << 29
 _LOWEST_OBJECT = 4096
 _CHUNK_ITEMS, _CHUNK_WORDS = 64, 66
 _DEQUE_WORDS, _MOST_SPARE = 9, 16
+_SHARED_KEYS = 109  # see cpython_storage.c
 
 
 class _Block(NamedTuple):
@@ -60,6 +62,11 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
             spare = at(_DEQUE_WORDS) if whole and _is_deque(*(at(place) for place in range(2, 7))) else 0
             for place in range(spare if spare <= _MOST_SPARE else 0):
                 _claim_chunk(blocks, word, at(_DEQUE_WORDS + 1 + place), _CHUNK_WORDS, _CHUNK_WORDS, tally, claims)
+        if kinds[number] & KEYS and len(one.data) >= offset + 5 * word:
+            _claim_keys(blocks, word, at(4), tally, claims)
+        if kinds[number] & SHARED and len(one.data) >= offset + (_SHARED_KEYS + 2) * word:
+            _claim_keys(blocks, word, at(_SHARED_KEYS), tally, claims)
+            _claim_keys(blocks, word, at(_SHARED_KEYS + 1), tally, claims)
         if kinds[number] & VALUES and offset >= 4 * word and len(one.data) >= offset:
             _claim_values(blocks, word, at(-4), tally, claims)
         if kinds[number] & TAGGED and offset >= 3 * word and len(one.data) >= offset and at(-3) & 1:
@@ -74,6 +81,21 @@ def _claim_list(blocks: Blocks, word: int, items: int, at: int, capacity: int, t
     wanted = head + capacity * word
     if index >= 0 and blocks.address(index) == at - head and 0 <= blocks.size(index) - wanted <= max(wanted // 4, 4 * word):
         _claim(blocks, tally, claims, index, head // word + items + 1)
+
+
+def _claim_keys(blocks: Blocks, word: int, keys: int, tally: ObjectTally, claims: array[int]) -> None:
+    index = -1 if keys % word else blocks.find(keys)
+    if index >= 0 and blocks.address(index) == keys:
+        _claim(blocks, tally, claims, index, _KEYS)
+
+
+def _keys_end(data: memoryview, word: int, size: int) -> int:
+    """Return the number of the first word after the keys of a dictionary; -1 if this is none."""
+    slots, length, kind = data[word : word + 3]
+    if slots > 32 or length > 36 or length < slots or kind > 2:
+        return -1
+    end = 4 * word + (1 << length) + (2 << slots) // 3 * (2 if kind else 3) * word
+    return -1 if end > size else end // word
 
 
 def _claim_values(blocks: Blocks, word: int, values: int, tally: ObjectTally, claims: array[int]) -> None:
@@ -110,13 +132,22 @@ def _claim_chunk(blocks: Blocks, word: int, address: int, front: int, back: int,
 def _claim(blocks: Blocks, tally: ObjectTally, claims: array[int], index: int, claim: int) -> None:
     if blocks.state(index) == State.IN_USE and tally.found[index] == NO_OBJECT:
         before = claims[index]
-        other = (before ^ claim) & (_PREFIX | _CHUNK) or (claim & _CHUNK and claim != before)
+        other = (before ^ claim) & (_PREFIX | _CHUNK | _KEYS) or (claim & _CHUNK and claim != before)
         disputed = before and (other or before == _DISPUTED)
         claims[index] = _DISPUTED if disputed else max(before, claim)
 
 
+def _is_stale(blocks: Blocks, word: int, value: int, tally: ObjectTally) -> bool:
+    """Whether this word points into a block where certainly no object starts."""
+    index = blocks.find(value)
+    if index < 0:
+        return False
+    offset, number = value - blocks.address(index), tally.found[index]
+    return offset > 4 * word if number == NO_OBJECT else offset + tally.shift != tally.offsets[number]
+
+
 def unused_storage(
-    engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytes
+    engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytearray
 ) -> array[int]:
     """See storage.py and fl_unused_storage."""
     word, rest = engine.arch.word, array("Q")
@@ -128,7 +159,13 @@ def unused_storage(
         if claim & _PREFIX:
             prefix = claim & ~_PREFIX
             if prefix <= one.size // word and prefix <= len(words) and one.data[prefix * word - 1] == prefix * word:
-                tally.patterns[one.number] = heads[prefix]
+                last = one.size // word - 1
+                ends = prefix < last < LAST_WORD and last < len(words) and _is_stale(blocks, word, words[last], tally)
+                head = ROW * prefix + (last if ends else 0)
+                if heads[head] >= WANTED:
+                    heads[head] = WANTED
+                else:
+                    tally.patterns[one.number] = heads[head]
             continue
         if claim & _CHUNK:
             whole = one.size // word
@@ -137,7 +174,14 @@ def unused_storage(
                     rest.extend((one.start + begin * word, one.start + end * word))
             continue
         first, head = claim - 1, 1 if tally.shift else 0
-        if first >= one.size // word or not all(_is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words)):
+        if claim == _KEYS:
+            first = _keys_end(one.data, word, one.size // word * word) if len(words) >= 4 else -1
+            rest_of_block = one.size // word - first
+            if first < 0 or not 0 < rest_of_block * word <= first * word // 4 + 4 * word or len(words) < one.size // word:
+                continue
+        elif first >= one.size // word or not all(
+            _is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words)
+        ):
             continue
         if first < LAST_WORD:
             tally.patterns[one.number] = tails[first]

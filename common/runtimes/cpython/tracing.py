@@ -1,10 +1,10 @@
-"""Reads tracemalloc's tables: for each traced block its size, and the traceback of its allocation.
+"""Read tracemalloc's tables: for each traced block, its size and the traceback of its allocation.
 
 Sources: Include/internal/pycore_hashtable.h, Modules/_tracemalloc.c and Python/tracemalloc.c of
 CPython 3.9 to 3.14. A hash table is {number of entries, number of buckets (a power of two),
 buckets, three functions, two optional functions, malloc, free}. An entry is {next, hash, key,
-value}. In the table of traces the key is the block, the value is {size, traceback}. The table of
-domains has such a table for each domain of PyTraceMalloc_Track except 0. A traceback is {hash,
+value}. In the table of traces, the key is the block, and the value is {size, traceback}. The table
+of domains has such a table for each domain of PyTraceMalloc_Track except 0. A traceback is {hash,
 number of frames (16 bits), total number of frames (16 bits)}, then packed frames of {filename, line
 (32 bits)}, innermost first."""
 
@@ -50,8 +50,8 @@ after it: another table refers to each traceback, and the word may be stale."""
 class Traced(NamedTuple):
     """Traced blocks and bytes, as tracemalloc.get_traced_memory() counts them.
 
-    `sites` are by whole traceback, most bytes first. `site_of` has the site of each key, a block's
-    address. `entries` are the table's entries and their values."""
+    `sites`: one for each whole traceback, those with the most bytes first. `site_of`: the site of
+    each key; a key is the address of a block. `entries`: the table's entries and their values."""
 
     blocks: int
     bytes: int
@@ -92,8 +92,8 @@ class _Table(NamedTuple):
 
 
 class _Traces(NamedTuple):
-    """Contents of a table of traces: its entries' addresses and values, and key, size and traceback
-    of each trace."""
+    """The contents of a table of traces: the addresses and values of its entries, and the key, size
+    and traceback of each trace."""
 
     entries: Sequence[int]
     found: Sequence[tuple[int, int, int]]
@@ -127,7 +127,8 @@ class _Reader:
                         yield table
 
     def domains(self, table: _Table) -> Iterator[_Table]:
-        """Yield the tables that are the values of a table; nothing unless all values are tables."""
+        """Yield the tables that are the values of a table. Yields nothing unless all values are
+        tables."""
         heads = [head for head in table.buckets if head]
         if table.entries > MAX_DOMAINS or len(heads) > MAX_DOMAINS:
             return
@@ -168,10 +169,11 @@ class _Reader:
         return _Table(entries, heads) if heads is not None else None
 
     def _size(self, address: int) -> int:
-        """Return the bytes from here to the end of a block in use that begins here; 0 if there is
-        none.
+        """Return the number of bytes from this address to the end of a block in use that begins
+        here; 0 if there is none.
 
-        With debug hooks (PYTHONMALLOC=debug) the block begins earlier, with their header."""
+        With debug hooks (PYTHONMALLOC=debug), the block begins earlier, with the header of the
+        hooks."""
         block = self._blocks.lookup(address)
         if block is None or block[3] != State.IN_USE or address - block[1] not in (0, 2 * self._word):
             return 0

@@ -1,4 +1,4 @@
-"""Reads CPython's types: their names, and the offset of their objects in the objects' blocks.
+"""Read CPython's types: their names, and the offsets of objects in their blocks.
 
 Sources: Include/cpython/object.h (struct _typeobject, struct _heaptypeobject), Include/object.h
 (flags), Include/internal/pycore_object.h (_PyType_PreHeaderSize), Include/cpython/unicodeobject.h,
@@ -138,7 +138,7 @@ class Types:
 
     def derived(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the types that C code gave these names (tp_name), and of their
-        subtypes. The name of a class of Python code has no dot."""
+        subtypes. A class of Python code cannot have such a name, because its name has no dot."""
 
         def is_named(number: int) -> bool:
             name = self._text(self._names[number])
@@ -176,8 +176,8 @@ class Types:
         return ""
 
     def text(self, address: int, length: int = -1, most: int = NAME_LENGTH) -> str:
-        """Return a str's text of at most `most` ASCII characters, exactly `length` if given; else
-        ""."""
+        """Return the text of a str, if it has at most `most` ASCII characters and, with `length`,
+        exactly this number; else ""."""
         address += self.shift
         words = self._memory.words(address, 3)
         if words is None or not 0 < words[2] <= most or (length >= 0 and words[2] != length):

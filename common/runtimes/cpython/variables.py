@@ -1,10 +1,11 @@
-"""Names words in a dictionary's table: the variable of a module, or the key.
+"""Name words in a dictionary's table: the variable of a module, or the key.
 
 Source: Include/internal/pycore_dict.h (struct _dictkeysobject, PyDictKeyEntry, PyDictUnicodeEntry,
 DK_ENTRIES) and Objects/dictobject.c (new_keys_object, USABLE_FRACTION) of CPython 3.9 to 3.14. A
-table has a head, indices of one to eight bytes, and entries in insertion order: key and value, or
-hash, key and value if not all keys are strings. Before 3.11 (Objects/dict-common.h) the head
-contains the number of slots instead of its logarithm, and every entry has a hash."""
+table has a head, indices of one to eight bytes, and entries in the order of insertion. An entry is
+key and value; if not all keys are strings, it is hash, key and value. Before 3.11
+(Objects/dict-common.h) the head contains the number of slots instead of its logarithm, and every
+entry has a hash."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ FIRST = 8  # entries searched for a module's `__name__`, normally its first entr
 
 
 class Table(NamedTuple):
-    """A table: the address of its first entry, bytes of an entry, and number of entries. An entry
-    ends with key and value."""
+    """A table: the address of its first entry, the bytes of an entry, and the number of entries.
+    Key and value are at the end of an entry."""
 
     first: int
     stride: int
@@ -35,8 +36,8 @@ class Table(NamedTuple):
 
 
 def table(memory: Memory, start: int, size: int, kinds: Sequence[int] = (GENERAL, UNICODE)) -> Optional[Table]:
-    """Return the table at `start`, whose block has `size` bytes from there on; None if there is
-    none of these kinds. Before 3.11 the kind is unknown."""
+    """Return the table at `start`, which is followed by `size` bytes of its block; None if there is
+    no table of these kinds. Before 3.11 the kind is unknown."""
     word = memory.size
     head = 3 * word + 8
     if size < head + 2 * word:
@@ -72,10 +73,10 @@ def _old_table(memory: Memory, start: int, size: int) -> Optional[Table]:
 
 
 def variable(memory: Memory, known: Types, start: int, size: int, address: int) -> str:
-    """Return a phrase on the word at `address` in the table in the block at `start`.
+    """Return a phrase about the word at `address` in the table in the block at `start`.
 
     It is "Python variable: shop.orders.cache" if the dictionary is a module's, else 'value of
-    "name" in a Python dict'. "" for a block that is not a table, and for words that are not
+    "name" in a Python dict'. Returns "" for a block that is not a table, and for words that are not
     values."""
     word = memory.size
     found = table(memory, start, size) if address % word == 0 else None
@@ -94,8 +95,8 @@ def variable(memory: Memory, known: Types, start: int, size: int, address: int) 
 
 
 def _module_of(memory: Memory, known: Types, found: Table) -> Optional[str]:
-    """Return the name of the module whose dictionary has this table, "" if unreadable; None if it
-    is not a module's."""
+    """Return the name of the module whose dictionary has this table; "" if the name cannot be read;
+    None if the dictionary is not a module's."""
     for _, key, value in items(memory, found, FIRST):
         if known.text(key, 8) == "__name__":
             return known.text(value)

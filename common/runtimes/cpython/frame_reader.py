@@ -1,0 +1,242 @@
+"""Reads the frames of Python functions that threads execute, without a heap.
+
+_PyEval_EvalFrameDefault executes Python functions. Before 3.11 each call executes one. Since 3.11
+it also executes the functions that this one calls, and has a structure in its own frame that marks
+the outermost of them: a _PyCFrame in 3.11, since 3.12 an entry frame. The address of this structure
+identifies the native frame.
+
+Sources: Include/cpython/frameobject.h of CPython 3.9 and 3.10 (PyFrameObject);
+Include/internal/pycore_frame.h of 3.11 to 3.13, pycore_interpframe_structs.h of 3.14
+(_PyInterpreterFrame and its owners); Include/cpython/pystate.h (PyThreadState, _PyCFrame)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.images import find_images
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.pymalloc.instance import version_of
+from findleaks.runtimes.cpython.code_objects import UNIT, CodeReader, Types
+from findleaks.runtimes.cpython.thread_states import Runtime, find_runtime, thread_states
+from findleaks.target.base import Target
+from findleaks.unwind.managed_frames import DEEPEST, NativeStack, Segment
+from findleaks.unwind.stacks import NamedFrame
+from findleaks.value_classes import NamedTuple
+
+KIND = "Python"
+_EVALUATOR = "_PyEval_EvalFrameDefault"
+_NOT_PYTHON = 3  # least owner of a frame that executes no Python function
+_TAGS = 7  # bits of a reference of 3.14 (_PyStackRef)
+_CURRENT = {(3, 9): 24, (3, 10): 24, (3, 11): 56, (3, 12): 56, (3, 13): 72, (3, 14): 72}
+"""Offset in a thread state of the innermost frame; in 3.11 and 3.12 of the innermost _PyCFrame."""
+
+
+class _Layout(NamedTuple):
+    """Offsets in a frame. `owner` is -1 if a frame has none, or if it does not matter."""
+
+    code: int
+    previous: int
+    instruction: int
+    owner: int
+
+
+class _CFrame(NamedTuple):
+    """A _PyCFrame of 3.11: its address, the innermost frame, and the previous _PyCFrame."""
+
+    address: int
+    frame: int
+    previous: int
+
+
+_OLD_LAYOUTS = {(3, 9): _Layout(32, 24, 104, -1), (3, 10): _Layout(32, 24, 96, -1), (3, 11): _Layout(32, 48, 56, -1)}
+
+
+def _layout_of(release: tuple[int, int]) -> _Layout:
+    return _OLD_LAYOUTS.get(release) or _Layout(0, 8, 56, 70 if release < (3, 14) else 74)
+
+
+def _is_supported(runtime: Optional[Runtime]) -> bool:
+    """Whether frames of a version can be read. Free-threaded 3.14 has bytecode for each thread."""
+    return runtime is not None and runtime.release in _CURRENT and not (runtime.shift and runtime.release >= (3, 14))
+
+
+def find_frame_reader(target: Target) -> Optional[FrameReader]:
+    """Return a reader for the interpreter in a process; None if there is none, if it exports no
+    symbols, or if the machine is one of 32 bits or big-endian."""
+    symbol = target.symbol("_PyRuntime")
+    memory = Memory(target)
+    if symbol is None or memory.size != 8 or target.arch.byteorder != "little":
+        return None
+    image = next((one for one in find_images(target) if one.module.start <= symbol.address < one.module.end), None)
+    if image is None:
+        return None
+    numbers = re.match(r"(\d+)\.(\d+)", version_of(target, image))
+    if numbers is None:
+        return None  # the interpreter was not started
+    runtime = find_runtime(memory, symbol.address, (int(numbers[1]), int(numbers[2])))
+    types = [target.symbol(name, image.name) for name in ("PyCode_Type", "PyUnicode_Type", "PyBytes_Type")]
+    known = [one.address for one in types if one is not None]
+    return FrameReader(target, memory, runtime, Types(*known) if len(known) == len(types) else None)
+
+
+class FrameReader:
+    """Reads frames of Python functions; see unwind.managed_frames.ManagedFrames."""
+
+    def __init__(self, target: Target, memory: Memory, runtime: Optional[Runtime], types: Optional[Types]) -> None:
+        self._target, self._memory = target, memory
+        self._states: Mapping[int, Sequence[int]] = {}
+        self._named: dict[tuple[int, int], NamedFrame] = {}
+        self.warnings: list[str] = []
+        if runtime is None or not _is_supported(runtime) or types is None:
+            self._warn("this version of CPython is not supported" if types is not None else "symbols are missing")
+            return
+        self._release, self._layout = runtime.release, _layout_of(runtime.release)
+        self._code = CodeReader(memory, types, runtime.release, runtime.shift)
+        self._states = thread_states(target, memory, runtime)
+
+    def _warn(self, why: str) -> None:
+        text = f"frames of Python functions are not read: {why}"
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def segments(self, stack: NativeStack) -> Sequence[Segment]:
+        """Return the frames of a thread; see ManagedFrames."""
+        found: list[Segment] = []
+        for state in self._states.get(stack.thread.tid, ()):
+            current = self._memory.word(state + _CURRENT[self._release]) or 0
+            if self._release < (3, 11):
+                found += self._pair_frames(stack, list(self._frames(current)))
+            elif self._release == (3, 11):
+                found += self._by_c_frames(stack, current)
+            else:
+                found += self._by_entry_frames(stack, self._innermost(current) if self._release == (3, 12) else current)
+        return sorted(found, key=lambda one: one.at if one.at >= 0 else len(stack.trace.frames))
+
+    def _frames(self, frame: int, end: int = 0) -> Iterator[tuple[int, Optional[NamedFrame]]]:
+        """Yield the address of each frame up to `end`, with its name; None for an entry frame and
+        other frames of the interpreter itself."""
+        for _ in range(DEEPEST):
+            if not frame or frame == end:
+                return
+            previous = self._memory.word(frame + self._layout.previous)
+            if previous is None:
+                self._warn("some are damaged")
+                return
+            yield frame, self._name(frame) if self._is_python(frame) else None
+            frame = previous
+        self._warn(f"a thread has more than {DEEPEST:,}")
+
+    def _is_python(self, frame: int) -> bool:
+        if self._layout.owner < 0:
+            return True
+        owner = self._memory.read(frame + self._layout.owner, 1)
+        return not owner or owner[0] < _NOT_PYTHON
+
+    def _name(self, frame: int) -> Optional[NamedFrame]:
+        address = (self._memory.word(frame + self._layout.code) or 0) & ~_TAGS
+        code = self._code.read(address)
+        if code is None:
+            self._warn("some are damaged")
+            return NamedFrame(0, "", 0, "", kind=KIND)
+        if code.is_internal:
+            return None
+        at = self._instruction(frame, code.bytecode)
+        key = address, at
+        if key not in self._named:
+            line = self._code.line(address, code, at)
+            self._named[key] = NamedFrame(0, code.function, 0, "", code.file, line, kind=KIND)
+        return self._named[key]
+
+    def _instruction(self, frame: int, bytecode: int) -> int:
+        """Return the offset in bytes of the instruction that a frame executes; -1 or -2 before the
+        first."""
+        if self._release >= (3, 11):
+            return (self._memory.word(frame + self._layout.instruction) or 0) - bytecode
+        at = self._memory.int32(frame + self._layout.instruction) or 0
+        if at >> 31:
+            return -1
+        return at * UNIT if self._release == (3, 10) else at
+
+    def _innermost(self, c_frame: int) -> int:
+        """Return the innermost frame of 3.12, whose _PyCFrame has {innermost frame, previous
+        _PyCFrame}."""
+        frame, previous = self._memory.words(c_frame, 2) or (0, 0)
+        outer = self._memory.word(previous) or 0 if previous else 0
+        return frame if self._distance(frame, outer, DEEPEST) >= 0 else outer
+
+    def _by_entry_frames(self, stack: NativeStack, first: int) -> Iterator[Segment]:
+        frames: list[NamedFrame] = []
+        for address, frame in self._frames(first):
+            at = stack.find(address) if frame is None else -1
+            if frame is not None:
+                frames.append(frame)
+            elif frames and at >= 0:  # an entry frame is on the native stack
+                yield Segment(at, tuple(frames))
+                frames = []
+        if frames:
+            yield Segment(-1, tuple(frames))
+
+    def _by_c_frames(self, stack: NativeStack, c_frame: int) -> Iterator[Segment]:
+        """Yield the frames of 3.11."""
+        inner, left = self._c_frame(c_frame), DEEPEST
+        while inner.address and left > 0:
+            outer = self._c_frame(inner.previous)
+            count = self._distance(inner.frame, outer.frame, left)
+            if count < 0 and inner.address != c_frame:
+                return self._warn("some are damaged")
+            frames = self._frames(inner.frame, outer.frame) if count > 0 else ()
+            found = tuple(frame for _, frame in frames if frame is not None)
+            if found:
+                yield Segment(stack.find(inner.address), found)
+            inner, left = outer, left - max(count, 0) - 1
+
+    def _distance(self, frame: int, outer: int, most: int) -> int:
+        """Return the number of frames from `frame` outwards before `outer`, at most `most`; -1 if
+        they do not lead there. The innermost structure on the native stack may have no frame yet,
+        but a stale address."""
+        seen: set[int] = set()
+        while len(seen) < most:
+            if not frame or frame == outer or frame in seen:
+                return len(seen) if frame == outer else -1
+            seen.add(frame)
+            frame = self._memory.word(frame + self._layout.previous) or 0
+        return most
+
+    def _c_frame(self, address: int) -> _CFrame:
+        words = self._memory.words(address, 3) if address else None
+        return _CFrame(address, words[1], words[2]) if words is not None else _CFrame(0, 0, 0)
+
+    @cached_property
+    def _evaluators(self) -> tuple[int, int]:
+        """Return the start and end of the function that executes Python functions."""
+        symbol = self._target.symbol(_EVALUATOR)
+        return (symbol.address, symbol.address + symbol.size) if symbol is not None else (0, 0)
+
+    def _pair_frames(self, stack: NativeStack, frames: Sequence[tuple[int, Optional[NamedFrame]]]) -> Iterator[Segment]:
+        """Yield the frames of 3.9 and 3.10: each has a native frame. The innermost native one may
+        not have begun or may have ended its Python frame."""
+        start, end = self._evaluators
+        native = [at for at, frame in enumerate(stack.trace.frames) if start <= frame.call < end]
+        if not stack.trace.end and len(native) == len(frames) + 1:
+            del native[0]
+        exact = len(native) == len(frames) or bool(stack.trace.end)
+        for number, (address, frame) in enumerate(frames):
+            at = native[number] if exact and number < len(native) else self._find_owner(stack, address)
+            if frame is not None:
+                yield Segment(at, (frame,))
+
+    def _find_owner(self, stack: NativeStack, frame: int) -> int:
+        """Return the index of the outermost native frame that has the address of a Python frame; -1
+        if none has.
+
+        This is the caller of _PyEval_EvalFrameDefault. It is needed if that function's frame was
+        not recognised because it executes a part that the compiler moved elsewhere."""
+        frames = stack.trace.frames
+        for at in range(len(frames) - 2, -1, -1):
+            size = frames[at + 1].sp - frames[at].sp
+            if 0 < size < 1 << 16 and frame in (self._memory.words(frames[at].sp, size // self._memory.size) or ()):
+                return at
+        return -1

@@ -1,0 +1,133 @@
+"""The frames of Python functions are those of the language's own traceback, at stops of a busy program that nobody chose."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import debuggers
+import frame_stops
+import mallocs_python
+import other_pythons
+import pytest
+import truth
+from kernel_cores import crashed
+
+import findleaks
+from findleaks.runtimes.cpython.frame_reader import find_frame_reader
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.managed_frames import DEEPEST, NativeStack
+
+PYTHONS = {
+    "3.9": lambda: mallocs_python.get("3.9"),
+    "3.10": lambda: other_pythons.packed("3.10"),
+    "3.11": lambda: mallocs_python.get("3.11"),
+    "3.12": lambda: other_pythons.packed("3.12"),
+    "3.13": lambda: mallocs_python.get("3.13"),
+    "3.13t": other_pythons.free_threaded,
+    "3.14": lambda: mallocs_python.get("3.14"),
+    "3.14.3": other_pythons.incremental,
+}
+Crash = tuple[Path, Path, frame_stops.Printed]
+"""A core of a fault, one of the signal that `faulthandler` raised again, and the frames that it printed."""
+
+LONG = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in PYTHONS]
+
+
+@pytest.mark.parametrize(("version", "stops"), [("3.11", 4), *LONG])
+def test_frames_are_those_of_faulthandler(version: str, stops: int, tmp_path: Path) -> None:
+    compared = 0
+    for _ in range(5):
+        with suppress(frame_stops.Ended), frame_stops.busy_python(PYTHONS[version](), tmp_path) as program:
+            while compared < stops:
+                time.sleep(0.01)
+                program.stop()
+                found = program.stacks()
+                tid = sorted(found)[compared % 2]
+                printed, whole = frame_stops.resume_python(program, tid)
+                read = frame_stops.as_faulthandler(found[tid])
+                assert (read if whole else read[: len(printed)]) == printed, found[tid]
+                frame_stops.check_python_order(found[tid])
+                compared += 1
+    assert compared == stops
+
+
+@pytest.fixture(scope="module")
+def crash(tmp_path_factory: pytest.TempPathFactory) -> Crash:
+    """A core of a program that crashed in a function of C, and the traceback that it prints in another run."""
+    python = mallocs_python.get("3.11")
+    environment = [f"{name}={value}" for name, value in python.environment().items()]
+    program, folder = str(truth.PROGRAMS / "python_crash.py"), tmp_path_factory.mktemp("crash")
+    core, _ = crashed(["env", *environment, *python.command(program)], folder / "core")
+    raised, printed = crashed(["env", *environment, *python.command("-X", "faulthandler", program)], folder / "printed")
+    return core, raised, frame_stops.python_frames(printed.partition("Current thread")[2].partition("\n\n")[0])
+
+
+def test_crash_names_the_python_function(crash: Crash) -> None:
+    core, _, printed = crash
+    found = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert found["finding"] == "crash"
+    assert f", called by Python function string_at at ctypes/__init__.py:{printed[0][1]}: it accessed address 0x10" in found["text"]
+    assert found["evidence"]["managed_frame"]["function"] == "string_at"
+
+
+def test_crash_with_faulthandler(crash: Crash) -> None:
+    """It raises the signal again, so the kernel reports no address."""
+    _, raised, printed = crash
+    found = json.loads(debuggers.ran("verdict", "--json", str(raised)).stdout)["findings"][0]
+    assert found["finding"] == "crash"
+    assert found["text"].endswith(f" (python3.11), called by Python function string_at at ctypes/__init__.py:{printed[0][1]}.")
+    assert found["evidence"]["address"] is None
+
+
+def test_threads_in_different_functions(crash: Crash) -> None:
+    core, _, printed = crash
+    stacks = json.loads(debuggers.ran("stacks", "--json", str(core)).stdout)["stacks"]
+    (own,) = (stack["frames"] for stack in stacks if any(one["function"] == "Reader.read_header" for one in stack["frames"]))
+    frames = [one for one in own if one.get("kind") == "Python"]
+    assert [(one["file"], one["line"], one["function"].rsplit(".", 1)[-1]) for one in frames] == printed
+    assert {(one["address"], one["offset"], one["module"]) for one in frames} == {(None, None, None)}
+    text = debuggers.findleaks("stacks", str(core))
+    assert re.search(rf"Reader\.read_header at programs/python_crash\.py:{printed[1][1]}  \[Python\]\n", text)
+    waiting = debuggers.ran("stacks", "-c", "waits_for_work", "--json", str(core), check=True)
+    # The instruction at which each was stopped may differ.
+    assert sum(stack["count"] for stack in json.loads(waiting.stdout)["stacks"]) == 3
+
+
+@pytest.mark.matrix
+def test_debuggers_read_the_same_frames(crash: Crash) -> None:
+    core, _, _ = crash
+    python = mallocs_python.get("3.11")
+    found = json.loads(debuggers.ran("stacks", "--no-lines", "--json", str(core)).stdout)["stacks"]
+    linker = python.command()[0]
+    for shown in (
+        debuggers.gdb(["leaks stacks --no-lines --json"], linker, str(core)),
+        debuggers.lldb(["leaks stacks --no-lines --json"], linker, "-c", str(core)),
+    ):
+        (other,) = debuggers.objects(shown)
+        kinds = [[(one["function"], one["line"]) for one in stack["frames"] if one.get("kind")] for stack in json.loads(other)["stacks"]]
+        assert kinds == [[(one["function"], one["line"]) for one in stack["frames"] if one.get("kind")] for stack in found]
+
+
+def test_damaged_frames(crash: Crash) -> None:
+    """Frames of a damaged core are read without an error; their names are those of functions of the program."""
+    with findleaks.open(crash[0]) as process:
+        target = process._session.target
+        reader = find_frame_reader(target)
+        assert reader is not None
+        stacks = [NativeStack(thread, Unwinder(target).trace(thread), []) for thread in target.threads()]
+        names = {one.function for stack in stacks for part in reader.segments(stack) for one in part.frames}
+        assert len(names) > 5
+        warned = 0
+        for seed in range(60):
+            reader = find_frame_reader(target)
+            assert reader is not None
+            reader._memory = reader._code._memory = frame_stops.DamagedMemory(reader._memory, seed)
+            frames = [one for stack in stacks for part in reader.segments(stack) for one in part.frames]
+            assert len(frames) <= len(stacks) * DEEPEST * 2
+            assert {one.function for one in frames} <= {*names, ""}
+            warned += bool(reader.warnings)
+        assert warned > 10

@@ -1,0 +1,238 @@
+"""Stops a busy program of an interpreter, and compares the managed frames that are read with what the program prints of the same stop.
+
+A signal handler of the program prints or stores the frames. It runs before any other instruction of the stopped thread."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Optional
+
+import building
+import mallocs_python
+import rubies
+import truth
+
+import findleaks
+from cores import PATIENCE
+from findleaks.allocators.memory import Memory
+from findleaks.answers.stacks import group_stacks
+from findleaks.results.sites import StackFrame
+from findleaks.results.stacks import ThreadGroup
+
+_TGKILL = 234  # of x86-64
+EVALUATOR = "_PyEval_EvalFrameDefault"
+_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.M)
+_INVALID = "  <invalid frame>\n"
+_OUTERMOST = ("<module>", "_bootstrap")
+_INTERNAL = [("__init__", 0, "__init__"), ("<shim>", 0, "<interpreter trampoline>")]
+"""The interpreter's own frames, which Python's tracebacks omit. `faulthandler` of 3.14 stops at the first."""
+
+Printed = list[tuple[str, int, str]]
+"""File, line (0: none) and function of each frame, innermost first."""
+
+
+class Ended(Exception):
+    """The program ended. `faulthandler` of 3.11 and 3.12 crashes at an instruction at which a frame's address is not stored yet."""
+
+
+class Busy:
+    """A running program. `said` is the part of its output that was read."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Path) -> None:
+        self.output, self._at = output, 0
+        with open(output, "wb") as file:
+            self._process = subprocess.Popen(list(command), env=dict(environment), stdout=file)
+        self.pid = self._process.pid
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def read_until(self, pattern: str) -> str:
+        """Return what it printed since the last call, once that ends in a match of `pattern`."""
+        limit = time.monotonic() + PATIENCE
+        while True:
+            with open(self.output, encoding="utf-8") as file:
+                file.seek(self._at)
+                text = file.read()
+            if re.search(f"(?:{pattern})\\Z", text):
+                self._at += len(text.encode())
+                return text
+            if self._process.poll() is not None:
+                raise Ended(text)
+            assert time.monotonic() < limit, text
+            time.sleep(0.001)
+
+    def read_line(self, line: str) -> None:
+        """Read its first line, once it is printed."""
+        limit = time.monotonic() + PATIENCE
+        while not self.output.read_text(encoding="utf-8").startswith(line):
+            assert time.monotonic() < limit and self._process.poll() is None
+            time.sleep(0.001)
+        self._at = len(line)
+
+    def stop(self) -> None:
+        """Stop all threads, wherever they are."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.wait_until_stopped()
+
+    def wait_until_stopped(self) -> None:
+        limit = time.monotonic() + PATIENCE
+        while any(_state(self.pid, tid) != "T" for tid in os.listdir(f"/proc/{self.pid}/task")):
+            assert time.monotonic() < limit
+            time.sleep(0.001)
+
+    def resume(self, tid: int = 0) -> None:
+        """Let it run on. The thread `tid` (0: none) handles SIGUSR1 first."""
+        if tid:
+            assert ctypes.CDLL(None).syscall(_TGKILL, self.pid, tid, signal.SIGUSR1) == 0
+        os.kill(self.pid, signal.SIGCONT)
+
+    def stacks(self) -> dict[int, ThreadGroup]:
+        """The stack of each thread, which are read without a warning."""
+        with findleaks.attach(self.pid) as process:
+            answer = group_stacks(process._session, lines=False)
+        assert not [one for one in answer.warnings if one.startswith("frames of")], answer.warnings
+        return {tid: group for group in answer.result.stacks for tid in group.threads}
+
+
+def _state(pid: int, tid: str) -> str:
+    return Path(f"/proc/{pid}/task/{tid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def managed(stack: ThreadGroup) -> list[StackFrame]:
+    """The frames of managed functions."""
+    return [one for one in stack.frames if one.kind]
+
+
+class DamagedMemory(Memory):
+    """Memory in which some words are those of other places."""
+
+    def __init__(self, memory: Memory, seed: int) -> None:
+        super().__init__(memory.target)
+        self._random, self._seen = random.Random(seed), [0, 8, 1 << 62]
+
+    def word(self, address: int) -> Optional[int]:
+        found = self.words(address, 1)
+        return found[0] if found else None
+
+    def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
+        found = super().words(address, count)
+        self._seen = [*self._seen, address, *(found or ())][-60:]
+        if found is None or self._random.random() > 0.05:
+            return found
+        return tuple(self._random.choice(self._seen) if self._random.random() < 0.3 else word for word in found)
+
+
+# -- Python
+
+
+@contextmanager
+def busy_python(python: mallocs_python.Python, folder: Path) -> Iterator[Busy]:
+    """The program, which executes Python functions in two threads."""
+    program = Busy(python.command(str(truth.PROGRAMS / "python_busy_frames.py")), python.environment(), folder / "output")
+    try:
+        program.read_line("ready\n")
+        yield program
+    finally:
+        program.end()
+
+
+def resume_python(program: Busy, tid: int) -> tuple[Printed, bool]:
+    """Let the program run on. Return the traceback of a thread at the stop, and whether it is whole."""
+    program.resume(tid)
+    ends = "|".join(rf"in {re.escape(name)}\n" for name in _OUTERMOST)
+    text = program.read_until(f"{ends}|{re.escape(_INVALID)}")
+    return [one for one in python_frames(text) if one not in _INTERNAL], not text.endswith(_INVALID)
+
+
+def python_frames(text: str) -> Printed:
+    """The frames in a traceback that `faulthandler` printed."""
+    return [(file, int(line) if line.isdigit() else 0, function) for file, line, function in _FRAME.findall(text)]
+
+
+def as_faulthandler(stack: ThreadGroup) -> Printed:
+    """The frames of Python functions as `faulthandler` prints them: with the plain name of the function, in ASCII."""
+    frames = [(one.file or "", one.line or 0, (one.function or "").rsplit(".", 1)[-1]) for one in managed(stack)]
+    return [(_ascii(file), line, _ascii(function)) for file, line, function in frames]
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+def check_python_order(stack: ThreadGroup) -> None:
+    """Each run of Python frames precedes the function that executes them, and each such function has Python frames."""
+    frames = list(stack.frames)
+    for at, frame in enumerate(frames):
+        if frame.function == EVALUATOR and at:
+            # At the innermost end it may not have entered its Python function, or have left it.
+            assert frames[at - 1].kind or not any(one.kind for one in frames[:at]), stack
+        if frame.kind and not frames[at + 1].kind:
+            # The compiler moved parts of the function elsewhere. They have no symbol.
+            assert frames[at + 1].function in (EVALUATOR, None), (frames[at], frames[at + 1])
+
+
+# -- Ruby
+
+
+@contextmanager
+def busy_ruby(version: str, folder: Path, stops: int = 0) -> Iterator[Busy]:
+    """The program. With `stops` it prints its own backtrace at every seventh of so many places, and stops there."""
+    shim = "-" if stops else str(building.compiled(folder, "ruby_frames_shim.c", "-shared", "-fPIC", name="ruby_frames_shim.so"))
+    ruby = rubies.get(version)
+    program = Busy([*ruby.words, str(truth.PROGRAMS / "ruby_busy_frames.rb"), shim, str(stops)], ruby.environment, folder / "output")
+    try:
+        program.read_line("ready\n")
+        yield program
+    finally:
+        program.end()
+
+
+def ruby_frames(text: str) -> Printed:
+    """The frames that the program printed by rb_profile_frames, without methods that are written in C: these have no path, and are listed
+    again for their internal blocks. Some versions list the interpreter's first frame, which has no line."""
+    found = [(path, int(line), label) for path, line, label in re.findall(r"^(.+):(\d+):(.*)$", text, re.M)]
+    return found[:-1] if found and not found[-1][1] else found
+
+
+def caller_frames(text: str) -> Printed:
+    """The frames in a backtrace of `caller`."""
+    return [(path, int(line), label) for path, line, label in re.findall(r"^(.*):(\d+):in `(.*)'$", text, re.M)]
+
+
+def as_caller(stack: ThreadGroup) -> Printed:
+    """The frames as `caller` has them: those of methods that are written in C have the place of their caller."""
+    found: Printed = []
+    for one in reversed(managed(stack)):
+        file, line = (one.file, one.line or 0) if one.file else found[-1][:2]
+        found.append((file, line, one.function or ""))
+    return found[::-1]
+
+
+def as_profile(frame: tuple[str, int, str]) -> tuple[str, int, str]:
+    """A frame with what `rb_profile_frames` knows: the method that a block, rescue, ensure or evaluated text is in, and the file of the
+    method."""
+    file, line, label = frame
+    return str(truth.PROGRAMS / "ruby_busy_frames.rb") if file == "made.rb" else file, line, label.rsplit(" in ", 1)[-1]
+
+
+def is_sorting(stack: ThreadGroup) -> bool:
+    """Whether a block that Array#sort calls is executed. Its frames precede the function of C, and those of its caller follow."""
+    frames = list(stack.frames)
+    at = next((at for at, one in enumerate(frames) if one.function == "rb_ary_sort_bang"), -1)
+    if at < 0:
+        return False
+    assert [one.function for one in frames[:at] if one.kind] == ["kill", "park", "block in work"], stack
+    outer = [one.function for one in frames[at:] if one.kind]
+    assert outer[outer.index("work") - 1 :][:2] == ["sort", "work"] and outer[0] in ("sort!", "sort"), stack
+    return True
