@@ -123,13 +123,13 @@ def test_results_of_libpq(tmp_path: Path, counted: bool) -> None:
     more = {"LD_PRELOAD": str(shim), "MALLOC_PERTURB_": "165", **({} if counted else {"PG_UNCOUNTED": "1"})}
     with (
         rubies.postgres(tmp_path) as port,
-        rubies.Pausing(rubies.SYSTEM, ASKS, tmp_path / "run", str(port), "2500", "100000", **more) as program,
+        rubies.Pausing(rubies.SYSTEM, ASKS, tmp_path / "run", str(port), "800", "100000", **more) as program,
     ):
         said = {name: int(value) for name, value in truths(program.said()[0]).items()}
         pages = [page("--pid", str(program.pid))]
         for core in () if counted else (program.gcore(), program.kernel_core()):
             pages.append(page(str(core)))
-            core.unlink()  # 300 MB
+            core.unlink()  # 100 MB
     for found in pages:
         rows = {row["name"]: row for row in found["types"]}
         results = rows["PG::Result"]

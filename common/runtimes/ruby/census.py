@@ -1,9 +1,9 @@
-"""Counts all slots of Ruby's heap by T_ type, class and, for T_DATA, data type.
+"""Count all slots of Ruby's heap by T_ type, by class and, for T_DATA, by data type.
 
 Layouts: include/ruby/internal/core/{rbasic,rdata,rtypeddata}.h, internal/imemo.h of 2.7.4, 3.1.2
-and 3.3.8. A slot begins with flags and its class. Flags of 0 mean that the slot is free; their low
-5 bits are the type. In a typed T_DATA the data type follows, then a flag of 1 (3 if the data is in
-the slot). In an untyped T_DATA the functions that mark and free the data follow."""
+and 3.3.8. A slot begins with flags and its class. If the flags are 0, the slot is free. The low 5
+bits of the flags are the type. In a typed T_DATA, the data type follows, then a flag of 1 (3 if the
+data is in the slot). In an untyped T_DATA, the functions that mark and free the data follow."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ TYPES = {number: name for first, names in _NUMBERED.items() for number, name in 
 _IMEMO_NAMES = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
 IMEMOS = tuple(_IMEMO_NAMES.split())  # enum imemo_type, from 0
 LAYOUTS = {T_OBJECT: 1 << 13, T_STRING: 3 << 13, T_ARRAY: 0x3FF << 13, T_HASH: 1 << 15 | 0xF << 20, T_STRUCT: 0x7F << 13}
-"""Flags that show which data of an object is in its slot, and which the slot only refers to; see
-objects.py."""
+"""Flags that show which data of an object is in its slot, and which data the slot only refers to;
+see objects.py."""
 
 PLAIN, _CLASSED = Shape(MASK), Shape(MASK, (8,))
 SHAPES = {
@@ -66,7 +66,7 @@ class Sort(NamedTuple):
 
     @property
     def tag(self) -> int:
-        """T_ type of the slots."""
+        """The T_ type of the slots."""
         return self.flags & MASK
 
 
@@ -88,7 +88,7 @@ class Census:
         self.left = records.left
 
     def by_type(self) -> dict[int, int]:
-        """Return the number of slots by T_ type; T_NONE are the free ones."""
+        """Return the number of slots by T_ type. T_NONE are the free slots."""
         found: dict[int, int] = {}
         for sort, count in zip(self.sorts, self.counts):
             found[sort.tag] = found.get(sort.tag, 0) + count
@@ -120,8 +120,8 @@ class Census:
         return found
 
     def _runs(self) -> Iterator[tuple[int, int, array[int]]]:
-        """Yield for each page the address of its first slot, the size of its slots, and their
-        groups' numbers."""
+        """Yield, for each page, the address of its first slot, the size of its slots, and the
+        numbers of their groups."""
         for spans, numbers in interruptible(self._target, self._chunks):
             at = 0
             for start, size, count in zip(spans[0::4], spans[1::4], spans[2::4]):

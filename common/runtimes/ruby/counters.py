@@ -1,8 +1,8 @@
-"""Reads the collector's counters, named as in GC.stat and ObjectSpace.count_objects.
+"""Read the collector's counters, which are named as in GC.stat and ObjectSpace.count_objects.
 
 Sources: gc.c (gc_stat_internal, count_objects) of 2.7.4, 3.1.2 and 3.3.8. Most fields near
 `heap_pages`, `profile.count` and `oldmalloc_increase` have the same distance from these in all
-versions; invariants distinguish the others."""
+versions. For the other fields, invariants show the distance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAULTS = 184
 
 
 class Counters:
-    """The values of GC.stat. Counters that cannot be read are omitted."""
+    """The values of GC.stat. Counters that cannot be read are left out."""
 
     def __init__(self, memory: Memory, layout: Layout, problems: list[Problem]) -> None:
         self._memory, self._layout, self._problems = memory, layout, problems
@@ -42,7 +42,7 @@ class Counters:
         return "" if not flags or not flags & DURING else MODES[flags & 3] or "collecting"
 
     def read(self, pages: Sequence[Page], by_type: Mapping[int, int]) -> dict[str, Count]:
-        """Return all counters; `by_type` is the number of slots by T_ type."""
+        """Return all counters. `by_type`: the number of slots by T_ type."""
         found = self._statistics(pages)
         total = sum(page.number for page in pages)
         if pages:

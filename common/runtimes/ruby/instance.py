@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
 
 FLAG, DATA = 24, 32
-"""Offsets in a slot of typed T_DATA: the flag that tells whether the data is in the slot, and the
+"""Offsets in a slot of typed T_DATA: the flag that shows whether the data is in the slot, and the
 pointer to the data."""
 
 LOOK = 4096  # objects between two checks for the user's interrupt
@@ -77,12 +77,12 @@ class Ruby(Runtime):
 
     @cached_property
     def pages(self) -> Pages:
-        """Pages of its heap."""
+        """The pages of the heap."""
         return Pages(self._target, self._layout, self.problems)
 
     @cached_property
     def _inside(self) -> Sequence[Range]:
-        """Pages in malloc's blocks: all before 3.1."""
+        """The pages that are in malloc's blocks. Before 3.1, all pages are."""
         bodies = (page.body for page in self.pages.all if self._directory.blocks.find(page.body) >= 0)
         return [Range(body, body + self._layout.page) for body in bodies]
 
@@ -106,7 +106,7 @@ class Ruby(Runtime):
 
     @cached_property
     def _names(self) -> list[str]:
-        """Name of each group of slots; "" for free ones."""
+        """The name of each group of slots; "" for groups of free slots."""
         sorts = enumerate(interruptible(self._target, self._census.sorts, 256))
         return [self._name(sort) if number < NAMED else OTHER for number, sort in sorts]
 
@@ -115,7 +115,7 @@ class Ruby(Runtime):
         return self._counted
 
     def parts(self) -> Sequence[Part]:
-        """Return its heap pages; see base.Runtime."""
+        """Return the heap pages; see base.Runtime."""
         pages = self.pages.all
         if not pages:
             return []
@@ -155,14 +155,14 @@ class Ruby(Runtime):
         return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """Return reported bytes of T_DATA whose free function subtracts what was reported
-        (reported.py)."""
+        """Return the bytes that T_DATA of this class reported. They are known if the free function
+        subtracts them (reported.py)."""
         return self._reported_totals.get(name)
 
     @cached_property
     def _reported_totals(self) -> Mapping[str, int]:
-        """Bytes reported by each type's objects. Omits types with an object whose bytes are
-        unknown."""
+        """The bytes that each type's objects reported. A type is left out if the bytes of one of
+        its objects are unknown."""
         sorts = self._census.sorts
         offsets = [self._report_offsets.get(sort.data) for sort in sorts]
         unknown = {name for name, offset in zip(self._names, offsets) if offset is None}
@@ -183,18 +183,18 @@ class Ruby(Runtime):
         return self._census.free()
 
     def variables(self) -> Sequence[Variable]:
-        """Return variables; those of objects to which variables refer are listed too."""
+        """Return variables. Variables of objects to which these variables refer are listed, too."""
         return self._variables.variables
 
     def object_nodes(self) -> Optional[Objects]:
-        """Return its objects as nodes; see base.Runtime."""
+        """Return the objects as nodes; see base.Runtime."""
         return self._objects[0] if self._objects is not None else None
 
     def words_for_ownership(self) -> Optional[Exclusions]:
         """Exclude words in the storage of objects that are not references.
 
-        Elements of Arrays and tables refer to objects, texts to nothing. After the last element,
-        such blocks contain remains of former blocks."""
+        The elements of Arrays and tables refer to objects, and texts refer to nothing. After the
+        last element, such blocks contain remains of former blocks."""
         if self._objects is None:
             return None
         blocks = self._directory.blocks
@@ -207,7 +207,7 @@ class Ruby(Runtime):
 
     @cached_property
     def _objects(self) -> Optional[tuple[Objects, array[int]]]:
-        """Return the objects, and addresses in their storage that has no references to native
+        """Return the objects, and the addresses in their storage that has no references to native
         memory."""
         if not self._variables.variables:
             return None

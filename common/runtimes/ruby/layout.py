@@ -1,12 +1,12 @@
-"""Locates Ruby's heap and its collector's counters, from the code of exported functions and from
+"""Locate Ruby's heap and its collector's counters, from the code of exported functions and from
 invariants.
 
 `rb_gc_count` consists of three or four loads: the pointer to the VM, the VM, the object space, the
 counter. `rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase. `heap_pages` is
-between those counters. It is recognised by its sorted array of pages, each with a header that
-points back to it. The other fields have fixed distances from these (gc.c of 2.7.4, 3.1.2, 3.3.8:
-struct rb_objspace, heap_page, rb_size_pool_struct, rb_heap_struct). Fields whose distance depends
-on the version are distinguished here."""
+between those counters. It is recognised by its sorted array of pages: each page has a header that
+points back to the page. The other fields have fixed distances from these (gc.c of 2.7.4, 3.1.2,
+3.3.8: struct rb_objspace, heap_page, rb_size_pool_struct, rb_heap_struct). This module
+distinguishes fields whose distance depends on the version."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Layout:
 
 
 def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
-    """Return the layout of the interpreter in these files or the program; None if it is absent or
-    not started."""
+    """Return the layout of the interpreter in these files or in the program; None if there is no
+    interpreter, or if it has not started."""
     symbol = exported(target, files, "rb_gc_count")
     module = region_at(target.modules(), symbol.address) if symbol is not None else None
     if symbol is None or module is None:
@@ -91,7 +91,8 @@ def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
 
 
 def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Symbol]:
-    """Return a symbol of the interpreter: from one of these files, else from any."""
+    """Return a symbol of the interpreter. Symbols of these files are preferred to those of other
+    files."""
     found = (target.symbol(name, os.path.basename(module.path)) for module in files)
     return next((symbol for symbol in found if symbol is not None), None) or target.symbol(name)
 
@@ -114,8 +115,15 @@ def _text(target: Target, symbol: Optional[Symbol]) -> str:
     return found.decode("ascii", "replace") if found[:1].isdigit() else ""
 
 
+def read_version(target: Target, files: Sequence[Module]) -> tuple[int, int]:
+    """Return the major and minor version of the interpreter in these files; (0, 0) if unknown."""
+    numbers = _text(target, exported(target, files, "ruby_version")).split(".")
+    return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 and all(one.isdigit() for one in numbers[:2]) else (0, 0)
+
+
 class _Run:
-    """Emulates a function without branches: computes register values from target memory."""
+    """Emulates a function without branches. It computes the values of registers from target
+    memory."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -124,7 +132,7 @@ class _Run:
         self.locked: set[int] = set()  # addresses modified by locked instructions
 
     def run(self, code: Sequence[Instruction]) -> Optional[int]:
-        """Run up to the final return, or up to a tail call; return the call's target."""
+        """Run up to the final return, or up to a tail call. Returns the target of the tail call."""
         further = 0
         for one in code:
             if one.name == "jmp" and one.size > SHORT:
@@ -163,7 +171,7 @@ class _Run:
         return before + one.immediate if one.name == "add" and before is not None and one.immediate is not None else None
 
     def _address(self, one: Instruction) -> Optional[int]:
-        """Return the address of its memory operand; None if unknown."""
+        """Return the address of the instruction's memory operand; None if unknown."""
         base = 0 if one.base == RIP else self.known.get(one.base)
         if one.displacement is None or base is None or one.scaled >= 0 or one.fs:
             return None
@@ -171,10 +179,10 @@ class _Run:
 
 
 def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple[int, int]:
-    """Return the addresses of malloc_increase and oldmalloc_increase in the object space (0: not
-    found).
+    """Return the addresses of malloc_increase and oldmalloc_increase in the object space; an
+    address is 0 if it is not found.
 
-    rb_gc_adjust_memory_usage, or the function that it tail-calls, modifies them by locked
+    rb_gc_adjust_memory_usage, or the function that it tail-calls, modifies them with locked
     instructions."""
     if symbol is None:
         return 0, 0
@@ -204,7 +212,8 @@ def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, i
 
 
 def _size(memory: Memory, page: int, fields: PageFields) -> int:
-    """Return the size of the body of this struct heap_page; 0 if it has none."""
+    """Return the size of the body of the page that this struct heap_page describes; 0 if it has
+    none."""
     start = memory.word(page + fields.start)
     size, count = slots(memory, page, fields)
     if start is None or memory.word(start & -SMALL_PAGE) != page or not count:

@@ -1,19 +1,18 @@
-"""Reads instance variables of Ruby's objects and classes, class variables, and constants of
-classes.
+"""Read instance variables of Ruby's objects and classes, class variables, and constants of classes.
 
 Sources: internal/class.h (struct rb_classext_struct; internal.h before 2.8), variable.c and
 constant.h (rb_const_entry_t), include/ruby/internal/core/robject.h (ruby.h before 3.0), shape.h
 (struct rb_shape, rb_shape_tree_t) of 2.7.4, 3.1.2 and 3.3.8.
 
-The extension of a class has its table of constants. Since 3.2 the extension is in the class's slot;
-before, the slot points to it. The offset is derived from `Object`, which has a constant of that
-name whose value is the class itself.
+The extension of a class has the table of the class's constants. Since 3.2 the extension is in the
+class's slot; before, the slot points to it. The offset is derived from `Object`, which has a
+constant of this name whose value is the class itself.
 
-Up to 3.1 the class's own variables are in the st_table two words before the constants. The class's
-objects store their variables in order; an st_table at the beginning of the extension has their
-numbers. Since 3.2 the word before the constants points to the class's variables, and a "shape" has
-their names. The upper half of an object's flags is the number of its shape. A shape names one
-variable, and its parents name the previous ones."""
+Up to 3.1, the class's own variables are in the st_table two words before the constants. The class's
+objects store their variables in order; an st_table at the beginning of the extension has the
+numbers of these variables. Since 3.2, the word before the constants points to the class's
+variables, and a "shape" has the names of an object's variables. The upper half of an object's flags
+is the number of its shape. A shape names one variable, and its parents name the previous ones."""
 
 from __future__ import annotations
 
@@ -115,8 +114,8 @@ class Members:
             yield from self._shaped(klass, where)
 
     def of_object(self, value: int, klass: int) -> Iterator[Member]:
-        """Yield instance variables of the T_OBJECT at this address, whose class is `klass`. Omits
-        variables without a known name, and those that refer to no object."""
+        """Yield instance variables of the T_OBJECT at this address, whose class is `klass`.
+        Variables without a known name, and variables that refer to no object, are left out."""
         words = self._memory.words(value, 5)
         if words is None:
             return

@@ -1,12 +1,13 @@
-"""Lists Ruby's objects as nodes that refer to one another: slots, and storage outside of slots.
+"""List Ruby's objects as nodes that refer to one another: slots, and storage outside of slots.
 
 Only the part in use is a node: a Hash's table up to the last entry, an Array's elements up to its
 length. The rest contains remains of former blocks, which may refer to anything. Classes and methods
-are omitted: every object refers to its class, and the class refers to everything that the program
-has.
+are left out, because every object refers to its class, and the class refers to everything that the
+program has.
 
-Sources: include/ruby/internal/core/{rarray,robject,rstring}.h, internal/{hash,struct,complex,
-rational}.h (ruby.h, internal.h before 3.0) and st.h of 2.7.4, 3.1.2 and 3.3.8."""
+Sources: include/ruby/internal/core/{rarray,robject,rstring}.h,
+internal/{hash,struct,complex,rational}.h (ruby.h, internal.h before 3.0) and st.h of 2.7.4, 3.1.2
+and 3.3.8."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ TEXT = 3  # index of the word with the pointer to a String's text
 class Slots:
     """All slots that may be values of variables.
 
-    `long`: the version is 3.2 or later. `count_of` returns the number of variables of the objects
-    of a shape."""
+    `long`: whether the version is 3.2 or later. `count_of` returns the number of variables of
+    objects with a given shape."""
 
     def __init__(self, memory: Memory, engine: Engine, taken: c.Census, long: bool, count_of: Callable[[int], int]) -> None:
         self._memory, self._engine, self._census, self._long, self._count_of = memory, engine, taken, long, count_of
@@ -70,7 +71,8 @@ class Slots:
         return Objects(addresses, sizes, used, followed, self._buffers(numbers, ranges), ranges, pages)
 
     def _in_use(self, sort: c.Sort) -> int:
-        """Return the bytes of such a slot that are not remains of former objects."""
+        """Return the number of bytes of a slot of this group that are not remains of former
+        objects."""
         tag, flags = sort.tag, sort.flags
         if tag == c.T_STRING and not flags & NOEMBED:
             return HEAD  # text
@@ -91,8 +93,8 @@ class Slots:
     # -- storage outside of slots
 
     def _buffers(self, numbers: array[int], ranges: Sequence[Range]) -> array[int]:
-        """Return start and size of each buffer. Of buffers that overlap, which happens only in
-        corrupt memory, keep the first."""
+        """Return the start and size of each buffer. If buffers overlap, which happens only in
+        corrupt memory, the first one is kept."""
         outside = bytearray(map(self._is_outside, self._census.sorts)) + b"\0"
         slots, _, kinds = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), array("I"))
         made = array("Q")
@@ -135,8 +137,8 @@ class Slots:
             first = last
 
     def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool]]:
-        """Yield start and size of each buffer, and whether it is an st_table, which also contains
-        other pointers."""
+        """Yield the start and size of each buffer, and whether it is an st_table. An st_table also
+        contains other pointers."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])

@@ -1,5 +1,5 @@
-"""Reads Ruby's heap pages once, checks them by their headers, and passes them to the engine to sort
-slots."""
+"""Read Ruby's heap pages once, check them by their headers, and pass them to the engine, which
+groups their slots."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LOOK = 1024  # pages between two checks for the user's interrupt
 
 
 class Page(NamedTuple):
-    """A page at `body`: `number` slots of `size` bytes from `start`. `header` is the address of its
-    struct heap_page."""
+    """A page at `body`: `number` slots of `size` bytes from `start`. `header`: the address of the
+    page's struct heap_page."""
 
     body: int
     header: int
@@ -34,7 +34,7 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """All readable pages, by address. `problems` lists the others."""
+    """All readable pages, ascending by address. `problems` describes the others."""
 
     def __init__(self, target: Target, layout: Layout, problems: list[Problem]) -> None:
         self.target, self.layout, self._problems = target, layout, problems
@@ -132,5 +132,6 @@ class Pages:
 
 
 def runs(pages: Sequence[Page]) -> array[int]:
-    """Return the pages' slots in the format of `Records.read`; each mark is the slots' size."""
+    """Return the pages' slots in the format of `Records.read`. The mark of each run is the size of
+    its slots."""
     return array("Q", (word for page in pages for word in (page.start, page.size, page.number, page.size << 32)))

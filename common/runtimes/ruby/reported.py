@@ -1,8 +1,9 @@
-"""Finds native memory that extensions report to Ruby, in the code that subtracts a report.
+"""Find the native memory that extensions report to Ruby, from the code that subtracts a report.
 
-An extension reports n bytes by rb_gc_adjust_memory_usage(n), and must report -n when the object is
-freed. So it stores n in the object's own structure. Its free function gets that structure in rdi,
-and passes the negated word. The code shows its offset (rbx is the structure):
+An extension reports n bytes with rb_gc_adjust_memory_usage(n), and must report -n when the object
+is freed. Therefore it stores n in the object's own structure. Its free function gets that structure
+in rdi, and passes the negated word to rb_gc_adjust_memory_usage. The code shows the offset of the
+word (rbx is the structure):
 
 mov 0x28(%rbx),%rdi ; neg %rdi ; call rb_gc_adjust_memory_usage
 
@@ -39,8 +40,8 @@ def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
     """Return the offset of the reported bytes in the structure that an object of this data type
     wraps.
 
-    `adjust` is the address of rb_gc_adjust_memory_usage. None if the free function does not pass a
-    negated word of the structure to it."""
+    `adjust`: the address of rb_gc_adjust_memory_usage. Returns None if the free function does not
+    pass a negated word of the structure to it."""
     memory = Memory(target)
     free = memory.word(data_type + FREE)
     if not free or not adjust:
@@ -57,8 +58,8 @@ class _Search:
         self._steps = STEPS
 
     def offset(self, function: int, depth: int = 0) -> Optional[int]:
-        """Follow the code of a function that gets the structure in rdi; return the offset of the
-        reported bytes."""
+        """Follow the code of a function that gets the structure in rdi. Returns the offset of the
+        reported bytes; None if none is found."""
         waiting: list[tuple[int, dict[int, int | Field | None]]] = [(function, {RDI: THIS})]
         seen: set[int] = set()
         while waiting and len(seen) < PATHS:
@@ -89,7 +90,8 @@ class _Search:
         return None
 
     def _called(self, one: Instruction, given: int | Field | None, depth: int) -> Optional[int]:
-        """Return the offset, if the called function gets the structure and reports a word of it."""
+        """Return the offset of the reported bytes if the called function gets the structure and
+        reports a word of it."""
         if one.target is None or depth >= CALLS or given != THIS or not self._inside(one.target):
             return None
         return self.offset(one.target, depth + 1)
@@ -98,8 +100,8 @@ class _Search:
         return self._module.start <= address < self._module.end
 
     def _goes_to_adjust(self, one: Instruction) -> bool:
-        """Return whether it jumps to rb_gc_adjust_memory_usage: directly, through a stub, or
-        through a slot."""
+        """Return whether the instruction jumps to rb_gc_adjust_memory_usage: directly, through a
+        stub, or through a slot."""
         if is_call_or_jump(one) and one.target is not None:
             stub = code(self._target, one.target, 16)[:3] if self._inside(one.target) else []
             return one.target == self._adjust or any(map(self._through_slot, stub))

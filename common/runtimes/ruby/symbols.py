@@ -1,9 +1,9 @@
-"""Reads names of Ruby's IDs (of variables and constants) from the interpreter's symbol table.
+"""Read the names of Ruby's IDs (of variables and constants) from the interpreter's symbol table.
 
 Sources: symbol.h (rb_symbols_t, rb_id_to_serial) and symbol.c (set_id_entry, get_id_serial_entry)
 of 2.7.4, 3.1.2 and 3.3.8. `ruby_global_symbols` is {last serial number, table of names, ids, hash}.
-`ids` is a hidden Array of hidden Arrays; each has names and symbols, in turn, of 512 serial
-numbers. The variable has no exported symbol, and is recognised by that structure."""
+`ids` is a hidden Array of hidden Arrays. Each of these contains names and symbols, alternately, of
+512 serial numbers. The variable has no exported symbol, and is recognised by this structure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Symbols:
                         return
 
     def _is(self, last: int, ids: int, strings: int) -> bool:
-        """Return whether these are members of rb_symbols_t; set `ids` if so."""
+        """Return whether these are members of rb_symbols_t. If so, `ids` is set."""
         if (self._memory.word(strings) or 0) & MASK != T_HASH or self._memory.word(ids + 8) != 0:
             return False
         found = elements(self._memory, ids, self._values.long)

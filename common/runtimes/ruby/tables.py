@@ -106,7 +106,7 @@ def entries_in(memory: Memory, span: Span) -> Sequence[Item]:
 
 
 class Tables:
-    """The tables of one process, with a limit.
+    """Reads the tables of one process, up to a limit.
 
     In a corrupt core, many classes may refer to the same large table. After ALL_ITEMS entries, all
     further tables are read as empty."""

@@ -1,9 +1,9 @@
-"""Reads Ruby's values that are needed to name objects: strings, classes, data types.
+"""Read those of Ruby's values that are needed to name objects: strings, classes, data types.
 
-A class has its path in its structure: since 3.2 as a field, before in its table of variables under
-a hidden name. The location is derived from known classes: the path of `rb_cObject` is "Object",
-that of `rb_cString` "String", and so on. Sources: internal/class.h and variable.c (classname),
-include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8."""
+A class has its path in its structure: since 3.2 as a field, before that in its table of variables
+under a hidden name. The location is derived from known classes: the path of `rb_cObject` is
+"Object", that of `rb_cString` is "String", and so on. Sources: internal/class.h and variable.c
+(classname), include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _EXTENSION = range(0, 256, 8)
 class Place(NamedTuple):
     """The location of a class's path.
 
-    The word at `field` of its slot points to the path. With `table` >= 0, that word points to a
-    structure instead, whose word at `table` points to the table of variables; the table has the
+    The word at `field` of the class's slot points to the path. If `table` >= 0, that word points to
+    a structure instead, whose word at `table` points to the table of variables. The table has the
     path under `key`."""
 
     field: int
@@ -55,15 +55,16 @@ class Values:
             if self.place is not None:
                 return
 
-    def text(self, value: int) -> Optional[str]:
-        """Return the beginning of a String's text; None if there is no String at this address."""
+    def text(self, value: int, most: int = LONGEST) -> Optional[str]:
+        """Return the first `most` bytes of a String's text; None if there is no String at this
+        address."""
         words = self._memory.words(value, 5) if value and value % 8 == 0 else None
         if words is None or words[0] & MASK != T_STRING:
             return None
         length = self._length(words)
         embedded = value + (24 if self.long else 16)
         start = words[3] if words[0] & NOEMBED else embedded
-        return self._read(start, min(length, LONGEST)) if length < 1 << 48 else None
+        return self._read(start, min(length, most)) if length < 1 << 48 else None
 
     def length(self, value: int) -> int:
         """Return the size in bytes of the String at this address."""

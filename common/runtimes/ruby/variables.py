@@ -1,11 +1,11 @@
-"""Lists Ruby's variables: globals, constants, and variables of classes, modules and the objects to
-which these refer.
+"""List Ruby's variables: globals, constants, and variables of classes, of modules, and of the
+objects to which these refer.
 
 Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
 in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of {variable, ID,
 …}. It has no exported symbol, and is recognised by entries whose ID equals the key under which they
-are found. A variable is {counters, data, getter, …}. The data is the value of a variable defined in
-Ruby, or the address of a C variable that contains the value; the getter shows which."""
+are found. A variable is {counters, data, getter, …}. The data is the value of a variable that was
+defined in Ruby, or the address of a C variable that contains the value. The getter shows which."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ GETTERS = ("rb_gvar_val_getter", "rb_gvar_var_getter")
 
 
 class Exported(NamedTuple):
-    """Values of exported symbols, each 0 if there is none: the class Object, and the functions that
-    get a global variable whose data is the value, or the address of the value."""
+    """The values of exported symbols, each 0 if it is missing: the class Object, and the two
+    functions that get a global variable. For one of them, the variable's data is the value; for the
+    other, the data is the address of the value."""
 
     an_object: int
     of_value: int
@@ -47,8 +48,8 @@ class Found(NamedTuple):
     """The variables, and `divided`: objects among their values whose own variables are listed
     instead.
 
-    A divided object retains nothing by itself. `counts` returns the number of variables of the
-    objects of a shape."""
+    A divided object retains nothing by itself. `counts` returns the number of variables of objects
+    with a given shape."""
 
     variables: Sequence[Variable]
     divided: Sequence[int]

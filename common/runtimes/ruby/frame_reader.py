@@ -1,0 +1,210 @@
+"""Reads the control frames of Ruby threads: methods and blocks with file and line, and methods that
+are written in C by name.
+
+A thread's execution context begins with {stack of values, its length, innermost control frame,
+innermost tag}. No exported symbol leads to it in all versions. It is recognised by its contents
+among the words that the thread's native stack refers to: the tag is on the native stack, and each
+control frame has flags with a magic number.
+
+The interpreter's function vm_exec executes the control frames up to one with the flag FINISH. It
+keeps the address of a control frame in a register, which identifies its native frame.
+
+Sources: vm_core.h (rb_execution_context_t, rb_control_frame_t, VM_FRAME_MAGIC_…, VM_ENV_DATA_…),
+method.h (rb_callable_method_entry_t, rb_method_definition_struct), vm_backtrace.c (which frames
+a backtrace has) of 2.7.4, 3.1.2 and 3.3.8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
+from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
+from findleaks.runtimes.ruby.layout import exported, read_version
+from findleaks.runtimes.ruby.symbols import SHIFT, Symbols
+from findleaks.runtimes.ruby.values import Values
+from findleaks.target.base import Module, Range, Target
+from findleaks.target.ranges import region_at
+from findleaks.unwind.managed_frames import DEEPEST, NativeStack, Segment
+from findleaks.unwind.stacks import NamedFrame
+from findleaks.value_classes import NamedTuple
+
+KIND = "Ruby"
+SUPPORTED = (2, 7), (3, 3)  # the oldest and the newest version
+_MAGIC_MASK, _CFUNC, _DUMMY = 0x7FFF0001, 0x55550001, 0x79990001
+_FINISH, _NATIVE = 0x20, 0x80  # flags: vm_exec returns after this frame; a function of C
+_MAGIC = {0x11110001, 0x22220001, 0x33330001, 0x44440001, _CFUNC, 0x66660001, 0x77770001, 0x78880001, _DUMMY}
+_FRAME_WORDS = (7, 8)  # of a control frame
+# Words at the beginning of a context that have its thread, and of a thread that have its context.
+_CONTEXT_WORDS, _THREAD_WORDS = 10, 10
+_SEARCHED = 1 << 17  # bytes at each end of a native stack in which the context is searched
+_MOST_READ = 1 << 16  # control frames that are read to find those of one thread
+_SIZES = range(1 << 8, 1 << 24)  # words of a stack of values
+_OPERATORS = 1 << 10  # IDs below are serial numbers
+_MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
+
+
+class _Frame(NamedTuple):
+    """A control frame: its address, the next instruction, the instruction sequence, and the address
+    of its environment with flags."""
+
+    address: int
+    pc: int
+    sequence: int
+    environment: int
+    flags: int
+
+
+def find_frame_reader(target: Target, files: Sequence[Module]) -> Optional[FrameReader]:
+    """Return a reader for the interpreter in one of these files, or in the program; None if there
+    is none."""
+    memory = Memory(target)
+    symbol = exported(target, files, "rb_cObject")
+    module = region_at(target.modules(), symbol.address) if symbol is not None else None
+    if module is None or memory.size != 8:
+        return None
+    return FrameReader(target, memory, module, read_version(target, files))
+
+
+class FrameReader:
+    """Reads Ruby's control frames; see unwind.managed_frames.ManagedFrames."""
+
+    def __init__(self, target: Target, memory: Memory, module: Module, version: tuple[int, int]) -> None:
+        self._target, self._memory, self._module = target, memory, module
+        self.warnings: list[str] = []
+        self._left = 0
+        self._values = Values(memory, self._exported)
+        parts = ((max(r.start, module.start), min(r.end, module.end)) for r in target.regions() if r.readable and r.writable)
+        data = [Range(start, min(end, start + _MAX_DATA)) for start, end in parts if start < end]
+        self._symbols = Symbols(memory, self._values, data)
+        self._sequences = SequenceReader(memory, self._values, version)
+        self._is_supported = SUPPORTED[0] <= version <= SUPPORTED[1]
+        if not self._is_supported:
+            self._warn("this version is not supported")
+
+    def _exported(self, name: str) -> Optional[int]:
+        symbol = exported(self._target, [self._module], name)
+        return self._memory.word(symbol.address) if symbol is not None else None
+
+    def _warn(self, why: str) -> None:
+        text = f"frames of Ruby methods are not read: {why}"
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def segments(self, stack: NativeStack) -> Sequence[Segment]:
+        """Return the frames of a thread; see ManagedFrames."""
+        frames = self._find_frames(stack) if self._is_supported else []
+        found: list[Segment] = []
+        inner: list[_Frame] = []
+        for one in frames:
+            inner.append(one)
+            if one.flags & _FINISH or one is frames[-1]:
+                named = tuple(filter(None, map(self._name, inner)))
+                if named:
+                    found.append(Segment(self._find_native(stack, inner), named))
+                inner = []
+        return found
+
+    def _find_native(self, stack: NativeStack, frames: Sequence[_Frame]) -> int:
+        """Return the index of the native frame that executes these control frames: the outermost
+        that has the address of one in a register. -1 if none has."""
+        wanted = {one.address for one in frames if one.sequence}
+        registers = stack.registers
+        return next((at for at in range(len(registers) - 1, -1, -1) if not wanted.isdisjoint(registers[at].registers.values())), -1)
+
+    # -- contexts
+
+    def _find_frames(self, stack: NativeStack) -> list[_Frame]:
+        """Return the control frames of the context that a thread executes, innermost first; [] if
+        it has none."""
+        region = region_at(self._target.regions(), stack.thread.sp)
+        if region is None:
+            return []
+        self._left = _MOST_READ
+        seen: set[int] = set()
+        for word in self._words(stack, Range(stack.thread.sp & -8, region.end)):
+            if word in seen or word % 8:
+                continue
+            seen.add(word)
+            context = self._memory.words(word, _CONTEXT_WORDS)
+            if context is not None and stack.thread.sp <= context[3] < region.end and self._read_frames(*context[:3]):
+                frames = self._read_current(context)
+                if frames:
+                    return frames
+        return []
+
+    def _read_current(self, context: Sequence[int]) -> list[_Frame]:
+        """Return the control frames of the context that the thread of a context executes. This may
+        be another one while fibers are created or switched. The thread and the context that it
+        executes refer to each other."""
+        for thread in context[4:]:
+            for word in self._memory.words(thread, _THREAD_WORDS) or () if thread % 8 == 0 else ():
+                current = self._memory.words(word, _CONTEXT_WORDS) if word % 8 == 0 else None
+                frames = self._read_frames(*current[:3]) if current is not None and thread in current[4:] else []
+                if frames:
+                    return frames
+        return []
+
+    def _words(self, stack: NativeStack, used: Range) -> Iterator[int]:
+        for one in stack.registers:
+            yield from one.registers.values()
+        ends = [used] if used.end - used.start <= 2 * _SEARCHED else [Range(used.end - _SEARCHED, used.end)]
+        if len(ends) == 1 and ends[0] != used:
+            ends.append(Range(used.start, used.start + _SEARCHED))
+        for start, end in ends:
+            for _, words in self._memory.scan(start, end):
+                yield from words
+
+    def _read_frames(self, values: int, size: int, innermost: int) -> list[_Frame]:
+        """Return the control frames on a stack of values. They grow down from its end. The size of
+        a control frame is that with which each has a magic number."""
+        end = values + 8 * size
+        if size not in _SIZES or values % 8 or not values < innermost < end:
+            return []
+        for words in _FRAME_WORDS:
+            frames = [] if (end - innermost) % (8 * words) else self._read_all(range(innermost, end, 8 * words))
+            if frames:
+                return frames
+        return []
+
+    def _read_all(self, addresses: range) -> list[_Frame]:
+        found = []
+        if len(addresses) > DEEPEST:
+            self._warn(f"a thread has more than {DEEPEST:,}")
+        for address in addresses[: min(DEEPEST, self._left)]:
+            self._left -= 1
+            words = self._memory.words(address, 5)
+            flags = self._memory.word(words[4]) if words is not None else None
+            if words is None or flags is None or flags & _MAGIC_MASK not in _MAGIC:
+                return []
+            found.append(_Frame(address, words[0], words[2], words[4], flags))
+        return found
+
+    # -- names
+
+    def _name(self, frame: _Frame) -> Optional[NamedFrame]:
+        """Return a frame with its name; None for frames that a backtrace omits. The flags and the
+        instructions of a frame that is being pushed may contradict each other."""
+        magic = frame.flags & _MAGIC_MASK
+        if magic == _CFUNC:
+            return NamedFrame(0, self._method_name(frame), 0, "", kind=KIND) if not frame.sequence else None
+        if not frame.sequence or not frame.pc or magic == _DUMMY or frame.flags & _NATIVE:
+            return None
+        return self._name_sequence(frame)
+
+    def _name_sequence(self, frame: _Frame) -> NamedFrame:
+        sequence = self._sequences.read(frame.sequence)
+        if sequence is None:
+            self._warn("some are damaged")
+            return NamedFrame(0, "", 0, "", kind=KIND)
+        return NamedFrame(0, sequence.label, 0, "", sequence.path, self._sequences.line(sequence, frame.pc), kind=KIND)
+
+    def _method_name(self, frame: _Frame) -> str:
+        """Return the name of a method that is written in C: {flags, class, definition, …}, whose
+        definition has the original ID; "" if it is not found."""
+        method = self._memory.words(self._memory.word(frame.environment - 16) or 0, 3)
+        if method is None or method[0] & MASK != T_IMEMO or IMEMOS[(method[0] >> IMEMO_SHIFT & IMEMO_MASK) % len(IMEMOS)] != "ment":
+            return ""
+        number = self._memory.word(method[2] + 32) or 0
+        return self._symbols.name(number if number < _OPERATORS else number >> SHIFT)

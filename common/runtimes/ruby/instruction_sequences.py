@@ -1,0 +1,117 @@
+"""Reads compiled Ruby methods and blocks (struct rb_iseq): label, path, and the line of an
+instruction.
+
+Sources: vm_core.h (struct rb_iseq_struct, rb_iseq_constant_body, rb_iseq_location_struct,
+iseq_insn_info) and iseq.c (struct succ_index_table, iseq_insn_info_entry) of 2.7.4, 3.1.2, 3.3.8.
+The location {path, base label, label, …} follows members whose size depends on the version. It is
+recognised by its three objects."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.tables import elements
+from findleaks.runtimes.ruby.values import Values
+from findleaks.value_classes import NamedTuple
+
+LONGEST_PATH = 1 << 12  # bytes
+_BODY = 16  # offset in a struct rb_iseq
+_BODY_WORDS = 48  # words of the body in which the location is searched
+_MOST_ENTRIES = 1 << 20
+# The index of a table of lines: positions with a number of their own, so many in a word; positions
+# of a block, and of a word in it.
+_IMMEDIATE, _GROUP, _GROUP_BITS = 54, 9, 7
+_BLOCK, _SMALL, _BLOCK_WORDS, _RANK_BITS = 512, 64, 10, 9
+
+
+class Instructions(NamedTuple):
+    """The instructions of a method or a block: `words` words at `code`. `lines` is the address of
+    the table of lines, `entries` its length (0: unknown), `ranks` the address of its index."""
+
+    label: str
+    path: str
+    code: int
+    words: int
+    lines: int
+    entries: int
+    ranks: int
+
+
+class SequenceReader:
+    """Reads instruction sequences of one interpreter."""
+
+    def __init__(self, memory: Memory, values: Values, version: tuple[int, int]) -> None:
+        self._memory, self._values = memory, values
+        self._lines = 56 if version < (3, 2) else 48  # from the location to the table of lines
+        self._entry = 8 if version < (3, 0) else 12  # bytes of an entry
+        self._location = 0  # offset in the body, once known
+        self._known: dict[int, Optional[Instructions]] = {}
+
+    def read(self, address: int) -> Optional[Instructions]:
+        """Return the instruction sequence at an address; None if there is none."""
+        if address not in self._known:
+            self._known[address] = self._read(address)
+        return self._known[address]
+
+    def _read(self, address: int) -> Optional[Instructions]:
+        memory = self._memory
+        body = memory.word(address + _BODY) if address % 8 == 0 else None
+        head = memory.words(body, 2) if body else None
+        at = self._find_location(body) if body and head is not None else 0
+        if not at or not body or head is None:
+            return None
+        path, label = self._path(memory.word(body + at) or 0), self._values.text(memory.word(body + at + 16) or 0, LONGEST_PATH)
+        lines = memory.words(body + at + self._lines, 4)
+        if not path or not label or lines is None:
+            return None
+        entries, positions, sizes, index = lines
+        count = memory.halves(sizes)[0]
+        known = not positions and 0 < count < _MOST_ENTRIES
+        return Instructions(label, path, head[1], memory.halves(head[0])[1], entries, count if known else 0, index)
+
+    def _find_location(self, body: int) -> int:
+        """Return the offset of the location in the body of a sequence; 0 if not found."""
+        if self._location:
+            return self._location
+        words = self._memory.words(body, _BODY_WORDS) or ()
+        for at in range(2, len(words) - 2):
+            if self._path(words[at]) and all(self._values.text(word) for word in words[at + 1 : at + 3]):
+                self._location = 8 * at
+                break
+        return self._location
+
+    def _path(self, value: int) -> str:
+        """Return the path of a file. It is a String, or an Array of this path and the real path."""
+        pair = elements(self._memory, value, self._values.long)
+        if pair is not None and pair.length == 2:
+            value = self._memory.word(pair.start) or 0
+        return self._values.text(value, LONGEST_PATH) or ""
+
+    def line(self, found: Instructions, pc: int) -> int:
+        """Return the line of the instruction before `pc`; 0 if unknown. `pc` is the address of the
+        next instruction."""
+        at, rest = divmod(pc - found.code, 8)
+        if rest or not 0 <= at <= found.words:
+            return 0
+        entry = self._rank(found.ranks, max(at - 1, 0)) - 1 if found.entries > 1 else 0
+        return self._memory.int32(found.lines + self._entry * entry) or 0 if 0 <= entry < found.entries else 0
+
+    def _rank(self, index: int, position: int) -> int:
+        """Return how many entries begin at or before a position, by a succinct index.
+
+        The index has 7 bits for each of the first 54 positions, 9 in a word. A block for 512
+        further positions has the count before it, 9 bits for the count up to each of its 64-bit
+        words except the first, and these words, with a bit for each position."""
+        if position < _IMMEDIATE:
+            group, number = divmod(position, _GROUP)
+            word = self._memory.word(index + 8 * group) or 0
+            return word >> (_GROUP_BITS * number) & ((1 << _GROUP_BITS) - 1)
+        block, bit = divmod(position - _IMMEDIATE, _BLOCK)
+        words = self._memory.words(index + 8 * (_IMMEDIATE // _GROUP + _BLOCK_WORDS * block), _BLOCK_WORDS)
+        if words is None:
+            return 0
+        small, bit = divmod(bit, _SMALL)
+        before = words[1] >> (_RANK_BITS * (small - 1)) & ((1 << _RANK_BITS) - 1) if small else 0
+        here = bin(words[2 + small] & ((2 << bit) - 1)).count("1")
+        return self._memory.halves(words[0])[0] + before + here
