@@ -1,0 +1,67 @@
+"""Recognise PHP's values in the blocks of Zend's memory manager by their heads.
+
+engine_native.py (common/native/php_values.c) and engine_reference.py implement this."""
+
+from __future__ import annotations
+
+from array import array
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.dominators import NO_ROOT
+from findleaks.target.base import Piece
+
+NO_VALUE = NO_ROOT  # in `found`: the block has no value that is recognised
+LEAF = 1  # in `patterns`: the block has a value without pointers
+
+STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS = range(5)
+"""Numbers of types. An array has the number ARRAYS + rank_of(its length)."""
+RANKS = 44
+OBJECTS = ARRAYS + RANKS
+"""The lowest number that a class can have."""
+SUMS = 2  # words in `sums` for each type: number of values, and their bytes
+
+
+class Values(NamedTuple):
+    """The values that were recognised.
+
+    `found` has the number of the type of each block's value, or NO_VALUE. `patterns` has LEAF for
+    each block with a string, and 0 for others (see Graph.exclude_words). `sums` has SUMS words for
+    each type with a number below OBJECTS. The bytes of an array include its elements."""
+
+    found: array[int]  # "I"
+    patterns: bytearray
+    sums: array[int]  # "Q"
+
+    @classmethod
+    def of(cls, blocks: Blocks) -> Values:
+        """Return empty columns, in which no value is recognised yet."""
+        return cls(array("I", [NO_VALUE]) * len(blocks), bytearray(len(blocks)), array("Q", bytes(8 * SUMS * OBJECTS)))
+
+
+def rank_of(length: int) -> int:
+    """Return the rank of an array's length. For a length up to 15, the rank is the length. Longer
+    arrays have one rank for each power of two: 16 for lengths 16 to 31, 17 for 32 to 63."""
+    return length if length < 16 else 11 + length.bit_length()
+
+
+def name_rank(rank: int) -> str:
+    """Return the lengths of a rank as text: "3", or "16–31"."""
+    return str(rank) if rank < 16 else f"{1 << (rank - 12):,}–{(1 << (rank - 11)) - 1:,}"
+
+
+def find_values(engine: Engine, blocks: Blocks, piece: Piece, values: Values) -> array[int]:
+    """Add the values in the blocks in use that start in `piece`.
+
+    Pass each byte of PHP's memory in one piece, and pieces in any order. Returns the addresses of
+    blocks that continue after the piece. For each of these, call again with a piece that contains
+    the whole block."""
+    name = "engine_native" if engine.name == "native" else "engine_reference"
+    return cast(_Loops, import_module(f"findleaks.runtimes.php.{name}")).find_values(engine, blocks, piece, values)
+
+
+class _Loops(Protocol):
+    """The interface of engine_native.py and of its reference, engine_reference.py."""
+
+    def find_values(self, engine: Any, blocks: Any, piece: Piece, values: Values) -> array[int]: ...

@@ -1,0 +1,19 @@
+"""Recognises PHP's values in the C engine (common/native/php_values.c)."""
+
+from __future__ import annotations
+
+from array import array
+
+from findleaks.engine.native.blocks import NativeBlocks
+from findleaks.engine.native.engine import NativeEngine
+from findleaks.engine.native.memory import c_array, c_piece
+from findleaks.runtimes.php.engine import Values
+from findleaks.target.base import Piece
+
+
+def find_values(engine: NativeEngine, blocks: NativeBlocks, piece: Piece, values: Values) -> array[int]:
+    """See engine.py. `blocks` must be blocks of this engine."""
+    if len(values.found) != len(blocks):
+        raise TypeError("values of other blocks")
+    outputs = c_array(values.found), c_array(values.patterns or bytearray(1)), c_array(values.sums)
+    return engine.library.words(engine.library.fl_php_values, blocks.handle, c_piece(piece), *outputs)

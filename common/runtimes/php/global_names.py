@@ -1,0 +1,69 @@
+"""Finds the global variables and static properties of a PHP process.
+
+Sources: Zend/zend_globals.h (executor_globals, compiler_globals), zend_map_ptr.h, zend.h
+(zend_class_entry) of PHP 8.1 to 8.4. The tables are found by their content: every PHP process has
+the variable `_GET` or `argv`, and the table of classes begins with classes of PHP itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.php.objects import class_name
+from findleaks.runtimes.php.tables import INDIRECT, POINTER, ZVAL, Tables
+from findleaks.target.base import Target
+
+WORDS = 256  # words of executor_globals and of compiler_globals that are searched
+KNOWN = 32  # first elements of a table among which a known name is searched for
+MOST = 1 << 16  # most variables, and most classes
+STATICS, STATIC_COUNT = 56, 36  # offsets of static_members_table and its count in a class
+MOST_STATICS = 1 << 12
+MOST_RESERVED = 1 << 20  # most bytes that are reserved before map_ptr_base (8.3)
+
+
+class GlobalNames:
+    """Finds the tables of variables and classes through the exported variables of the engine."""
+
+    def __init__(self, target: Target, file: str, tables: Tables) -> None:
+        self._memory, self._tables = Memory(target), tables
+        symbols = (target.symbol(name, file) for name in ("executor_globals", "compiler_globals"))
+        self._executor, self._compiler = (symbol.address if symbol is not None else 0 for symbol in symbols)
+
+    def places(self) -> Iterator[tuple[str, int]]:
+        """Yield name and address of the zval of each variable and static property. Names have the
+        form "$name" or "Class::$name"."""
+        words = self._memory.words(self._executor, WORDS) if self._executor else None
+        if words is None:
+            return
+        starts = range(self._executor, self._executor + WORDS * self._memory.size, self._memory.size)
+        variables = next((start for start in starts if self._has(start, ("_GET", "argv"))), 0)
+        for one in self._tables.elements(variables, MOST) if variables else ():
+            yield f"${one.key}", one.value if one.type == INDIRECT else one.place
+        classes = next((word for word in words if word and self._has(word, ("stdclass", "exception", "closure"))), 0)
+        base = self._map_base()
+        for one in self._tables.elements(classes, MOST) if classes else ():
+            if one.type == POINTER:
+                yield from self._statics(one.value, base)
+
+    def _has(self, table: int, names: tuple[str, ...]) -> bool:
+        return self._tables.length(table) > 0 and any(one.key in names for one in self._tables.elements(table, KNOWN))
+
+    def _map_base(self) -> Optional[int]:
+        """Return map_ptr_base, or None. It follows map_ptr_real_base, and is one less than a
+        multiple of 8."""
+        words = (self._memory.words(self._compiler, WORDS) if self._compiler else None) or ()
+        pairs = zip(words, words[1:])
+        return next((base for real, base in pairs if real and base % 8 == 7 and -1 <= base - real < MOST_RESERVED), None)
+
+    def _statics(self, entry: int, base: Optional[int]) -> Iterator[tuple[str, int]]:
+        """Yield name and address of the zval of each static property of a class."""
+        memory = self._memory
+        count, table = memory.int32(entry + STATIC_COUNT), memory.word(entry + STATICS)
+        if not count or count > MOST_STATICS or not table:
+            return
+        if table & 1:
+            table = memory.word(base + table) if base is not None else 0
+        for number, name in self._tables.statics(entry).items():
+            if table and number < count:
+                yield f"{class_name(memory, entry)}::${name}", table + number * ZVAL

@@ -1,0 +1,71 @@
+"""Reads the objects in the store of a PHP process, with their blocks and classes.
+
+Sources: Zend/zend_types.h (zend_object), zend_objects_API.c, zend.h (zend_class_entry, whose second
+member is the name) of PHP 8.1 to 8.4."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.runtimes.php.engine_globals import IS_OBJECT, TYPE_MASK, Store
+from findleaks.runtimes.php.tables import read_string
+from findleaks.target.base import Target
+from findleaks.value_classes import NamedTuple
+
+
+class Objects(NamedTuple):
+    """Live objects, ascending by address.
+
+    `addresses`, `blocks` and `numbers` are columns: the address of the zend_object, the index of
+    its block, and the number of its class. `classes` and `names` have the address and the name of
+    each class, by number."""
+
+    addresses: Sequence[int]
+    blocks: array[int]  # "I"
+    numbers: array[int]  # "I"
+    classes: Sequence[int]
+    names: Sequence[str]
+
+
+def class_name(memory: Memory, entry: int) -> str:
+    """Return the name of the class whose zend_class_entry is at `entry`. In the
+    name of an anonymous class, a NUL and the name of a file follow, which are omitted."""
+    name = read_string(memory, memory.word(entry + memory.size) or 0)
+    return name.split("\0")[0] if name else f"class at {entry:#x}"
+
+
+def read_objects(target: Target, engine: Engine, blocks: Blocks, store: Store) -> Objects:
+    """Return the objects of a store. Entries that are free, or that refer to no object in a block
+    in use, are omitted."""
+    memory = Memory(target)
+    entries = memory.words(store.table, store.top) or ()
+    numbered = sorted((entry, number) for number, entry in enumerate(entries) if number and not entry & 1)
+    wanted = array("Q", (entry for entry, _ in numbered))
+    order, word = target.arch.word_format[0], target.arch.word_format[1]
+    form = struct.Struct(f"{order}4xII4x{word}" if memory.size == 8 else f"{order}4xII{word}")
+    records, missing = read_records(target, engine, wanted, form.size)
+    indices, _ = blocks.find_all(wanted)
+    sound = _sound(numbered, form.iter_unpack(records), indices, missing, blocks)
+    numbers: dict[int, int] = {}
+    addresses, where, kinds = array("Q"), array("I"), array("I")
+    for address, index, entry in sound:
+        addresses.append(address)
+        where.append(index)
+        kinds.append(numbers.setdefault(entry, len(numbers)))
+    return Objects(addresses, where, kinds, list(numbers), [class_name(memory, entry) for entry in numbers])
+
+
+def _sound(
+    numbered: Sequence[tuple[int, int]], records: Iterator[tuple[int, ...]], indices: Sequence[int], missing: set[int], blocks: Blocks
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (address, index of the block, class) of the entries that refer to objects."""
+    for place, ((address, number), (kind, handle, entry), index) in enumerate(zip(numbered, records, indices)):
+        sound = kind & TYPE_MASK == IS_OBJECT and handle == number and index != NO_BLOCK and place not in missing
+        if sound and blocks.state(index) == State.IN_USE:
+            yield address, index, entry

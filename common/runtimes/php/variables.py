@@ -1,0 +1,94 @@
+"""Name the variables, properties and elements of arrays of a PHP process.
+
+In a PHP program, properties of a few objects, such as loggers, caches and registries, retain most
+of the memory. If such a property has a large array, it is reported like a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from findleaks.allocators.base import size_at
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
+from findleaks.runtimes.base import Variable
+from findleaks.runtimes.php.objects import Objects
+from findleaks.runtimes.php.tables import ARRAY, REFERENCE, ZVAL, Tables, read_string
+
+# The properties of a class are reported like variables only if it has at most this many objects
+FEW = 16
+LARGE = 64  # least elements of an array that is reported as a variable
+MOST = 1 << 14  # most variables
+SHOWN = 40  # characters of a key that are shown
+
+
+class Names:
+    """Names variables, properties and elements."""
+
+    def __init__(self, memory: Memory, blocks: Blocks, objects: Objects, tables: Tables) -> None:
+        self._memory, self._blocks, self._objects, self._tables = memory, blocks, objects, tables
+        self._numbers = {index: place for place, index in enumerate(objects.blocks)}
+
+    def variables(self, places: Iterable[tuple[str, int]]) -> Iterator[Variable]:
+        """Yield the variables at `places` (names, and addresses of their zvals) and the properties
+        of classes with few objects, if they have large arrays; one for each array."""
+        seen: set[int] = set()
+        for name, place in chain(places, self._properties()):
+            value = self._array(place)
+            length = self._tables.length(value) if value else 0
+            if length >= LARGE and value not in seen and len(seen) < MOST:
+                seen.add(value)
+                yield Variable(name, place, value, self._storage(value), "array", length, "elements")
+
+    def _properties(self) -> Iterator[tuple[str, int]]:
+        counts: dict[int, int] = {}
+        for number in self._objects.numbers:
+            counts[number] = counts.get(number, 0) + 1
+        for address, number in zip(self._objects.addresses, self._objects.numbers):
+            if counts[number] > FEW:
+                continue
+            for offset, name in self._tables.properties(self._objects.classes[number]).items():
+                yield f"{self._objects.names[number]}->{name}", address + offset
+
+    def _array(self, place: int, through: bool = False) -> int:
+        """Return the address of the array that the zval at `place` contains or is a reference to; 0
+        if there is none. `through`: the zval belongs to a reference."""
+        words = self._memory.words(place, 2)
+        kind = self._memory.halves(words[1])[0] & 0xFF if words is not None else 0
+        if words is None or (kind != ARRAY and (through or kind != REFERENCE)):
+            return 0
+        if kind == REFERENCE and not through:
+            return self._array(words[0] + 8, True)
+        return words[0] if size_at(self._blocks, words[0]) else 0
+
+    def _storage(self, table: int) -> int:
+        """Return the address of the block with an array's elements, or 0."""
+        elements = self._memory.word(table + 16)
+        found = self._blocks.lookup(elements) if elements else None
+        return found[1] if found is not None and found[3] == State.IN_USE else 0
+
+    def member(self, address: int, index: int, is_elements: bool) -> str:
+        """Return the name of the word at `address` in block number `index`, or ""."""
+        if is_elements:
+            return self._key(address, address - self._blocks.address(index))
+        place = self._numbers.get(index)
+        if place is None:
+            return ""
+        offset = address - self._objects.addresses[place]
+        names = self._tables.properties(self._objects.classes[self._objects.numbers[place]])
+        return f"property ${names[offset]}" if offset in names else ""
+
+    def _key(self, address: int, offset: int) -> str:
+        """Return the key of the element at an address, as "[17]" or "['name']". Elements of packed
+        arrays have 16 bytes, and follow hash slots of 8 bytes. Other elements have 32 bytes, and
+        their `offset` in the block is a multiple of 32."""
+        if offset % ZVAL == 8:
+            return f"[{(offset - 8) // ZVAL}]"
+        words = self._memory.words(address, 4) if offset % 32 == 0 else None
+        if words is None:
+            return ""
+        if not words[3]:
+            return f"[{words[2]}]"
+        key = read_string(self._memory, words[3])
+        return f"['{key if len(key) <= SHOWN else key[:SHOWN] + '…'}']" if key is not None else ""

@@ -1,0 +1,181 @@
+"""PHP: each block of Zend's memory manager, values by type, garbage, and figures as PHP itself prints them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import debian
+import pytest
+import real
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+from findleaks.allocators.zend.instance import ZendHeap
+from findleaks.allocators.zend.layout import CHUNK, SIZES
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+FFI = ("-n", "-d", "extension=ffi.so", "-d", "ffi.enable=1")
+
+
+def program(name: str, *words: str) -> list[str]:
+    options = FFI if name == "zend.php" else ("-n",)
+    return [real.executable("php"), *options, str(truth.PROGRAMS / name), *words]
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
+    with cores.Running(program("zend.php"), tmp_path_factory.mktemp("zend")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
+    with cores.Running(program("values.php", "drop"), tmp_path_factory.mktemp("values")) as made:
+        yield made
+
+
+def found(command: str, *where: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
+    return body
+
+
+def check(output: str, where: list[str]) -> None:
+    """Each block has the size, the state and the kind that the program printed, and no other block is lost.
+
+    PHP's own blocks contain stale words. Such a word may refer to a lost block; then `refs` must show it."""
+    answer, warnings = truth.ask(*where)
+    assert not [warning for warning in warnings if "PHP" in warning]
+    by_address = {int(block["address"], 16): block for block in answer}
+    wanted = {int(line.split()[2], 16): line.split()[:2] for line in output.splitlines() if " 0x" in line}
+    counted: Counter[tuple[str, str]] = Counter()
+    for address, (kind, size) in wanted.items():
+        block = by_address.get(address)
+        if block is None:  # pages of a large block that was freed
+            assert kind == "freed" and int(size) > 3072
+            continue
+        assert block["size"] == int(size), (kind, hex(address))
+        counted[kind, block.get("kind") if block["state"] == "in-use" else block["state"]] += 1
+    lost = {int(block["address"], 16) for block in answer if block.get("kind") in truth.LOST and block["allocator"] == "zend-mm"}
+    held = {address for address, (kind, _) in wanted.items() if kind == "lost"} - lost
+    assert lost <= {address for address, (kind, _) in wanted.items() if kind == "lost"} and len(held) < 20
+    for address in held:
+        assert found("refs", hex(address), *where)["live"], hex(address)
+    assert counted["held", "reachable"] > 300 and counted["freed", "free"] > 300 and counted["lost", "definite"] == len(lost) > 300
+    assert not {("held", "definite"), ("held", "possible"), ("held", "free"), ("freed", "reachable"), ("freed", "definite")} & set(counted)
+
+
+def test_blocks_of_a_live_process(blocks: cores.Running) -> None:
+    check(blocks.output, ["--pid", str(blocks.pid)])
+
+
+@pytest.mark.matrix
+def test_blocks_in_a_core_by_gdb(blocks: cores.Running) -> None:
+    check(blocks.output, [str(blocks.gcore())])
+
+
+def test_blocks_in_a_core_by_the_kernel(tmp_path: Path) -> None:
+    with cores.Running(program("zend.php"), tmp_path / "run") as made:
+        check(made.output, [str(made.kernel_core())])
+
+
+def test_figures_are_those_of_php(blocks: cores.Running) -> None:
+    """The figures are those that PHP printed. PHP allocated a little memory after it read them."""
+    (line,) = [line for line in blocks.output.splitlines() if line.startswith("usage")]
+    usage, real_usage, peak, real_peak = map(int, line.split()[1:])
+    answer = found("caches", "--pid", str(blocks.pid))
+    (one,) = [each for each in answer["totals"] if each["allocator"] == "zend-mm"]
+    own = one["counted"]
+    assert own["memory_get_usage(true)"] == real_usage and own["memory_get_peak_usage(true)"] == real_peak
+    assert abs(own["memory_get_usage()"] - usage) <= 4096 and abs(own["memory_get_peak_usage()"] - peak) <= 4096
+    assert found("find", "--pid", str(blocks.pid))["trusted"]
+    assert ran("verify", "--pid", str(blocks.pid)).returncode == 0
+
+
+@pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
+def test_debuggers(values: cores.Running, debugger: Any) -> None:
+    (text,) = objects(debugger(["leaks find --json"], "-p", str(values.pid)))
+    assert json.loads(text)["totals"] == found("find", "--pid", str(values.pid))["totals"]
+
+
+def test_garbage_is_no_leak(values: cores.Running) -> None:
+    """The program drops 200 pairs of objects. Each object has an array, and this has a block of elements and two strings."""
+    answer = found("find", "--pid", str(values.pid))
+    assert answer["trusted"] and answer["totals"]["definite"]["blocks"] == 200
+    (group,) = answer["groups"]
+    assert (group["type"], group["runtime"], group["cycle"], group["garbage"]) == ("Order", "PHP", 2, True)
+    types = {row["name"]: row for row in found("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"][0]["types"]}
+    assert {name: types[name]["objects"] for name in ("Order", "Book", "stdClass", "SplObjectStorage")} == {
+        "Order": 700,
+        "Book": 1,
+        "stdClass": 100,
+        "SplObjectStorage": 1,
+    }
+    assert types["array of 3"]["objects"] == 700 and types["array of 256–511"]["objects"] == 1
+
+
+def test_names_of_holders(values: cores.Running) -> None:
+    """A property, a static property and a global variable have large arrays. `path` names the elements by key."""
+    where = ["--pid", str(values.pid)]
+    answer = found("roots", "--limit", "12", *where)
+    named = {row["name"]: row["container"]["length"] for row in answer["roots"] if row["name"].endswith("(PHP variable)")}
+    assert named == {f"{name} (PHP variable)": length for name, length in (("Book->entries", 300), ("Book::$kept", 100), ("$numbers", 80))}
+    lines = [json.loads(line) for line in ran("blocks", "--json", "--type", "stdClass", "--limit", "1", *where).stdout.splitlines()]
+    path = ran("path", next(line["address"] for line in lines if "address" in line), *where).stdout
+    assert "Book::$kept" in path and re.search(r"elements of an array; \[\d+\]", path)
+
+
+@pytest.mark.parametrize("name", ["values.php", "healthy.php"])
+def test_a_healthy_process_has_no_finding(name: str, tmp_path: Path) -> None:
+    with cores.Running(program(name), tmp_path / "run") as made:
+        done = ran("find", "--json", "--pid", str(made.pid))
+    answer = json.loads(done.stdout)
+    assert answer["trusted"] and done.returncode == 0
+    assert answer["totals"]["definite"]["blocks"] == answer["totals"]["indirect"]["blocks"] == 0
+
+
+def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
+    """An invalid entry of a page map and an overwritten link of a free block are reported, and the rest is read."""
+    core = blocks.gcore()
+    data = bytearray(core.read_bytes())
+    session = Session(open_core(str(core)))
+    (heap,) = [one for one in session.directory.allocators if isinstance(one, ZendHeap)]
+    run = next(run for run in heap.chunks.in_use[0].runs if run.pages == 1 and 1 < run.blocks < 16)
+    free = heap.slots[SIZES.index(56)]
+    entry = data.find(session.target.read(heap.place.chunk, 4096)) + heap.place.map + 4 * run.page
+    link = data.find(session.target.read(free & -CHUNK, 4096)) + free % CHUNK
+    session.close()
+    data[entry : entry + 4] = b"\xff\0\0\x80"
+    data[link : link + 8] = (free + 8).to_bytes(8, "little")
+    core = tmp_path / "damaged.core"
+    core.write_bytes(data)
+    answer = found("find", str(core))
+    assert not answer["trusted"] and answer["totals"]["in_use"]["blocks"] > 10_000
+    assert any(f"invalid entry for its page {run.page}" in warning for warning in answer["warnings"])
+    assert any(f"{free + 8:#x}, where no block of this size begins" in warning for warning in answer["warnings"])
+    assert ran("verify", str(core)).returncode == 1
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php"])
+def test_php_84(name: str, tmp_path: Path) -> None:
+    """PHP 8.4 stores an encoded copy of the link in each free block."""
+    folder = debian.cache() / "php-8.4"
+    debian.unpacked("trixie", ["php8.4-cli"], folder, {}, dependencies=True)
+    libraries = folder / "root" / "usr" / "lib" / "x86_64-linux-gnu"
+    extensions = next((folder / "root" / "usr" / "lib" / "php").glob("2*"))
+    options = [*FFI[:1], "-d", f"extension_dir={extensions}", *FFI[1:]] if name == "zend.php" else ["-n"]
+    loader = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(folder / "root/usr/bin/php8.4")]
+    with cores.Running([*loader, *options, str(truth.PROGRAMS / name), "drop"], tmp_path / "run") as made:
+        where = ["--pid", str(made.pid)]
+        if name == "zend.php":
+            check(made.output, where)
+        else:
+            assert found("find", *where)["totals"]["definite"]["blocks"] == (200 if name == "values.php" else 0)
+        assert ran("verify", *where).returncode == 0

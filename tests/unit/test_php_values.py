@@ -1,0 +1,117 @@
+"""PHP's values by their heads: both engines agree in all four variants, on whole and damaged heaps, in pieces of any size."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from word_heaps import HEAP, Memory
+
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
+from findleaks.runtimes.php.engine import (
+    ARRAYS,
+    ELEMENTS,
+    NO_VALUE,
+    RANKS,
+    REFERENCES,
+    RESOURCES,
+    STRINGS,
+    Values,
+    find_values,
+    name_rank,
+    rank_of,
+)
+from findleaks.target.arch import Arch
+
+ARCHES = st.sampled_from(graphs.ARCHES)
+
+
+class Heap(Memory):
+    """Blocks with values, 40 words apart."""
+
+    def halves(self, at: int, *values: int) -> bytes:
+        data = b"".join((value & 0xFFFFFFFF).to_bytes(4, self.arch.byteorder) for value in values)
+        self.data[at : at + len(data)] = data
+        return data
+
+    def string(self, place: int, length: int) -> None:
+        self.block(place, -(-(8 + 2 * self.word + length + 1) // self.word))
+        at = place * self.word
+        self.halves(at, 2, 0x56)
+        self.put(place + 8 // self.word, 1 << (8 * self.word - 1) | 77, length)
+        self.data[at + 8 + 2 * self.word : at + 8 + 2 * self.word + length] = b"x" * length
+
+    def array(self, place: int, count: int, slots: int, elements: int) -> None:
+        self.block(place, 7 if self.word == 8 else 12)
+        at = place * self.word
+        self.halves(at, 1, 7 | 0x1234 << 10, 16, -slots)
+        self.put(place + 16 // self.word, elements)
+        places = 1 << max(3, count.bit_length())
+        self.halves(at + 16 + self.word, count, count, places)
+
+    def fixed(self, place: int, kind: int, size: int) -> None:
+        self.block(place, size // self.word)
+        self.halves(place * self.word, 1, kind | 0x10)
+
+
+def whole(arch: Arch) -> tuple[Heap, list[int]]:
+    """A heap with one value of each kind, and the numbers of its blocks."""
+    heap = Heap(arch, 800)
+    heap.string(0, 5)
+    elements = HEAP + 80 * arch.word
+    heap.array(40, 3, 2, elements + 8)
+    heap.block(80, 24)
+    heap.fixed(120, 10, 32)
+    heap.fixed(160, 9, 32 if arch.word == 8 else 24)
+    heap.array(200, 20, 64, elements)
+    heap.block(240, 30)
+    return heap, [STRINGS, ARRAYS + 3, ELEMENTS, REFERENCES, RESOURCES, ARRAYS + 16, NO_VALUE]
+
+
+def answer(engine: Engine, heap: Heap, cuts: list[int]) -> Any:
+    blocks = heap.built(engine)
+    values = Values.of(blocks)
+    bounds = [0, *cuts, len(heap.data)]
+    cut = []
+    for start, end in zip(bounds, bounds[1:]):
+        cut += find_values(engine, blocks, graphs.piece(HEAP + start, bytes(heap.data[start:end])), values)
+    return values.found.tolist(), bytes(values.patterns), values.sums.tolist(), cut
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
+def test_each_kind_is_found(arch: Arch) -> None:
+    heap, numbers = whole(arch)
+    for engine in (graphs.native(arch), graphs.pure(arch)):
+        found, patterns, sums, cut = answer(engine, heap, [])
+        assert found == numbers and not cut
+        assert patterns == bytes([1, 0, 0, 0, 0, 0, 0])
+        assert sums[2 * STRINGS : 2 * STRINGS + 2] == [1, heap.blocks[0][1]]
+
+
+@settings(max_examples=graphs.share(60))
+@given(arch=ARCHES, seed=st.integers(0, 1 << 32))
+def test_the_engines_agree(arch: Arch, seed: int) -> None:
+    rng = random.Random(seed)
+    heap, _ = whole(arch)
+    for place in range(280, 760, 40):
+        kind = rng.randrange(4)
+        if kind == 0:
+            heap.string(place, rng.randrange(40))
+        elif kind == 1:
+            heap.array(place, rng.randrange(70), 1 << rng.randrange(1, 8), HEAP + rng.randrange(800) * arch.word)
+        else:
+            heap.block(place, rng.choice((6, 7, 8, 12)), State(rng.choice((0, 0, 1, 2))))
+    for _ in range(rng.choice((0, 3, 40))):
+        heap.data[rng.randrange(len(heap.data))] ^= 1 << rng.randrange(8)
+    cuts = sorted(rng.randrange(100) * 8 * arch.word for _ in range(rng.randrange(4)))
+    assert answer(graphs.native(arch), heap, cuts) == answer(graphs.pure(arch), heap, cuts)
+
+
+def test_ranks_of_lengths() -> None:
+    assert [rank_of(length) for length in (0, 15, 16, 31, 32, (1 << 32) - 1)] == [0, 15, 16, 16, 17, RANKS - 1]
+    assert [name_rank(rank) for rank in (0, 15, 16, 17)] == ["0", "15", "16–31", "32–63"]
