@@ -1,0 +1,158 @@
+"""The arenas of one Perl interpreter as an Allocator."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from findleaks.allocators.base import Allocator, Heap, Problem, add_first_problems
+from findleaks.allocators.bulk import follow_lists
+from findleaks.allocators.images import Image, find_version
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.perl.arenas import Values, arena_type, read_values, size_of_bodies
+from findleaks.allocators.perl.layout import (
+    FREE,
+    HEAD,
+    LAST_TYPE,
+    MAGIC,
+    PLAIN,
+    STRUCT_WORDS,
+    BodyArena,
+    Interpreter,
+    ValueArena,
+    file_variables,
+)
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import Lists, State, run_states
+from findleaks.target.base import Range, Target
+
+_VERSION = re.compile(rb"/perl[^\0]{0,64}?/(5\.\d\d)(?:\.\d+)?[/\0]")  # the directories of @INC
+_USED = run_states(State.IN_USE, State.IN_USE)
+_SAMPLE = 64  # arenas of values whose values show where bodies begin
+
+
+class PerlArenas(Allocator):
+    """Arenas of values and of bodies with pointers. See Allocator.
+
+    Bodies without pointers stay a part of malloc's blocks: no word refers to their start."""
+
+    name = "perl"
+    nested = True
+    managed = True
+    granule = 8
+    retention_note = "Perl never frees an arena before it exits"
+
+    def __init__(self, target: Target, engine: Engine, image: Image, interpreter: Interpreter) -> None:
+        self.target, self.engine, self.image, self.interpreter = target, engine, image, interpreter
+        self.where = image.name
+        self.memory = Memory(target)
+        self.problems = [Problem(address, what) for address, what in interpreter.problems]
+        self._values = [_value_heap(one) for one in interpreter.values]
+        self.plain = [one for one in interpreter.bodies if one.type in PLAIN]
+        """Arenas of bodies without pointers."""
+        self._free = self._free_lists()
+        self.sizes = self._sizes()
+        self._bodies = [
+            Heap(one.start, one.start + one.size, "bodies", _walk(one.start, size, one.size // size))
+            for one in interpreter.bodies
+            if (size := self.sizes.get(one.type, 0))
+        ]
+
+    @cached_property
+    def version(self) -> str:  # type: ignore[override]
+        """Perl's version ("5.36"), or ""."""
+        return find_version(self.target, self.image.module, _VERSION)
+
+    def _free_lists(self) -> Lists:
+        """Return the lists of free bodies; list i has those of type i."""
+        types = 1 + max((one.type for one in self.interpreter.bodies), default=0)
+        heads = (self.memory.words(self.interpreter.roots, types) or ()) if self.interpreter.roots else ()
+        if not heads:
+            what = "Perl's lists of free bodies were not found: free bodies count as in use"
+            self.problems.append(Problem(self.interpreter.address, what, False))
+        wanted = [0 if kind in PLAIN else head for kind, head in enumerate(heads)]
+        capacity = sum(one.size // 16 for one in self.interpreter.bodies)
+        ranges = [Range(one.start, one.start + one.size) for one in self.interpreter.bodies if one.type not in PLAIN]
+        lists = follow_lists(self.target, self.engine, ranges, wanted, capacity + 1, capacity)
+        for kind, why in lists.problems:
+            what = f"Perl's list of free bodies of type {kind} is damaged, {why}: further ones count as in use"
+            self.problems.append(Problem(wanted[kind], what))
+        return lists
+
+    def _sizes(self) -> Mapping[int, int]:
+        """Return the size of the bodies in the arenas of each type, without types whose size is
+        unknown."""
+        arenas: dict[int, list[BodyArena]] = {}
+        for one in self.interpreter.bodies:
+            if one.type not in PLAIN:
+                arenas.setdefault(one.type, []).append(one)
+        known: dict[int, list[int]] = {kind: [] for kind in arenas}
+        for values in read_values(self.target, self.engine, self.interpreter.values[-_SAMPLE:]):
+            for body, flags in zip(values.bodies, values.flags):
+                if MAGIC <= flags & FREE <= LAST_TYPE:
+                    known.setdefault(arena_type(flags & FREE, flags), []).append(body)
+        ends = [0, *self._free.ends]
+        free = {kind: self._free.nodes[start:end] for kind, (start, end) in enumerate(zip(ends, ends[1:]))}
+        sizes = {kind: size_of_bodies(some, free.get(kind, ()), known[kind], kind) for kind, some in arenas.items()}
+        for kind in sorted(kind for kind, size in sizes.items() if not size):
+            what = f"the size of Perl's bodies of type {kind} is unknown: references in them are not followed"
+            self.problems.append(Problem(arenas[kind][0].start, what, False))
+        return {kind: size for kind, size in sizes.items() if size}
+
+    def variables(self) -> array[int]:
+        """Return the words of the interpreter's variables ("Q"), which are struct interpreter, or
+        all variables of the file."""
+        struct = self.interpreter.struct
+        if struct:
+            return array("Q", self.memory.words(struct, STRUCT_WORDS) or ())
+        return array("Q", (word for _, words in file_variables(self.target, self.image) for word in words))
+
+    def values(self) -> Iterator[Values]:
+        """Yield all values, free ones included, ascending."""
+        return read_values(self.target, self.engine, self.interpreter.values)
+
+    @property
+    def free_bodies(self) -> Sequence[int]:
+        """The addresses of bodies in Perl's lists of free bodies."""
+        return self._free.nodes
+
+    def heaps(self) -> Sequence[Heap]:
+        return [*self._values, *self._bodies]
+
+    def mark_blocks(self, blocks: Blocks) -> None:
+        for values in self.values():
+            free = array("Q", (address for address, flags in zip(values.addresses, values.flags) if flags & FREE == FREE))
+            blocks.set_state(free, State.FREE)
+        wrong = blocks.set_state(array("Q", sorted(set(self._free.nodes))), State.FREE)
+        more = "wrong entries in Perl's lists of free bodies"
+        found = (Problem(node, f"Perl's lists of free bodies have {node:#x}, where no body begins") for node in wrong)
+        add_first_problems(self.problems, found, more)
+
+    def summary(self) -> dict[str, object]:
+        arenas = {"value_arenas": len(self.interpreter.values), "body_arenas": len(self.interpreter.bodies)}
+        return {**arenas, "reconciled": not self.problems}
+
+    def locate(self, address: int) -> str:
+        return "the header of an arena of Perl" if any(one.start <= address < one.start + HEAD for one in self._values) else ""
+
+    def read_counters(self) -> Mapping[str, int]:
+        """Return PL_sv_count, which counts the values in use. It precedes sv_root and
+        sv_arenaroot."""
+        count = self.memory.word(self.interpreter.address - 16) if self.interpreter.struct else None
+        return {"PL_sv_count": count} if count is not None else {}
+
+
+def _value_heap(one: ValueArena) -> Heap:
+    end, header = one.start + one.slots * HEAD, Range(one.start, one.start + HEAD)
+    return Heap(one.start, end, "values", _walk(header.end, HEAD, one.slots - 1), [header])
+
+
+def _walk(start: int, size: int, count: int) -> Callable[[Blocks], None]:
+    """Return a function that appends `count` blocks of `size` bytes."""
+
+    def walk(blocks: Blocks) -> None:
+        blocks.append_runs(array("Q", [start, size, size, count, 0, _USED]))
+
+    return walk

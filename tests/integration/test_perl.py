@@ -1,0 +1,198 @@
+"""Perl: each object that a program prints, cycles and closures that it lost, counts by type, and names of variables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import debian
+import perls
+import pytest
+import real
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+from findleaks.allocators.perl.instance import PerlArenas
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+CLOSURE = "closure at programs/values.pl:65"
+
+
+def program(*words: str) -> list[str]:
+    return [real.executable("perl"), str(truth.PROGRAMS / "values.pl"), *words]
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
+    with cores.Running(program("leak"), tmp_path_factory.mktemp("perl")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def core(values: cores.Running) -> Path:
+    return values.gcore()
+
+
+def found(command: str, *where: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
+    return body
+
+
+def check(output: str, *where: str) -> None:
+    """Each object has the class and the kind that the program printed. No other object is leaked, and each freed one is free.
+
+    Perl leaves words on the C stack. Such a word may refer to a leaked object; then it has a path."""
+    answer, warnings = truth.ask(*where)
+    assert not [warning for warning in warnings if "Perl" in warning]
+    by_address = {int(block["address"], 16): block for block in answer}
+    wanted = {int(address, 16): (kind, name) for kind, name, address in re.findall(r"^(\w+) (\w+) (0x\w+)$", output, re.MULTILINE)}
+    counted: Counter[tuple[str, str]] = Counter()
+    for address, (kind, name) in wanted.items():
+        block = by_address[address]
+        state = block["kind"] if block["state"] == "in-use" else block["state"]
+        counted[kind, "leaked" if state in truth.LOST else state] += 1
+        referred = kind == "leaked" and state not in truth.LOST
+        assert kind == "freed" or block["type"] == (CLOSURE if name == "CODE" else name)
+        assert not referred or found("path", hex(address), *where)["path"], hex(address)
+    named = [block for block in answer if block.get("type") in ("Order", "Point", CLOSURE)]
+    lost = {int(block["address"], 16) for block in named if block["kind"] in truth.LOST}
+    assert lost <= {address for address, (kind, _) in wanted.items() if kind == "leaked"}
+    assert counted["held", "reachable"] == 1203 and counted["freed", "free"] == 203 and counted["leaked", "leaked"] > 430
+    assert {kind for kind, _ in set(counted) - {("held", "reachable"), ("freed", "free"), ("leaked", "leaked")}} <= {"leaked"}
+    assert len(named) == 863 + 750 + 101  # with the closure that the others are copies of
+
+
+def test_objects_of_a_live_process(values: cores.Running) -> None:
+    check(values.output, "--pid", str(values.pid))
+
+
+@pytest.mark.matrix
+def test_objects_in_a_core_by_gdb(values: cores.Running, core: Path) -> None:
+    check(values.output, str(core))
+
+
+@pytest.mark.matrix
+def test_objects_in_a_core_by_the_kernel(tmp_path: Path) -> None:
+    with cores.Running(program("leak"), tmp_path / "run") as made:
+        check(made.output, str(made.kernel_core()))
+
+
+def test_leaks_are_explained(values: cores.Running) -> None:
+    """A cycle is named after its closure, or else after its class. Counts show which objects lack a decrement."""
+    where = ["--pid", str(values.pid)]
+    answer = found("find", *where)
+    assert answer["trusted"]
+    groups = {(group["type"], group["cycle"] != 1): group["blocks"] for group in answer["groups"] if group["kind"] == "definite"}
+    assert set(groups) == {(CLOSURE, True), ("Order", True), ("Point", False)}
+    assert groups[CLOSURE, True] > 90 and groups["Order", True] > 90 and groups["Point", False] > 45
+    (miscounted,) = answer["reference_counts"]["types"]
+    assert (miscounted["name"], miscounted["objects"], miscounted["excess"]) == ("Point", groups["Point", False], groups["Point", False])
+    text = " ".join(ran("verdict", *where).stdout.split())  # lines may be broken anywhere
+    assert CLOSURE in text and "Scalar::Util::weaken" in text and "a SvREFCNT_dec() is missing" in text
+
+
+def test_counts_by_type(values: cores.Running) -> None:
+    """All values together are as many as Perl itself counts."""
+    (one,) = found("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"]
+    types = {row["name"]: row["objects"] for row in one["types"]}
+    assert (types["Order"], types["Point"], types[CLOSURE]) == (863, 750, 101)
+    assert sum(types.values()) == one["counters"]["PL_sv_count"] > 10_000
+    assert one["version"] == "5.36"
+
+
+def test_names_of_holders(values: cores.Running) -> None:
+    where = ["--pid", str(values.pid)]
+    lengths = {name: int(count) for name, count in re.findall(r"^elements (\S+) (\d+)$", values.output, re.MULTILINE)}
+    wanted = {**lengths, "my %hidden in programs/values.pl": 300}
+    rows = found("roots", "--limit", "30", *where)["roots"]
+    named = {row["name"].replace(" (Perl variable)", ""): row["container"]["length"] for row in rows if row["container"]}
+    assert {name: named.get(name) for name in wanted} == wanted and len(wanted) == 4
+    held = next(address for kind, address in re.findall(r"^(held) Point (0x\w+)$", values.output, re.MULTILINE))
+    assert re.search(r"@Shop::points.*\[\d+\]", ran("path", held, *where).stdout, re.DOTALL)
+
+
+@pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
+def test_debuggers(values: cores.Running, debugger: Any) -> None:
+    (text,) = objects(debugger(["leaks find --json"], "-p", str(values.pid)))
+    assert json.loads(text)["totals"] == found("find", "--pid", str(values.pid))["totals"]
+
+
+def test_a_healthy_process_has_no_leak(tmp_path: Path) -> None:
+    with cores.Running(program("keep"), tmp_path / "run") as made:
+        done = ran("find", "--json", "--pid", str(made.pid))
+    answer = json.loads(done.stdout)
+    assert answer["trusted"] and done.returncode == 0
+    assert [answer["totals"][kind]["blocks"] for kind in ("definite", "indirect", "possible")] == [0, 0, 0]
+
+
+def test_damage(core: Path, tmp_path: Path) -> None:
+    """A damaged list of arenas and a damaged list of free bodies are reported, and the rest is read."""
+    session = Session(open_core(str(core)))
+    (arenas,) = [one for one in session.directory.allocators if isinstance(one, PerlArenas)]
+    data = bytearray(core.read_bytes())
+    first = session.target.word(arenas.interpreter.address)
+    second, free = session.target.word(first), arenas.free_bodies[0]
+    places = [data.find(session.target.read(one & -4096, 4096)) + one % 4096 for one in (second, free)]
+    session.close()
+    for place, word in zip(places, (0xDEAD0001, free + 3)):
+        data[place : place + 16] = word.to_bytes(8, "little") + b"\xff" * 8
+    damaged = tmp_path / "damaged.core"
+    damaged.write_bytes(data)
+    answer = found("find", str(damaged))
+    assert not answer["trusted"] and answer["totals"]["in_use"]["blocks"] > 5000
+    assert any(f"list of arenas is damaged at {second:#x}" in warning for warning in answer["warnings"])
+    assert any("list of free bodies" in warning for warning in answer["warnings"])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("mode", ["leak", "keep"])
+def test_perl_540(mode: str, tmp_path: Path) -> None:
+    folder = debian.cache() / "perl-5.40"
+    debian.unpacked("trixie", ["perl", "libperl-dev"], folder, {}, dependencies=True)
+    root = folder / "root"
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    modules = [libraries / "perl/5.40", libraries / "perl-base", root / "usr/share/perl/5.40"]
+    loader = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(root / "usr/bin/perl5.40-x86_64-linux-gnu")]
+    check_build([*loader, *(f"-I{one}" for one in modules)], "5.40", mode, tmp_path)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("mode", ["leak", "keep"])
+def test_a_build_without_threads(mode: str, tmp_path: Path) -> None:
+    """The interpreter's variables are those of the file."""
+    folder = perls.without_threads()
+    check_build([str(folder / "perl"), f"-I{folder / 'lib'}"], "5.36", mode, tmp_path)
+
+
+@pytest.mark.matrix
+def test_perl_532_is_not_read(tmp_path: Path) -> None:
+    """The structures of versions before 5.36 differ. Nothing is reported as leaked then."""
+    folder = debian.cache() / "perl-5.32"
+    debian.unpacked("bullseye", ["perl-base", "libc6", "libcrypt1"], folder, {}, dependencies=False)
+    libraries = folder / "root/lib/x86_64-linux-gnu"
+    paths = f"{libraries}:{folder / 'root/usr/lib/x86_64-linux-gnu'}"
+    script = "my %kept; $kept{$_} = {number => $_, itself => \\%kept} for 1 .. 20000; $| = 1; print qq(ready\\n); sleep 3600"
+    command = [str(libraries / "ld-2.31.so"), "--library-path", paths, str(folder / "root/usr/bin/perl"), "-e", script]
+    with cores.Running(command, tmp_path / "run") as made:
+        answer = found("find", "--pid", str(made.pid))
+    assert answer["trusted"] and [one["name"] for one in answer["allocators"]] == ["glibc"]
+    assert answer["totals"]["definite"]["blocks"] == 0 and answer["unread"]["in_malloc_blocks"]["of"] == "Perl"
+
+
+def check_build(perl: list[str], version: str, mode: str, folder: Path) -> None:
+    """The objects of the program in another Perl."""
+    with cores.Running([*perl, str(truth.PROGRAMS / "values.pl"), mode], folder / "run") as made:
+        where = ["--pid", str(made.pid)]
+        assert found("runtime", *where)["runtimes"][0]["version"] == version
+        if mode == "leak":
+            check(made.output, *where)
+        answer = found("find", *where)
+        assert answer["trusted"] and (answer["totals"]["definite"]["blocks"] > 200) == (mode == "leak")
+        if mode == "keep":
+            assert [answer["totals"][kind]["blocks"] for kind in ("definite", "indirect")] == [0, 0]
