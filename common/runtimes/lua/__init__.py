@@ -1,0 +1,25 @@
+"""Reads Lua (5.1 to 5.4): objects by type, functions by file and line, and garbage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from findleaks.allocators.directory import Directory
+    from findleaks.engine.contract import Engine
+    from findleaks.runtimes.base import Runtime
+    from findleaks.target.base import Target
+
+
+def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
+    """Find Lua's states; see base.Finder."""
+    if target.arch.word != 8:
+        return []
+    from findleaks.allocators.images import find_modules
+    from findleaks.runtimes.directory import ONLY_IN
+    from findleaks.runtimes.lua.instance import Lua
+    from findleaks.runtimes.lua.layout import find_states
+
+    states = find_states(target, directory.blocks)
+    return [Lua(target, engine, directory, find_modules(target, ONLY_IN[__name__])[0], states)] if states else []

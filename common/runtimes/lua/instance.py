@@ -1,0 +1,193 @@
+"""Lua in a process."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.dominators import IGNORED
+from findleaks.engine.terms import NO_BLOCK, Totals
+from findleaks.runtimes.base import (
+    Count,
+    Exclusions,
+    Holders,
+    MiscountedType,
+    ObjectTypes,
+    ReferenceCounts,
+    Runtime,
+    Type,
+    Variable,
+)
+from findleaks.runtimes.count_verdict import CountVerdict
+from findleaks.runtimes.lua.layout import FUNCTION, TABLE, State
+from findleaks.runtimes.lua.objects import EXCLUSIONS, FUNCTIONS, NAMED, NAMES, PARTS, STRINGS, TABLES, THREADS, UPVALUES, Objects
+from findleaks.target.base import Module, Piece, Range, Target
+from findleaks.target.interruptible import interruptible
+
+_MOST_VARIABLES = 1 << 14
+_SHOWN = 40  # characters of a key that are shown
+
+
+class Lua(Runtime):
+    """Lua in a process. See base.Runtime. `module` is a file that contains Lua, `states` are its
+    states."""
+
+    name = "Lua"
+    lists_objects = True
+    collect_calls = "collectgarbage()", 'collectgarbage("restart")'
+
+    def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module, states: Sequence[State]) -> None:
+        self.problems: list[Problem] = []
+        self.version, self.where = states[0].layout.version, module.path.rsplit("/", 1)[-1]
+        self._target, self._engine, self._directory, self._states = target, engine, directory, states
+        self._memory = Memory(target)
+
+    @cached_property
+    def _objects(self) -> Objects:
+        found = Objects(self._target, self._engine, self._directory, self._states)
+        self.problems += [Problem(address, what) for address, what in found.problems[:8]]
+        return found
+
+    def counters(self) -> Mapping[str, Count]:
+        """Return the bytes that collectgarbage("count") returns in Lua, of all states."""
+        total = 0
+        for state in self._states:
+            parts = [self._memory.word(state.address + offset) or 0 for offset in (state.layout.total, state.layout.debt) if offset]
+            total += sum(parts) & self._target.arch.mask
+        return {'collectgarbage("count")': Count(total, "bytes")}
+
+    def types(self) -> Sequence[Type]:
+        """Return functions by file and line, objects with a metatable by its name, and others."""
+        objects = self._objects
+        rows = [(name, objects.total(number)) for number, name in enumerate(objects.names) if number != PARTS]
+        return [Type(name, *total) for name, total in rows if total.blocks]
+
+    def holders(self) -> Optional[Holders]:
+        """Return the type of the object in each block. Strings refer to nothing."""
+        merged = array("I", (IGNORED if number == STRINGS else number for number in self._objects.found))
+        return Holders(array("Q"), array("I"), array("I"), self._objects.names, merged)
+
+    def excluded_words(self) -> Optional[Exclusions]:
+        """Exclude the links of the lists of all objects, and the collector's lists."""
+        return Exclusions(self._objects.patterns, EXCLUSIONS)
+
+    def dead(self) -> Sequence[Range]:
+        """Return the heads of the lists of objects, and the unused parts of threads' stacks."""
+        return sorted(self._objects.dead)
+
+    def permanent_blocks(self) -> Sequence[int]:
+        """Return states and threads: references to these may be inside their blocks."""
+        return self._objects.roots
+
+    def object_types(self) -> Optional[ObjectTypes]:
+        """Return the type of each object. Groups are named after an object with a metatable, or
+        else after a function or a table."""
+        ranks = array("I", [1] * len(NAMES))
+        for number, rank in ((TABLES, 3), (FUNCTIONS, 4), (UPVALUES, 2), (THREADS, 4)):
+            ranks[number] = rank
+        ranks.extend(5 if name.startswith("function at") else 6 for name in self._objects.names[NAMED:])
+        return ObjectTypes(self._objects.found, self._objects.names, ranks, self.name, "Lua object")
+
+    def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
+        """Return which leaked objects are garbage: all of them, as the collector frees what nothing
+        refers to. Lua does not count references."""
+        blocks, leaders, found = self._directory.blocks, graph.leaders(), self._objects.found
+        verdicts = bytearray(len(leaders))
+        counts: dict[int, int] = {}
+        sums = [[0, 0], [0, 0]]
+        for index, leader in enumerate(leaders):
+            if leader == NO_BLOCK:
+                continue
+            garbage = found[leader] < len(self._objects.names)
+            sums[garbage][0] += 1
+            sums[garbage][1] += blocks.size(index)
+            if garbage:
+                verdicts[index] = CountVerdict.UNCOLLECTED
+                if found[index] < len(self._objects.names) and found[index] != PARTS:
+                    counts[found[index]] = counts.get(found[index], 0) + 1
+        types = [MiscountedType(self._objects.names[number], 0, 0, count) for number, count in counts.items()]
+        totals = [Totals(*sums[0]), Totals(0, 0), Totals(*sums[1]), Totals(0, 0)]
+        return ReferenceCounts(verdicts, array("I", bytes(4 * len(leaders))), totals, sorted(types, key=lambda one: one.name))
+
+    @cached_property
+    def _variables(self) -> Sequence[Variable]:
+        return list(interruptible(self._target, self._find_variables()))
+
+    def variables(self) -> Sequence[Variable]:
+        """Return global variables, fields of modules, and local variables that functions in these
+        use, if they have tables with elements."""
+        return self._variables
+
+    def _find_variables(self) -> Iterator[Variable]:
+        seen: set[int] = set()
+        for state in self._states:
+            functions: list[int] = []
+            places: list[tuple[str, int, int]] = []
+            for name, value, place in self._objects.globals(state):
+                if self._type(value) == FUNCTION:
+                    functions.append(value)
+                else:
+                    places.append((name, value, place))
+            for function in functions:
+                places += self._upvalues(state, function)
+            for name, value, place in places:
+                if value in seen or self._type(value) != TABLE or len(seen) >= _MOST_VARIABLES:
+                    continue
+                seen.add(value)
+                length = self._objects.length(state, value)
+                parts = [part for part in self._parts(state, value) if part]
+                if length:
+                    what = self._objects.names[self._objects.found[self._directory.blocks.find(value)]]
+                    yield Variable(name, place, value, parts[-1] if parts else 0, what, length, "elements")
+
+    def _type(self, address: int) -> int:
+        """Return the type of the object at an address; 0 if there is none."""
+        index = self._directory.blocks.find(address)
+        known = index >= 0 and self._objects.found[index] < len(self._objects.names)
+        data = self._memory.read(address + 8, 1) if known else b""
+        return data[0] & 15 if data else 0
+
+    def _parts(self, state: State, table: int) -> Sequence[int]:
+        """Return the addresses of the blocks with the elements of a table."""
+        words = [self._memory.word(table + offset) or 0 for offset in (state.layout.array, state.layout.node)]
+        return [word for word in words if word and self._directory.blocks.find(word) >= 0]
+
+    def _upvalues(self, state: State, address: int) -> Iterator[tuple[str, int, int]]:
+        """Yield name, value and address of the reference of each local variable of outer functions
+        that a function of Lua uses."""
+        layout, memory = state.layout, self._memory
+        index = self._directory.blocks.find(address)
+        name = self._objects.names[self._objects.found[index]]
+        if not name.startswith("function at"):
+            return
+        proto = memory.word(address + layout.function) or 0
+        count, names = memory.int32(proto + layout.upvalue_count) or 0, memory.word(proto + layout.upvalues) or 0
+        where = name[len("function at ") :].rpartition(":")[0] or name[len("function at ") :]
+        for number in range(min(count, 255)):
+            cell = memory.word(address + layout.function + 8 + 8 * number) or 0
+            place = memory.word(cell + (0 if layout.version == "5.3" else 16)) if cell else 0
+            string = memory.word(names + layout.name_step * number) if names else 0
+            variable = self._objects.text(state, string) if place and string else "_ENV"
+            if place and variable != "_ENV":  # _ENV has the global variables
+                yield f"local {variable} in {where}", memory.word(place) or 0, place
+
+    def name_member(self, address: int, holder: int = 0) -> str:
+        index = self._directory.blocks.find(address)
+        table, state = self._objects.tables.get(index, (0, None))
+        if state is None:
+            return ""
+        found = self._objects.key_at(state, table, address)
+        if isinstance(found, str):
+            return f".{found}" if found.isidentifier() else f"['{found if len(found) <= _SHOWN else found[:_SHOWN] + '…'}']"
+        return f"[{found}]" if found is not None else ""
+
+    def describe(self, address: int) -> str:
+        index = self._directory.blocks.find(address)
+        number = self._objects.found[index] if index >= 0 else len(self._objects.names)
+        return f"Lua {self._objects.names[number]}" if number < len(self._objects.names) else ""

@@ -1,0 +1,281 @@
+"""Reads the objects of a state of Lua: types, names, and the words that are not references.
+
+Sources: lgc.c, lobject.h, lstate.h, lstring.c, ltable.c of Lua 5.1.5 to 5.4.4, 64-bit."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion, Totals
+from findleaks.runtimes.lua.layout import C_FUNCTION, FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State
+from findleaks.target.base import Range, Target
+
+STRINGS, TABLES, FUNCTIONS, C_FUNCTIONS, USERDATAS, THREADS, PROTOTYPES, UPVALUES, PARTS, NAMED = range(10)
+"""Numbers of types. From NAMED on, functions of one place and objects of one metatable have their
+own numbers."""
+NAMES = ("string", "table", "function", "C function", "userdata", "thread", "prototype", "upvalue", "elements of a table")
+MOST_OBJECTS = 1 << 28
+MOST_NODES = 1 << 24  # nodes, and elements of the array, of one table
+MOST_TYPES = 1 << 16
+LONGEST = 1 << 10  # bytes of a name
+_LEAF = 1
+EXCLUSIONS = (
+    Exclusion(0),
+    Exclusion(EVERY_WORD),
+    Exclusion(1 << 0 | 1 << 6),  # a table: the next object, and gclist
+    Exclusion(1 << 0 | 1 << 2),  # a function: the next object, and gclist
+    Exclusion(1 << 0),
+    Exclusion(1 << 0 | 1 << 8),  # a prototype of 5.2: the last closure
+    Exclusion(1 << 0 | 1 << 12),  # a prototype of 5.3: the last closure
+)
+"""The next object is no reference: a list of all objects has them."""
+
+
+class Objects:
+    """The objects of all states in a process.
+
+    - `found` has the number of the type of each block's object, or NO_ROOT ("I").
+    - `patterns` has an index into EXCLUSIONS for each block, `names` the names of the types.
+    - `totals` has number and bytes of the objects of each type.
+    - `dead` are heads of lists of objects, and unused parts of threads' stacks.
+    - `roots` are blocks that the collector does not free before it closes the state."""
+
+    def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
+        self._target, self._engine, self._blocks = target, engine, directory.blocks
+        self._heaps = directory.ranges()
+        self._memory = Memory(target)
+        self.found = array("I", [NO_ROOT]) * len(self._blocks)
+        self.patterns = bytearray(len(self._blocks))
+        self.names = list(NAMES)
+        self.totals = [[0, 0] for _ in NAMES]
+        self.tables: dict[int, tuple[int, State]] = {}  # by block of the elements: the table
+        self.dead: list[Range] = []
+        self.roots: list[int] = []
+        self.problems: list[tuple[int, str]] = []
+        self._numbers: dict[str, int] = {}
+        self._metatables: dict[int, str] = {}
+        self._classes: dict[int, dict[int, str]] = {}
+        for state in states:
+            self._read(state)
+
+    def total(self, number: int) -> Totals:
+        """Return number and bytes of the objects of a type."""
+        return Totals(*self.totals[number])
+
+    def _read(self, state: State) -> None:
+        """Read the objects of a state."""
+        layout = state.layout
+        self.roots.append(state.block)
+        table, _, size = self._memory.members(state.address + layout.strings, "PII") or (0, 0, 0)
+        index = self._blocks.find(table) if table else -1
+        heads = [self._memory.word(state.address + offset) or 0 for offset in layout.lists]
+        if index >= 0:
+            self.patterns[index] = _LEAF
+            if layout.version in ("5.1", "5.2") and size <= MOST_NODES:
+                heads += [head for head in self._memory.words(table, size) or () if head]
+        self.dead += [Range(state.address + offset, state.address + offset + 8) for offset in layout.lists]
+        if layout.cache:
+            self.dead.append(Range(*(state.address + bound for bound in layout.cache)))
+        nodes = self._follow([head for head in heads if head])
+        records, missing = read_records(self._target, self._engine, nodes, 72)
+        words = self._target.arch.words(records)
+        indices, sizes = self._blocks.find_all(nodes)
+        self._add_thread(state, state.thread)
+        for number, (address, index, size) in enumerate(zip(nodes, indices, sizes)):
+            if number not in missing and index != NO_BLOCK and self.found[index] == NO_ROOT:
+                self._add(state, address, index, size, words[9 * number : 9 * number + 9])
+
+    def _follow(self, heads: Sequence[int]) -> array[int]:
+        """Return the objects in lists, ascending. The first word of an object is the next one."""
+        pieces = [piece for start, end in self._heaps for piece in self._target.pieces(start, end)]
+        lists = self._engine.follow_all(pieces, heads, 0, MOST_OBJECTS)
+        for number, why in lists.problems:
+            self.problems.append((heads[number], f"Lua's list of objects is damaged, {why}: further objects are unknown"))
+        return array("Q", sorted(set(lists.nodes)))
+
+    def _add(self, state: State, address: int, index: int, size: int, words: Sequence[int]) -> None:
+        """Add an object of `size` bytes, given its first 9 words."""
+        layout = state.layout
+        head = words[1].to_bytes(8, self._target.arch.byteorder)
+        kind, pattern = head[0] & 15, 4
+        if kind == STRING:
+            number, pattern = STRINGS, _LEAF
+        elif kind == TABLE:
+            number, pattern = self._object_number(state, words[layout.metatable // 8], TABLES), 2
+            size += self._add_parts(state, address, head, words)
+        elif kind == FUNCTION:
+            is_c = head[0] & C_FUNCTION or (layout.version == "5.1" and head[2])
+            number, pattern = (C_FUNCTIONS if is_c else self._function_number(state, words[layout.function // 8])), 3
+        elif kind == USERDATA:
+            number = self._object_number(state, words[3 if layout.version == "5.4" else 2], USERDATAS)
+        elif kind == THREAD:
+            number = THREADS
+            self._add_thread(state, address)
+            # The program may refer to the middle of this block, so the block itself is a root.
+            self.roots.append(self._blocks.address(index))
+        elif kind in (layout.proto, layout.upvalue):
+            number = PROTOTYPES if kind == layout.proto else UPVALUES
+            pattern = {"5.2": 5, "5.3": 6}.get(layout.version, 4) if number == PROTOTYPES else 4
+        else:
+            self.problems.append((address, f"Lua's object at {address:#x} has the unknown type {kind}"))
+            return
+        self.found[index], self.patterns[index] = number, pattern
+        self.totals[number][0] += 1
+        self.totals[number][1] += size
+
+    def _add_parts(self, state: State, address: int, head: bytes, words: Sequence[int]) -> int:
+        """Set the type of the blocks with a table's elements. Returns their bytes."""
+        added = 0
+        for part in (words[state.layout.array // 8], words[state.layout.node // 8]):
+            found = self._blocks.lookup(part) if part else None
+            if found is not None and found[1] == part and self.found[found[0]] == NO_ROOT:
+                self.found[found[0]] = PARTS
+                self.tables[found[0]] = address, state
+                added += found[2]
+        return added
+
+    def _add_thread(self, state: State, thread: int) -> None:
+        """Add the unused part of a thread's stack to `dead`: above its top, and above that of the
+        running function."""
+        layout = state.layout
+        words = self._memory.words(thread, 9) or (0,) * 9
+        stack, call = words[layout.stack // 8], words[layout.call_info // 8]
+        top = max(words[2], (self._memory.word(call + layout.top) or 0) if call else 0)
+        found = self._blocks.lookup(stack) if stack else None
+        if found is not None and found[1] <= top < found[1] + found[2]:
+            self.dead.append(Range(top, found[1] + (found[2] & -8)))
+
+    def _number(self, name: str) -> int:
+        if name not in self._numbers:
+            if len(self._numbers) >= MOST_TYPES:
+                name = "(of further types)"
+            if name not in self._numbers:
+                self._numbers[name] = len(self.names)
+                self.names.append(name)
+                self.totals.append([0, 0])
+        return self._numbers[name]
+
+    def _function_number(self, state: State, proto: int) -> int:
+        place = self.place(state, proto)
+        return self._number(f"function at {place}") if place else FUNCTIONS
+
+    def place(self, state: State, proto: int) -> str:
+        """Return file and line where a function is defined ("cache.lua:12"), or ""."""
+        source = self._memory.word(proto + state.layout.source) if proto else None
+        line = self._memory.int32(proto + state.layout.line) if proto else None
+        file = self.text(state, source) if source else ""
+        if not file or line is None:
+            return ""
+        name = "/".join(file[1:].split("/")[-2:]) if file.startswith("@") else file.split("\n")[0][:40]
+        return f"{name}:{line}" if line else f"{name} (main chunk)"
+
+    def _object_number(self, state: State, metatable: int, plain: int) -> int:
+        """Return the number of the type of a table or userdata with a metatable."""
+        if not metatable:
+            return plain
+        if metatable not in self._metatables:
+            named = (value for key, kind, value, _ in self.entries(state, metatable) if key == "__name" and kind == STRING)
+            self._metatables[metatable] = next((self.text(state, value) for value in named), "")
+        name = self._metatables[metatable] or self.classes(state).get(metatable, "")
+        return self._number(name) if name else plain
+
+    def classes(self, state: State) -> dict[int, str]:
+        """Return the names of tables that global variables, or fields of modules, refer to."""
+        if state.address not in self._classes:
+            found: dict[int, str] = {}
+            for name, value, _ in self.globals(state):
+                found.setdefault(value, name)
+            self._classes[state.address] = found
+        return self._classes[state.address]
+
+    def globals(self, state: State) -> Iterator[tuple[str, int, int]]:
+        """Yield name, value and address of the reference of each global variable that has an
+        object, and of each field of loaded modules."""
+        layout = state.layout
+        registry = self._memory.word(state.address + layout.registry) or 0
+        table = (self._memory.word(state.thread + 120) or 0) if layout.version == "5.1" else 0
+        loaded = 0
+        for key, kind, value, _ in self.entries(state, registry):
+            if kind == TABLE and key == 2 and layout.version != "5.1":
+                table = value
+            if kind == TABLE and key == "_LOADED":
+                loaded = value
+        for key, kind, value, place in self.entries(state, table):
+            if kind >= TABLE and isinstance(key, str) and value != table:
+                yield key, value, place
+        for module, kind, one, _ in self.entries(state, loaded):
+            if kind == TABLE and one != table and isinstance(module, str):
+                for key, inner, value, place in self.entries(state, one):
+                    if inner >= TABLE and isinstance(key, str):
+                        yield f"{module}.{key}", value, place
+
+    def entries(self, state: State, table: int) -> Iterator[tuple[object, int, int, int]]:
+        """Yield key (a string or a number, else None), type and first word of the value, and the
+        address of the value, of each element of a table."""
+        layout, order = state.layout, self._target.arch.byteorder
+        words = self._memory.words(table, 8) if table else None
+        if words is None:
+            return
+        count = self._memory.int32(table + layout.length) or 0
+        values = self._memory.words(words[layout.array // 8], 2 * count) if 0 < count < MOST_NODES and words[layout.array // 8] else ()
+        for number in range(len(values or ()) // 2):
+            kind = values[2 * number + 1] & 15  # type: ignore[index]
+            if kind:
+                yield number + 1, kind, values[2 * number], words[layout.array // 8] + 16 * number  # type: ignore[index]
+        size, start = layout.node_size // 8, words[layout.node // 8]
+        read = self._nodes(layout, words)
+        for number in range(len(read) // size):
+            node = read[size * number : size * number + size]
+            kind = node[1].to_bytes(8, order)[0] & 15
+            if kind:
+                yield self._key(state, node), kind, node[0], start + layout.node_size * number
+
+    def _nodes(self, layout: Layout, table: Sequence[int]) -> Sequence[int]:
+        """Return the words of a table's nodes, given those of the table."""
+        nodes, start = 1 << table[1].to_bytes(8, self._target.arch.byteorder)[3] % 64, table[layout.node // 8]
+        return (self._memory.words(start, layout.node_size // 8 * nodes) if start and nodes <= MOST_NODES else None) or ()
+
+    def _key(self, state: State, node: Sequence[int]) -> object:
+        """Return the key of a node: a string, a number, or None."""
+        head = node[1 if len(node) == 3 else 3].to_bytes(8, self._target.arch.byteorder)
+        kind = head[1 if len(node) == 3 else 0] & 15
+        return self.text(state, node[2]) if kind == STRING else node[2] if kind == NUMBER else None
+
+    def key_at(self, state: State, table: int, address: int) -> object:
+        """Return the key of the element of a table whose value is at an address: a string, a
+        number, or None."""
+        layout = state.layout
+        words = self._memory.words(table, 8) or (0,) * 8
+        number, rest = divmod(address - words[layout.array // 8], 16)
+        if not rest and 0 <= number < (self._memory.int32(table + layout.length) or 0):
+            return number + 1
+        node = self._memory.words(address, layout.node_size // 8)
+        aligned = (address - words[layout.node // 8]) % layout.node_size == 0
+        return self._key(state, node) if node is not None and aligned else None
+
+    def text(self, state: State, string: int) -> str:
+        """Return the text of a string."""
+        words = self._memory.words(string, 3)
+        if words is None:
+            return ""
+        head = words[1].to_bytes(8, self._target.arch.byteorder)
+        short = state.layout.version in ("5.3", "5.4") and not head[0] & 0x10
+        data = self._memory.read(string + TEXT, min(head[3] if short else words[2], LONGEST))
+        return os.fsdecode(data)
+
+    def length(self, state: State, table: int) -> int:
+        """Return the number of elements of a table."""
+        layout = state.layout
+        words = self._memory.words(table, 8) or (0,) * 8
+        count = self._memory.int32(table + layout.length) or 0
+        values = (self._memory.words(words[layout.array // 8], 2 * count) if 0 < count <= MOST_NODES else None) or ()
+        shift = 0 if self._target.arch.byteorder == "little" else 56
+        kinds = (*values[1::2], *self._nodes(layout, words)[1 :: layout.node_size // 8])
+        return sum(1 for word in kinds if word >> shift & 15)

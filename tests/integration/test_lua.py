@@ -1,0 +1,87 @@
+"""Lua: objects by type, garbage, the collector's count, and names of variables."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+from findleaks.runtimes.lua.layout import find_states
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+VERSIONS = [pytest.param(version, marks=() if version == "5.4" else pytest.mark.matrix) for version in ("5.1", "5.2", "5.3", "5.4")]
+
+
+def running(version: str, folder: Path, *words: str) -> cores.Running:
+    return cores.Running([real.executable(f"lua{version}"), str(truth.PROGRAMS / "objects.lua"), *words], folder, stdin=-1)
+
+
+def found(command: str, *where: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
+    return body
+
+
+def check_garbage(where: str, *more: str) -> None:
+    """150 pairs of orders are garbage, and nothing is leaked. Words that C functions left may keep a few."""
+    done = ran("find", "--json", where, *more)
+    answer = json.loads(done.stdout)
+    assert answer["trusted"] and done.returncode == 0
+    (group,) = [one for one in answer["groups"] if one["type"] == "Order"]
+    assert (group["kind"], group["runtime"], group["garbage"]) == ("definite", "Lua", True) and 140 < group["blocks"] <= 150
+    assert {one["type"] for one in answer["groups"] if one["kind"] == "definite"} <= {"Order", "string"}
+    assert all(one["garbage"] for one in answer["groups"] if one["kind"] == "definite")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_objects(version: str, tmp_path: Path) -> None:
+    with running(version, tmp_path / "run", "drop") as made:
+        where = ["--pid", str(made.pid)]
+        check_garbage(*where)
+        (lua,) = found("runtime", "--limit", "0", *where)["runtimes"]
+        roots = found("roots", "--limit", "20", *where)["roots"]
+        kept = json.loads(ran("blocks", "--json", "--type", "Point", "--limit", "1", *where).stdout.splitlines()[0])
+        path = ran("path", kept["address"], *where).stdout
+    types = {row["name"]: row["objects"] for row in lua["types"]}
+    assert (types["Order"], types["Point"]) == (600, 200) and lua["version"] == version
+    (closures,) = [count for name, count in types.items() if name.startswith("function at programs/objects.lua:") and count > 1]
+    (bytes_,) = re.findall(r"bytes (\d+)", made.output)
+    assert closures == 50 and 0 <= lua["counters"]['collectgarbage("count")'] - int(bytes_) < 1024
+    named = {row["name"].replace(" (Lua variable)", ""): row["container"]["length"] for row in roots if row["container"]}
+    wanted = {"local kept in programs/objects.lua": 300, "points": 200, "handlers": 50}
+    assert {name: named.get(name) for name in wanted} == wanted
+    assert re.search(r"points \(Lua variable\).*; \[\d+\]", path, re.DOTALL)
+
+
+@pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
+def test_core(debugger: Any, tmp_path: Path) -> None:
+    """Debuggers give the same answer. A damaged list of objects is reported, and the rest is read."""
+    with running("5.4", tmp_path / "run", "drop") as made:
+        core = made.kernel_core()
+    check_garbage(str(core))
+    (text,) = objects(debugger(["leaks find --json"], "-c", str(core)))
+    assert json.loads(text)["totals"] == found("find", str(core))["totals"]
+    session = Session(open_core(str(core)))
+    (state,) = find_states(session.target, session.directory.blocks)
+    first = session.target.word(state.address + state.layout.lists[0])
+    data = bytearray(core.read_bytes())
+    place = data.find(session.target.read(first & -4096, 4096)) + first % 4096
+    session.close()
+    data[place : place + 8] = (0xDEAD0001).to_bytes(8, "little")
+    core.write_bytes(data)
+    assert any("list of objects is damaged" in warning for warning in found("runtime", str(core))["warnings"])
+
+
+def test_a_process_without_garbage(tmp_path: Path) -> None:
+    with running("5.4", tmp_path / "run") as made:
+        done = ran("find", "--json", "--pid", str(made.pid))
+    answer = json.loads(done.stdout)
+    assert answer["trusted"] and done.returncode == 0
+    assert {one["type"] for one in answer["groups"]} <= {"string"}
