@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
 import truth
 from debuggers import gdb, lldb, objects, ran
@@ -20,12 +20,7 @@ GLIB = "/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0"
 SLAB_STACK = 104  # offset of the pointer to the rings of slabs in its variables, x86-64
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("gslice") / "gslice"
-    words = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", str(built), str(truth.PROGRAMS / "gslice.c"), GLIB]
-    subprocess.run(words, check=True)
-    return built
+program = building.fixture("gslice.c", "-O1", "-pthread", GLIB)
 
 
 @pytest.fixture(scope="module")

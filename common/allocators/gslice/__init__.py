@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from findleaks.allocators.directory import ONLY_IN
 from findleaks.allocators.gslice.instance import GSlice
 from findleaks.allocators.gslice.slabs import find_places
 from findleaks.allocators.images import find_images
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
     from findleaks.target.base import Range, Target
 
 NAME = "GSlice"
-LIBRARY = "libglib-2.0"
-"""Beginning of the names of files that contain it. A static GLib is not searched for."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
     """Find the allocator of each loaded GLib. See base.Finder."""
-    images = [image for image in find_images(target) if image.name.startswith(LIBRARY)]
+    images = [image for image in find_images(target) if image.name.startswith(ONLY_IN[__name__])]
     return [GSlice(target, engine, image, place) for image in images for place in find_places(target, engine, image)]

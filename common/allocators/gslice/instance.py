@@ -18,7 +18,7 @@ _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.
 
 
 class GSlice(Allocator):
-    """See Allocator."""
+    """The slice allocator of one loaded GLib. See Allocator."""
 
     name = "GSlice"
     nested = True
@@ -73,11 +73,8 @@ class GSlice(Allocator):
         if unknown:
             what = f"GSlice's lists have {len(unknown):,} free chunks where no chunk begins; the first is {unknown[0]:#x}"
             self.problems.append(Problem(unknown[0], what))
-        arrays = {address for address in (self.place.magazines, self.place.contention, self.place.stack, *self.own) if address}
-        known = [
-            address for address in sorted(arrays) for index in [blocks.find(address)] if index >= 0 and blocks.address(index) == address
-        ]
-        blocks.set_state(array("Q", known), State.METADATA)
+        arrays = {self.place.magazines, self.place.contention, self.place.stack, *self.own}
+        blocks.set_state(array("Q", sorted(arrays)), State.METADATA)
 
     def metadata(self) -> list[Range]:
         return [Range(self.place.address, self.place.address + self.place.size)]

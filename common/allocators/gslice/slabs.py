@@ -12,6 +12,7 @@ from typing import Optional
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.record import Record
+from findleaks.allocators.type_nodes import find_types
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
@@ -20,18 +21,19 @@ _FIELDS = (
     "W min_page, W max_page, I always_malloc, I bypass, I debug, W working_set, I color_increment, W largest, Q magazine_mutex,"
     "W magazines, W contention, I mutex_counter, I stamp, I last_stamp, Q slab_mutex, W slab_stack, I color"
 )
-_LEAST_PAGE = 128  # bytes: `min_page` where posix_memalign exists
-_PAGES = (4096, 8192, 16384, 32768, 65536)  # values of `max_page`, by the system's page size
+_LEAST_PAGE = 128  # bytes; the value of `min_page` if GLib uses posix_memalign
+_PAGES = (4096, 8192, 16384, 32768, 65536)  # values of `max_page`: page sizes of systems
 MOST_SLABS = 1 << 20
 MOST_CACHED = 1 << 20  # most chunks in all magazines
 _MOST_VOTES = 1 << 22  # most pointers that are counted to find where chunks begin
 PTHREAD_WORDS = 320
-"""Words from the thread pointer on, which contain glibc's first 32 thread-specific values."""
+"""Words from the thread pointer on that are read. They contain the first 32 thread-specific values
+of glibc."""
 
 
 class Place(NamedTuple):
-    """The allocator's variables. `classes`: number of chunk sizes. `magazines` and `stack` are
-    arrays with a word for each of them."""
+    """The allocator's variables. `classes`: the number of chunk sizes. `magazines` and `stack` are
+    the addresses of arrays with one word for each chunk size."""
 
     address: int
     size: int
@@ -43,8 +45,8 @@ class Place(NamedTuple):
 
 
 class Slab(NamedTuple):
-    """An aligned block of `page` bytes with chunks of one size. `info`: address of its SlabInfo,
-    which follows the chunks. `free`: its list of free chunks."""
+    """An aligned block of `page` bytes that contains chunks of `chunk` bytes. `info`: the address
+    of its SlabInfo, which follows the chunks. `free`: its list of free chunks."""
 
     start: int
     page: int
@@ -54,7 +56,8 @@ class Slab(NamedTuple):
 
     @property
     def spare(self) -> int:
-        """Bytes that no chunk takes: the first chunk begins at a multiple of two words below."""
+        """Bytes before SlabInfo that belong to no chunk. The offset of the first chunk in the slab
+        is a multiple of two words, and less than this number."""
         return (self.info - self.start) % self.chunk
 
     @property
@@ -92,18 +95,18 @@ def _place_at(memory: Memory, record: Record, address: int) -> Optional[Place]:
 
 
 def info_bytes(word: int) -> int:
-    """Bytes at the end of a slab that no chunk uses: SlabInfo of four words, and two words for
-    malloc."""
+    """Return the bytes at the end of a slab that no chunk uses: SlabInfo has four words, and two
+    words are left to malloc."""
     return 6 * word
 
 
 def page_of(chunk: int, word: int) -> int:
-    """Return the bytes of a slab for chunks of this size: a power of two for at least 8 chunks."""
+    """Return the bytes of a slab for chunks of this size: a power of two, at least 8 chunks."""
     return max(_LEAST_PAGE, 1 << (8 * chunk + info_bytes(word) - 1).bit_length())
 
 
 def read_slabs(memory: Memory, place: Place) -> tuple[list[Slab], str]:
-    """Return the slabs of all rings, and what is wrong with the rings ("" if nothing is)."""
+    """Return the slabs of all rings, and a message if a ring is broken (else "")."""
     word, trouble = memory.size, ""
     found: list[Slab] = []
     heads = memory.words(place.stack, place.classes)
@@ -134,8 +137,8 @@ def _chain(memory: Memory, chunk: int, most: int) -> Iterator[int]:
 
 
 def cached_chunks(target: Target, memory: Memory, place: Place) -> tuple[list[int], list[int]]:
-    """Return the free chunks in magazines, and the addresses of threads' own arrays of magazines
-    (ThreadMemory). Magazines of a thread, and full ones for any thread."""
+    """Return the free chunks in all magazines, and the addresses of the threads' arrays of
+    magazines (ThreadMemory). Each thread has magazines, and full ones are shared by all threads."""
     word = memory.size
     found: list[int] = []
     own: list[int] = []
@@ -161,8 +164,9 @@ def cached_chunks(target: Target, memory: Memory, place: Place) -> tuple[list[in
 
 
 def _magazine(memory: Memory, chunk: int, fields: int, most: int) -> list[int]:
-    """Return the chunks of a magazine: a list whose chunks' second word is a further list, except
-    for the first `fields` chunks, where it has another meaning."""
+    """Return the chunks of a magazine. It is a list linked by the first words of its chunks. The
+    second word of a chunk is the head of a further list, except in the first `fields` chunks, where
+    it has another meaning."""
     word = memory.size
     found: list[int] = []
     seen: set[int] = set()
@@ -176,10 +180,44 @@ def _magazine(memory: Memory, chunk: int, fields: int, most: int) -> list[int]:
 
 
 def vote_on_starts(target: Target, engine: Engine, slabs: Sequence[Slab], unit: int) -> dict[int, int]:
-    """Return by slab where its first chunk begins, for full slabs with several possible places.
+    """Return the offset of the first chunk in each of these slabs, by the start of the slab. The
+    slabs have no free chunk, and several offsets are possible.
 
-    GSlice shifts the chunks of each slab by another multiple of `unit` bytes ("color"), and stores
-    the shift nowhere. Pointers to the chunks decide: most of them point to a chunk's start."""
+    GSlice shifts the chunks of a slab by a multiple of `unit` bytes ("color"), and does not store
+    the shift. Instances of GObject in a slab decide, as their place in a chunk is known. In other
+    slabs, pointers to the chunks decide: most of them point to the start of a chunk."""
+    found = _elect(_vote_by_instances(target, engine, slabs))
+    return {**found, **_elect(_vote_by_pointers(target, engine, [slab for slab in slabs if slab.start not in found], unit))}
+
+
+def _elect(votes: dict[int, dict[int, int]]) -> dict[int, int]:
+    """Return the offset with the most votes of each slab that has votes."""
+    return {start: max(counts, key=lambda shift: (counts[shift], -shift)) for start, counts in votes.items() if counts}
+
+
+def _vote_by_instances(target: Target, engine: Engine, slabs: Sequence[Slab]) -> dict[int, dict[int, int]]:
+    memory, votes = Memory(target), dict[int, dict[int, int]]()
+    classes = find_types(memory).read(memory) if slabs else {}
+    if not classes:
+        return votes
+    by_start, pages, words = {slab.start: slab for slab in slabs}, sorted({slab.page for slab in slabs}), sorted(classes)
+    for piece in target.pieces(min(by_start), max(slab.info for slab in slabs)):
+        places = engine.search_any(piece, words)
+        values, _ = engine.gather((piece,), places, memory.size)
+        for place, word in zip(places, memory.arch.words(values)):
+            one = classes[word]
+            for page in pages:
+                slab = by_start.get(place & -page)
+                if slab is None or slab.page != page or place >= slab.info or one.private + one.size > slab.chunk:
+                    continue
+                shift = (place - slab.start - one.private) % slab.chunk
+                if shift < slab.spare:
+                    counts = votes.setdefault(slab.start, {})
+                    counts[shift] = counts.get(shift, 0) + 1
+    return votes
+
+
+def _vote_by_pointers(target: Target, engine: Engine, slabs: Sequence[Slab], unit: int) -> dict[int, dict[int, int]]:
     votes: dict[int, dict[int, int]] = {slab.start: {} for slab in slabs}
     chunks, pages = {slab.start: slab for slab in slabs}, sorted({slab.page for slab in slabs})
     if not slabs:
@@ -199,4 +237,4 @@ def vote_on_starts(target: Target, engine: Engine, slabs: Sequence[Slab], unit: 
                     shift = (value - slab.start) % slab.chunk if slab is not None and slab.page == page else 1
                     if slab is not None and shift % unit == 0 and shift < slab.spare:
                         votes[slab.start][shift] = votes[slab.start].get(shift, 0) + 1
-    return {start: max(counts, key=lambda shift: (counts[shift], -shift)) for start, counts in votes.items() if counts}
+    return votes

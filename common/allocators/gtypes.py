@@ -1,0 +1,52 @@
+"""Names of GObject's types in a process.
+
+A type is a TypeNode (gobject/gtype.c; see type_nodes.py). Its name is a quark, the index of a text
+in the array `quarks` (glib/gquark.c). Without symbols, the array is found by its contents: the
+first entry is null, and the next ones are texts."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from findleaks.allocators.images import find_images
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.names import read_name
+from findleaks.allocators.type_nodes import LAYOUTS, NodeLayout
+from findleaks.target.base import Target
+
+FIRST = 8  # texts that are checked; GLib itself has some hundred
+
+
+class GTypeNames:
+    """Reads names of types of a 64-bit target."""
+
+    def __init__(self, target: Target, layout: NodeLayout = LAYOUTS[0]) -> None:
+        self._target, self._memory, self._layout = target, Memory(target), layout
+
+    def name(self, node: int) -> str:
+        """Return the name of the type with this TypeNode, safe to print; "" if it is not found, or
+        has no instances."""
+        layout = self._layout
+        flags, quark = self._memory.int32(node + layout.children + 4), self._memory.int32(node + layout.name)
+        if not flags or not flags & layout.instantiatable or not quark or not self._quarks:
+            return ""
+        return self._text(self._quarks + 8 * quark)
+
+    @cached_property
+    def _quarks(self) -> int:
+        """The address of `quarks`, or 0."""
+        images = (image for image in find_images(self._target) if image.name.startswith("libglib-2.0"))
+        words = (word for image in images for part in image.data for _, words in self._memory.scan(*part) for word in words)
+        return next(filter(self._is_array, words), 0)
+
+    def _is_array(self, address: int) -> bool:
+        words = self._memory.words(address, 1 + FIRST) if address and address % 8 == 0 else None
+        if words is None or words[0] or not all(words[1:]):
+            return False
+        texts = {self._text(address + 8 * number) for number in range(1, 1 + FIRST)}
+        return len(texts) == FIRST and all(texts)
+
+    def _text(self, place: int) -> str:
+        """Return the text that the word at an address points to; "" if it is none."""
+        address = self._memory.word(place)
+        return read_name(self._memory, address) if address else ""

@@ -1,0 +1,117 @@
+"""Main contexts of GLib, and the sources of events that are attached to them.
+
+Source: glib/gmain.c (struct _GMainContext, GSourceCallback; the variables default_main_context and
+main_context_list), gmain.h (struct _GSource) of GLib 2.74 and 2.84, 64-bit targets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.names import read_name
+from findleaks.runtimes.glib.tables import LAYOUTS, Header, read_entries, read_header
+from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
+
+REFERENCES, SOURCES = 48, 56  # offsets in GMainContext
+MOST_REFERENCES = 1 << 24
+CALLBACK, CONTEXT, NUMBER, NAME = 0, 32, 48, 80  # offsets in GSource
+FUNCTION = 8  # offset in GSourceCallback
+SAMPLE = 4  # entries of a table that are examined
+LISTED = 64  # contexts of a list that are examined
+MOST_SOURCES = 1 << 20  # sources of a context that are named
+
+
+class MainContext(NamedTuple):
+    """A main context with sources. `is_default`: a variable of GLib refers to it."""
+
+    address: int
+    is_default: bool
+    sources: Sequence[int]
+
+
+class Contexts:
+    """The main contexts of a process. `data` is the writable memory of libglib."""
+
+    def __init__(self, memory: Memory, data: Sequence[Range]) -> None:
+        self._memory, self._data = memory, data
+
+    @cached_property
+    def _found(self) -> tuple[dict[int, bool], list[int]]:
+        """The addresses of contexts, and whether each is the default one; and the addresses of the
+        variables that refer to them."""
+        contexts, variables = dict[int, bool](), list[int]()
+        for start, end in self._data:
+            for address, words in self._memory.scan(start, end):
+                for at, word in enumerate(words):
+                    its = list(self._contexts_of(word)) if word and word % 8 == 0 else []
+                    if its:
+                        variables.append(address + 8 * at)
+                        for one in its:
+                            contexts[one] = contexts.get(one, False) or one == word
+        return contexts, variables
+
+    def _contexts_of(self, word: int) -> Iterator[int]:
+        """Yield the context at an address, or the contexts of the list at it."""
+        if self._table(word) is not None:
+            yield word
+            return
+        seen = set[int]()
+        while word and word % 8 == 0 and word not in seen and len(seen) < LISTED:
+            seen.add(word)
+            node = self._memory.words(word, 2)  # of a GSList
+            if node is None or not 0 < (self._memory.int32(node[0] + REFERENCES) or 0) < MOST_REFERENCES:
+                return
+            if self._table(node[0]) is not None:
+                yield node[0]
+            word = node[1]
+
+    def _table(self, context: int) -> Optional[Header]:
+        """Return the table of the sources of a context; None if there is none."""
+        memory = self._memory
+        if not 0 < (memory.int32(context + REFERENCES) or 0) < MOST_REFERENCES:
+            return None
+        sources = memory.word(context + SOURCES)
+        found = next(filter(None, (read_header(memory, sources, layout) for layout in LAYOUTS)), None) if sources else None
+        sample = [value for _, value in islice(read_entries(memory, found), SAMPLE)] if found is not None else []
+        return found if sample and all(self._source(value, context) for value in sample) else None
+
+    def _source(self, value: int, context: int) -> int:
+        """Return the source that a table's value refers to: to its start, or, in later versions, to
+        its number. Return 0 if it is none."""
+        places = (value, value - NUMBER)
+        return next((place for place in places if self._memory.word(place + CONTEXT) == context), 0)
+
+    @property
+    def variables(self) -> Sequence[int]:
+        """The addresses of GLib's variables that refer to contexts."""
+        return self._found[1]
+
+    @cached_property
+    def all(self) -> Sequence[MainContext]:
+        """The contexts with sources."""
+        made = []
+        for address, is_default in self._found[0].items():
+            table = self._table(address)
+            values = [value for _, value in read_entries(self._memory, table)] if table is not None else []
+            made.append(MainContext(address, is_default, [source for value in values if (source := self._source(value, address))]))
+        return made
+
+    def name(self, source: int) -> str:
+        """Return the name of a source, safe to print; "" if it has none."""
+        text = self._memory.word(source + NAME)
+        return read_name(self._memory, text) if text else ""
+
+    def function(self, source: int) -> int:
+        """Return the address of the function that a source calls; 0 if unknown."""
+        callback = self._memory.word(source + CALLBACK)
+        return (self._memory.word(callback + FUNCTION) or 0) if callback else 0
+
+    def most_common_function(self, one: MainContext) -> int:
+        """Return the function that most sources of a context call; 0 if unknown."""
+        counts = Counter(map(self.function, one.sources[:MOST_SOURCES]))
+        return max(counts, key=lambda function: (counts[function], -function), default=0)

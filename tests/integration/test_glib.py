@@ -1,0 +1,143 @@
+"""GObjects by type, their leaks and who retains them, and GLib's containers: numbers are those of the program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import building
+import debian
+import pytest
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+
+TABLE, LEAKED, CYCLES, HANDLED, OWN, TIMEOUTS, VARIANTS, EACH = 300, 120, 40, 150, 30, 60, 80, 500
+COUNTS = (TABLE, LEAKED, CYCLES, HANDLED, OWN, TIMEOUTS, VARIANTS, EACH)
+
+
+def build(folder: Path) -> Path:
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "gobject-2.0"], check=True, capture_output=True, text=True).stdout.split()
+    return building.compiled(folder, "gobject_program.c", "-O1", *flags)
+
+
+program = building.by(build)
+running = building.running(*COUNTS)
+
+
+@pytest.fixture(scope="module")
+def core(running: cores.Running) -> str:
+    return str(running.gcore())
+
+
+@pytest.fixture(params=["live", "core"])
+def where(request: pytest.FixtureRequest, running: cores.Running, core: str) -> list[str]:
+    return ["--pid", str(running.pid)] if request.param == "live" else [core]
+
+
+def found(command: str, *words: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", *words).stdout)
+    return body
+
+
+@pytest.mark.matrix
+def test_glib_284(program: Path, tmp_path: Path) -> None:
+    """GLib 2.84 has no slices, and other type nodes and main contexts."""
+    folder = debian.cache() / "glib-2.84"
+    debian.unpacked("trixie", ["libglib2.0-0t64"], folder, {}, dependencies=True)
+    libraries = folder / "root/usr/lib/x86_64-linux-gnu"
+    command = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(program), *map(str, COUNTS)]
+    with cores.Running(command, tmp_path / "run") as made:
+        where = ["--pid", str(made.pid)]
+        assert found("runtime", *where)["runtimes"][0]["version"].startswith("2.84.")
+        test_types(where)
+        test_leaks(where)
+
+
+def test_types(where: list[str]) -> None:
+    """`runtime` counts instances, variants, closures, handlers and sources."""
+    (one,) = found("runtime", "--limit", "0", *where)["runtimes"]
+    types = {row["name"]: row["objects"] for row in one["types"]}
+    sessions = 1 + TABLE + LEAKED + 2 * CYCLES + HANDLED + OWN + TIMEOUTS
+    wanted = {
+        "AppSession": sessions,
+        "AppCache": 1,
+        "GVariant (si)": VARIANTS,
+        "signal handler of AppSession::closed": HANDLED + OWN,
+        "GClosure of on_closed": HANDLED + OWN,
+        "GSource of expired": TIMEOUTS,
+        "GMainContext": 1,
+    }
+    assert {name: types.get(name) for name in wanted} == wanted
+
+
+def test_leaks(where: list[str]) -> None:
+    """`find` names leaked objects, and counts the missing calls of g_object_unref. Nothing else is leaked."""
+    answer = found("find", "--kind", "definite", *where)
+    groups = {group["type"]: group["blocks"] for group in answer["groups"]}
+    assert groups == {"AppSession": LEAKED + CYCLES, "GVariant (si)": VARIANTS}
+    assert answer["trusted"]
+    miscounted = {row["name"]: (row["objects"], row["excess"]) for row in answer["reference_counts"]["types"] if row["objects"]}
+    assert miscounted["AppSession"] == (LEAKED, LEAKED) and miscounted["GVariant (si)"] == (VARIANTS, VARIANTS)
+
+
+@pytest.mark.parametrize(
+    ("variable", "what", "length"),
+    [
+        ("sessions", "GHashTable", TABLE),
+        ("tree", "GTree", EACH),
+        ("pointers", "GPtrArray", EACH),
+        ("array", "GArray", EACH),
+        ("list", "GList (doubly linked list)", EACH),
+        ("slist", "GSList (linked list)", EACH),
+    ],
+)
+def test_containers(core: str, variable: str, what: str, length: int) -> None:
+    """`roots` names a container and the number of its elements."""
+    row = found("roots", variable, core)["roots"][0]
+    assert (row["container"]["what"], row["container"]["length"]) == (what, length)
+
+
+@pytest.mark.matrix  # in one of 20 runs a stale word refers to the handlers, and another root retains them
+def test_containers_of_an_instance(core: str) -> None:
+    """An instance's hash table of numbers and its queue are fields with names of containers."""
+    row = found("roots", "cache", "--depth", "3", core)["roots"][0]
+    containers = {one["container"]["what"]: one["container"]["length"] for one in row["children"] if one["container"]}
+    assert containers == {"GHashTable": EACH, "GQueue": EACH}
+
+
+@pytest.mark.matrix  # in one of 20 runs a stale word refers to the handlers, and another root retains them
+def test_callbacks(running: cores.Running, core: str) -> None:
+    """Objects that only callbacks retain belong to a signal of an instance, to a main context, or to the table of handlers."""
+    rows = {row["name"]: row for row in found("roots", core)["roots"] if row["sort"] == "callbacks"}
+    bus = running.output.split()[0]
+    (signal,) = [row for name, row in rows.items() if name.startswith(f"AppSession::closed of {bus}")]
+    assert signal["retained_blocks"] >= 4 * HANDLED  # the handler, its closure, the session, its text
+    (context,) = [row for name, row in rows.items() if name.startswith("default main context")]
+    assert context["retained_blocks"] >= 4 * TIMEOUTS
+    (table,) = [row for name, row in rows.items() if name.startswith("signal handlers")]
+    assert table["retained_blocks"] >= 4 * OWN
+
+
+def test_front_ends(core: str) -> None:
+    for debugger in (gdb, lldb):
+        (text,) = objects(debugger(["leaks find --json"], "-c", core))
+        assert json.loads(text)["totals"] == found("find", core)["totals"]
+
+
+@pytest.fixture
+def growing(program: Path, tmp_path: Path) -> Iterator[cores.Running]:
+    with cores.Running([str(program), "0", "0", "0", "15000"], tmp_path) as made:
+        yield made
+
+
+@pytest.mark.matrix  # in one of 20 runs a stale word refers to the handlers, and another root retains them
+def test_first_screen(growing: cores.Running) -> None:
+    """`verdict` names the signal, the number of handlers, the function and the type that they retain."""
+    text = " ".join(ran("verdict", "--pid", str(growing.pid)).stdout.split())  # lines may be broken anywhere
+    assert f"AppSession::closed of {growing.output.split()[0]}" in text
+    assert f"roots {growing.output.split()[0]}" in text
+    assert "It has 15,000 handlers, calling on_closed." in text and "AppSession (15,000 objects" in text
