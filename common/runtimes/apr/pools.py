@@ -1,0 +1,141 @@
+"""Reads the tree of APR's pools, and their nodes, which are their memory.
+
+Source: memory/unix/apr_pools.c (struct apr_pool_t, apr_allocator_t) and include/apr_allocator.h
+(apr_memnode_t) of APR 1.5 to 1.7, for 64-bit programs without APR_POOL_DEBUG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.images import Image
+from findleaks.allocators.memory import Memory
+from findleaks.target.base import Target
+from findleaks.value_classes import NamedTuple
+
+WORDS = 14  # words of a pool that are read
+PARENT, CHILD, SIBLING, CLEANUPS, ALLOCATOR, TAG, ACTIVE, SELF = 0, 1, 2, 4, 6, 10, 11, 12
+CLEANUP = 2  # words before the function of a cleanup: next, data
+NODE = 40  # bytes of apr_memnode_t: next, ref, index, free_index, first_avail, endp
+PAGE_SHIFT = 12  # a node has (index + 1) << 12 bytes
+FREE_LISTS, FREE_AT = 20, 40  # lists of free nodes in apr_allocator_t, and their offset
+ROOT_TAG = "apr_global_pool"
+MOST_POOLS, MOST_NODES = 1 << 20, 1 << 22
+LARGEST = 1 << 40  # most bytes of a node
+LONGEST = 64  # most bytes of a tag that are read
+
+
+class Node(NamedTuple):
+    """A node [start, end), of which the part before `free` is used."""
+
+    start: int
+    free: int
+    end: int
+
+
+class Pool(NamedTuple):
+    """A pool with its nodes.
+
+    - `tag` is its name, or "".
+    - `parent` is the address of the pool above, or 0.
+    - `cleanup` is the function that is called first when it is destroyed, or 0.
+    - `allocator` is the address of the allocator of its nodes."""
+
+    address: int
+    tag: str
+    parent: int
+    cleanup: int
+    allocator: int
+    nodes: Sequence[Node]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its nodes."""
+        return sum(node.end - node.start for node in self.nodes)
+
+
+def find_root(target: Target, image: Image) -> int:
+    """Return the address of the outermost pool, or 0. A static variable of libapr refers to it."""
+    memory = Memory(target)
+    for start, end in image.data:
+        for _, words in memory.scan(start, end):
+            for word in words:
+                if word % 8 == 0 and word and _tag(memory, word) == ROOT_TAG:
+                    return word
+    return 0
+
+
+def _tag(memory: Memory, pool: int) -> Optional[str]:
+    """Return the tag of the pool at an address; None if there is no pool. A pool is at the start of
+    its first node, after the node's header."""
+    words = memory.words(pool, WORDS)
+    if words is None or words[SELF] + NODE != pool or not words[ACTIVE]:
+        return None
+    return _text(memory, words[TAG])
+
+
+def _text(memory: Memory, address: int) -> str:
+    return memory.c_string(address, LONGEST).decode("utf-8", "replace")
+
+
+class PoolReader:
+    """Reads pools. `problems` lists damage as (address, message).
+
+    A node belongs to one pool, or to one list of free nodes. A walk that meets a node again ends,
+    so that the time is proportional to the number of nodes, even if links are damaged."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.problems: list[tuple[int, str]] = []
+        self._seen = set[int]()  # nodes that were met
+
+    def read(self, root: int) -> Iterator[Pool]:
+        """Yield the pool at `root` and all below it, each before its children."""
+        memory = self._memory
+        todo, seen = [(root, 0)], set[int]()
+        while todo and len(seen) < MOST_POOLS:
+            address, parent = todo.pop()
+            words = memory.words(address, WORDS)
+            if address in seen or words is None or words[PARENT] != parent or words[SELF] + NODE != address:
+                self.problems.append((address, f"APR's tree of pools leads to {address:#x}, which is no pool"))
+                continue
+            seen.add(address)
+            cleanup = (memory.word(words[CLEANUPS] + CLEANUP * memory.size) or 0) if words[CLEANUPS] else 0
+            yield Pool(address, _text(memory, words[TAG]), parent, cleanup, words[ALLOCATOR], list(self._ring(words[ACTIVE])))
+            todo += [(words[SIBLING], parent)] if words[SIBLING] else []
+            todo += [(words[CHILD], address)] if words[CHILD] else []
+
+    def free_nodes(self, allocator: int) -> Iterator[Node]:
+        """Yield the free nodes of an allocator. Pools can use them."""
+        for head in self._memory.words(allocator + FREE_AT, FREE_LISTS) or ():
+            at = head
+            while at and at not in self._seen and len(self._seen) < MOST_NODES:
+                self._seen.add(at)
+                node, at = self._node(at)
+                if node is None:
+                    break
+                yield node._replace(free=node.start)
+
+    def _ring(self, first: int) -> Iterator[Node]:
+        """Yield the nodes of a pool, which are linked in a ring."""
+        at, before = first, len(self._seen)
+        while at not in self._seen and len(self._seen) < MOST_NODES:
+            self._seen.add(at)
+            node, following = self._node(at)
+            if node is None:
+                self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, which is no node"))
+                return
+            yield node
+            at = following
+        if at != first or len(self._seen) == before:
+            self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, a node of another ring"))
+
+    def _node(self, at: int) -> tuple[Optional[Node], int]:
+        """Return the node at an address, and the address of the next one."""
+        found = self._memory.members(at, "PPIIPP")
+        if found is None:
+            return None, 0
+        following, _, index, _, free, end = found
+        if end - at != (index + 1) << PAGE_SHIFT or end - at > LARGEST or not at + NODE <= free <= end:
+            return None, 0
+        return Node(at, free, end), following

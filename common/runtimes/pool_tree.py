@@ -1,0 +1,109 @@
+"""Trees of memory pools (memory contexts of PostgreSQL, pools of APR and nginx), and the finding of
+`verdict` about the pool that has the most memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional
+
+from findleaks.formatting import number, size, some
+from findleaks.runtimes.base import Finding
+from findleaks.value_classes import NamedTuple, dataclass, field
+
+HELD = 8 << 20  # least bytes of a pool and the pools below it for a finding
+PART = 0.5  # the least fraction of the bytes of all pools that these must have
+CHIEF = 0.7  # the finding names a child instead if it has this fraction of the pool's bytes
+SHOWN = 4  # names that the finding lists
+NEAREST = 16  # most names of a path
+
+
+@dataclass
+class PoolNode:
+    """A pool with `bytes` of memory of its own.
+
+    `below` is the number of pools below it. `bytes_below` is the bytes of these and of the pool
+    itself."""
+
+    address: int
+    name: str
+    parent: Optional[PoolNode]
+    bytes: int
+    children: list[PoolNode] = field(default_factory=list)
+    below: int = 0
+    bytes_below: int = 0
+
+    @property
+    def path(self) -> list[str]:
+        """The names of the pools above it, the outermost first, and its own name; at most the
+        NEAREST."""
+        found, above = [self.name], self.parent
+        while above is not None and len(found) < NEAREST:
+            found.append(above.name)
+            above = above.parent
+        return [*(["…"] if above is not None else []), *filter(None, found[::-1])]
+
+
+class Words(NamedTuple):
+    """Words of a finding: its kind, "memory context", "contexts", "PostgreSQL's memory
+    contexts"."""
+
+    kind: str
+    pool: str
+    pools: str
+    all: str
+
+
+def sort_by_parent(top: PoolNode, pools: Iterable[PoolNode]) -> list[PoolNode]:
+    """Return `top` and the pools below it, each after its parent. Pools in cycles are left out."""
+    below: dict[int, list[PoolNode]] = {}
+    for one in pools:
+        below.setdefault(id(one.parent), []).append(one)
+    found = [top]
+    for one in found:
+        found += below.get(id(one), ())
+    return found
+
+
+def add_up(pools: Sequence[PoolNode]) -> None:
+    """Compute `children`, `below` and `bytes_below`. Each pool follows its parent."""
+    for one in pools:
+        if one.parent is not None:
+            one.parent.children.append(one)
+    for one in reversed(pools):
+        one.bytes_below += one.bytes
+        if one.parent is not None:
+            one.parent.below += one.below + 1
+            one.parent.bytes_below += one.bytes_below
+
+
+def find_large_pool(top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True) -> list[Finding]:
+    """Return one finding if a pool and the pools below it have much memory. `top` is the outermost
+    pool; its name is "" if it stands for several outermost pools."""
+    one = top
+    while True:
+        largest = max(one.children, key=lambda child: child.bytes_below, default=None)
+        if largest is None or largest.bytes_below < (PART if one is top else CHIEF) * one.bytes_below:
+            break
+        one = largest
+    if not one.name or one.bytes_below < HELD or (one is top and one.bytes_below - one.bytes < PART * one.bytes_below):
+        return []
+    part = 100 * one.bytes_below // max(top.bytes_below, 1)
+    title = f"In use, not leaked: the {words.pool} {' > '.join(one.path)}"
+    title += f" and {number(one.below)} {words.pools} below it have" if one.below else " has"
+    title += f" {size(one.bytes_below)}, {part} % of {words.all}."
+    sums: dict[str, tuple[int, int]] = {one.name: (1, one.bytes)}
+    for child in _below(one):
+        count, total = sums.get(child.name, (0, 0))
+        sums[child.name] = (count + 1, total + child.bytes)
+    rows = sorted(sums.items(), key=lambda row: (-row[1][1], row[0]))
+    cause = f"By name: {some([f'{number(count)} of {name} ({size(total)})' for name, (count, total) in rows], SHOWN)}."
+    facts = {words.pool.rpartition(" ")[2]: one.path, words.pools: one.below + 1, "address": f"{one.address:#x}"}
+    return [Finding(words.kind, one.bytes_below, title, cause, tuple(remedies), ("runtime",), dict(facts), of_blocks=of_blocks)]
+
+
+def _below(one: PoolNode) -> Iterator[PoolNode]:
+    todo = list(one.children)
+    while todo:
+        child = todo.pop()
+        yield child
+        todo += child.children

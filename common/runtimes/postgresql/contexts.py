@@ -1,0 +1,136 @@
+"""Reads the tree of memory contexts of a PostgreSQL process.
+
+Sources: src/include/nodes/memnodes.h (MemoryContextData), src/backend/utils/mmgr/aset.c
+(AllocSetContext, AllocBlockData, AllocSetStats) of PostgreSQL 13 to 17, for 64-bit programs. Nearly
+all contexts are of the sort AllocSet. Only of these, the free memory is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.pool_tree import PoolNode, add_up
+from findleaks.value_classes import NamedTuple, dataclass, field
+
+HEAD = 10  # words of MemoryContextData
+ALLOCATED, PARENT, FIRST, NEXT, NAME, IDENT = 1, 3, 4, 6, 7, 8  # places of its members, in words
+FREE_LISTS, LEAST_CHUNK = 11, 8  # ALLOCSET_NUM_FREELISTS; bytes of a chunk in the first list
+SET_BYTES = (224, 200)
+"""Bytes of an AllocSetContext up to PostgreSQL 16, and in 17. Its first block follows it."""
+BLOCK_WORDS = 5  # words of AllocBlockData that are read: aset, prev, next, freeptr, endptr
+CHUNK_HEADERS = (16, 8)
+"""Bytes of a chunk's header up to PostgreSQL 15, where it begins with the size, and since 16."""
+MOST_CONTEXTS, MOST = 1 << 20, 1 << 23  # contexts; blocks and free chunks of all contexts
+HASH_TABLE = "dynahash"
+LONGEST = 256  # bytes of a name
+
+
+class Usage(NamedTuple):
+    """The memory of one context, as pg_log_backend_memory_contexts counts it.
+
+    `total` is the bytes of its blocks and of the context itself. `free` is the unused bytes in its
+    blocks, `chunks` the number of free chunks; both are None if the context is not an AllocSet.
+    `blocks` lists the addresses of its blocks, or that of the context if they are unknown."""
+
+    total: int
+    free: Optional[int]
+    chunks: Optional[int]
+    blocks: Sequence[int]
+
+
+@dataclass
+class Context(PoolNode):
+    """A memory context. `bytes` is the total of its usage."""
+
+    ident: str = ""
+    usage: Usage = field(default_factory=lambda: Usage(0, 0, 0, ()))
+
+
+class ContextReader:
+    """Reads contexts. `problems` lists damage as (address, message).
+
+    A block belongs to one context, and a chunk to one list. A walk that meets one again ends, so
+    that the time is proportional to their number, even if links are damaged."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.problems: list[tuple[int, str]] = []
+        self._seen = set[int]()  # blocks and chunks that were met
+
+    def read(self, root: int) -> list[Context]:
+        """Return the context at `root` and all contexts below it, each before its children."""
+        found: list[Context] = []
+        seen: set[int] = set()
+        todo: list[tuple[int, Optional[Context]]] = [(root, None)]
+        while todo and len(found) < MOST_CONTEXTS:
+            address, parent = todo.pop()
+            words = self._memory.words(address, HEAD)
+            if address in seen or words is None or words[PARENT] != (parent.address if parent is not None else 0):
+                self.problems.append((address, f"PostgreSQL's tree of memory contexts leads to {address:#x}, which is no context"))
+                continue
+            seen.add(address)
+            (name, ident), usage = self._names(words[NAME], words[IDENT]), self._read_usage(address, words)
+            one = Context(address, name, parent, usage.total, ident=ident, usage=usage)
+            found.append(one)
+            if parent is not None and words[NEXT]:
+                todo.append((words[NEXT], parent))
+            if words[FIRST]:
+                todo.append((words[FIRST], one))
+        add_up(found)
+        return found
+
+    def _names(self, name: int, ident: int) -> tuple[str, str]:
+        """Return name and ident. All hash tables have the name "dynahash", so their ident is used
+        as the name, as in PostgreSQL's log."""
+        names = self._text(name), self._text(ident)
+        return (names[1], "") if names[0] == HASH_TABLE and names[1] else names
+
+    def _text(self, address: int) -> str:
+        """Return the string at an address; "" if it is unreadable."""
+        return self._memory.c_string(address, LONGEST).decode("utf-8", "replace")
+
+    def _read_usage(self, address: int, words: Sequence[int]) -> Usage:
+        for size in SET_BYTES:
+            if self._memory.word(address + size) == address:
+                return self._read_set(address, size, words[ALLOCATED])
+        return Usage(words[ALLOCATED], None, None, [address])
+
+    def _read_set(self, address: int, size: int, allocated: int) -> Usage:
+        """Return the memory of the AllocSet at an address. `size` is the bytes of its
+        AllocSetContext, `allocated` the bytes that PostgreSQL counts for it."""
+        memory = self._memory
+        heads = memory.words(address + HEAD * memory.size, 1 + FREE_LISTS) or (0,) * (1 + FREE_LISTS)
+        total, free, chunks = size, 0, 0
+        blocks: list[int] = []
+        for at, unused, end in self._blocks(address, heads[0]):
+            blocks.append(at)
+            total += end - at
+            free += end - unused
+        for number, head in enumerate(heads[1:]):
+            usable = LEAST_CHUNK << number
+            for chunk in self._chunks(head):
+                free += usable + CHUNK_HEADERS[memory.word(chunk) != usable]
+                chunks += 1
+        if total != allocated:
+            self.problems.append((address, f"the memory context at {address:#x} counts {allocated:,} bytes; {total:,} were found"))
+        return Usage(total, free, chunks, blocks)
+
+    def _blocks(self, owner: int, at: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (address, freeptr, endptr) of the blocks of a context."""
+        while at:
+            words = self._memory.words(at, BLOCK_WORDS)
+            sound = words is not None and words[0] == owner and at < words[3] <= words[4]
+            if words is None or not sound or at in self._seen or len(self._seen) >= MOST:
+                self.problems.append((at, f"the blocks of the memory context at {owner:#x} lead to {at:#x}, which is no block of it"))
+                return
+            self._seen.add(at)
+            yield at, words[3], words[4]
+            at = words[2]
+
+    def _chunks(self, chunk: int) -> Iterator[int]:
+        """Yield the chunks of a list of free chunks, which are linked by their second words."""
+        while chunk and chunk not in self._seen and len(self._seen) < MOST:
+            self._seen.add(chunk)
+            yield chunk
+            chunk = self._memory.word(chunk + 8) or 0

@@ -1,0 +1,174 @@
+"""The chunks of talloc, as a runtime whose types are their names.
+
+Each chunk is a block of malloc. It has a header (struct talloc_chunk), and then the memory of the
+program. Chunks refer to each other by the addresses of headers. Programs refer to the memory after
+a header.
+
+Source: the headers that libtalloc 2.1 to 2.4 write in 64-bit programs. The four low bits of `flags`
+are flags. The others are a number that the library chooses when it is loaded."""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.images import find_images
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
+from findleaks.runtimes.base import NO_OBJECT, Finding, ObjectTypes, Runtime, Type
+from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool, sort_by_parent
+from findleaks.target.base import Module, Target
+from findleaks.value_classes import NamedTuple
+
+HEADER = 96  # bytes before the program's memory
+FORM = "I4xQ16xQ16xQQ16x"  # flags, next, child, name, size
+NEXT = 8  # offset of `next`
+MOST_STEPS = 1 << 26  # chunks that walks of all lists meet
+WORDS = Words("talloc-context", "talloc context", "chunks", "talloc's chunks")
+FLAGS, FREED, POOL = 15, 1, 4
+POOL_HEADER = 32  # bytes of a block before the chunk of a pool
+SLACK = 40  # bytes by which a block may exceed the requested size
+LARGE, PAGES = 1 << 17, 1 << 14  # least bytes of a large block, and by how many it may exceed it
+STRING, REFERENCE, OTHER = "string", "reference", "(other names)"
+REFERENCE_NAME = 1  # in place of the address of a name: the chunk is a reference to another one
+UNNAMED = "UNNAMED"  # printed by talloc_report for a chunk without a name
+MOST_NAMES, LONGEST = 1 << 16, 64
+_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)*)$")
+
+
+class Chunk(NamedTuple):
+    """A chunk in the block with index `block`.
+
+    `address`: of its header. `name`: address of its
+    name. `size`: the bytes that the program requested. `next`, `child`: addresses of the headers of
+    the next chunk of its parent, and of its first child, or 0."""
+
+    block: int
+    address: int
+    name: int
+    size: int
+    next: int
+    child: int
+
+
+class Talloc(Runtime):
+    """talloc in a process. See base.Runtime. `module` is libtalloc."""
+
+    name = "talloc"
+    objects_are_native = True
+
+    def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
+        self.problems: list[Problem] = []
+        self.where = module.path.rsplit("/", 1)[-1]
+        version = _VERSION.search(self.where)
+        self.version = version[1] if version is not None else ""
+        self._target, self._engine, self._directory, self._module = target, engine, directory, module
+        self._memory = Memory(target)
+        self._texts: dict[int, str] = {}
+
+    @cached_property
+    def chunks(self) -> Sequence[Chunk]:
+        """The chunks and pools that are blocks of malloc, by index of the block. Chunks inside a
+        pool are not listed."""
+        found = [*self._chunks_at(0), *self._chunks_at(POOL_HEADER)]
+        numbers = Counter(flags & ~FLAGS for flags, _ in found)
+        magic = next((number for number, _ in numbers.most_common(4) if self._is_magic(number)), None)
+        return sorted(chunk for flags, chunk in found if flags & ~FLAGS == magic)
+
+    def _chunks_at(self, offset: int) -> Iterator[tuple[int, Chunk]]:
+        """Yield (flags, chunk) for each block that can have a chunk at this offset."""
+        blocks = self._directory.blocks
+        columns = blocks.columns()
+        least = offset + HEADER
+        rows = zip(range(len(blocks)), columns.address, columns.size, columns.state)
+        wanted = [(index, start, size) for index, start, size, state in rows if state == State.IN_USE and size >= least]
+        form = struct.Struct(self._target.arch.word_format[0] + FORM)
+        records, missing = read_records(self._target, self._engine, array("Q", (start + offset for _, start, _ in wanted)), form.size)
+        for place, ((index, start, usable), record) in enumerate(zip(wanted, form.iter_unpack(records))):
+            flags, following, child, name, size = record
+            if place not in missing and _is_chunk(flags, name, size, usable - least, bool(offset)):
+                yield flags, Chunk(index, start + offset, name, size, following, child)
+
+    def _is_magic(self, number: int) -> bool:
+        """Whether the library's data contains this number."""
+        data = number.to_bytes(4, self._target.arch.byteorder)
+        images = (image for image in find_images(self._target) if image.module == self._module)
+        return any(data in bytes(piece.data) for image in images for piece in image.pieces(self._target))
+
+    def _label(self, chunk: Chunk) -> str:
+        """Return a chunk's name. The name of a string is the string itself."""
+        if chunk.name == chunk.address + HEADER:
+            return STRING
+        if chunk.name == REFERENCE_NAME:
+            return REFERENCE
+        if chunk.name not in self._texts:
+            is_full = len(self._texts) >= MOST_NAMES
+            text = OTHER if is_full else self._memory.c_string(chunk.name, LONGEST).decode("utf-8", "replace")
+            self._texts[chunk.name] = text or UNNAMED
+        return self._texts[chunk.name]
+
+    @cached_property
+    def _labels(self) -> Sequence[str]:
+        return [self._label(chunk) for chunk in self.chunks]
+
+    def types(self) -> Sequence[Type]:
+        """Return the chunks by name."""
+        sums: dict[str, list[int]] = {}
+        for chunk, label in zip(self.chunks, self._labels):
+            its = sums.setdefault(label, [0, 0, 0])
+            for at, value in enumerate((1, self._directory.blocks.size(chunk.block), chunk.size)):
+                its[at] += value
+        return [Type(label, count, size, {"requested": asked}) for label, (count, size, asked) in sums.items()]
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {label: number for number, label in enumerate(dict.fromkeys(self._labels))}
+
+    def findings(self) -> Sequence[Finding]:
+        """Return one finding if a chunk and the chunks below it have much memory."""
+        top, nodes, blocks = PoolNode(0, "", None, 0), dict[int, PoolNode](), self._directory.blocks
+        for chunk, label in zip(self.chunks, self._labels):
+            nodes[chunk.address] = PoolNode(blocks.address(chunk.block), label, top, blocks.size(chunk.block))
+        by_address, seen = {chunk.address: chunk for chunk in self.chunks}, set[int]()
+        for chunk in self.chunks:
+            below = chunk.child
+            while below and below not in seen and len(seen) < MOST_STEPS:
+                seen.add(below)
+                if below in nodes:
+                    nodes[below].parent = nodes[chunk.address]
+                known = by_address.get(below)
+                below = known.next if known is not None else self._memory.word(below + NEXT) or 0
+        order = sort_by_parent(top, nodes.values())
+        add_up(order)
+        return find_large_pool(top, WORDS)
+
+    def interior_offsets(self) -> Sequence[tuple[int, int]]:
+        """Return the offset of the memory of the program in a chunk, for all sizes of chunks."""
+        blocks = self._directory.blocks
+        return sorted({(blocks.size(one.block), one.address + HEADER - blocks.address(one.block)) for one in self.chunks})
+
+    def object_types(self) -> Optional[ObjectTypes]:
+        """Return the name of the chunk in each block. A chunk and its children refer to each other,
+        so they are a cycle, which is named after one of them that is not a string."""
+        types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
+        for chunk, label in zip(self.chunks, self._labels):
+            types[chunk.block] = self._numbers[label]
+        ranks = array("I", (1 if label == STRING else 2 for label in self._numbers))
+        return ObjectTypes(types, list(self._numbers), ranks, self.name, "talloc chunk", True)
+
+
+def _is_chunk(flags: int, name: int, size: int, space: int, in_pool: bool) -> bool:
+    """Whether a header with these members can belong to a chunk in use. `space`: bytes of the block
+    after the header. A pool has more bytes than `size`, and often no name."""
+    if flags & FREED or not flags & ~0xFF or bool(flags & POOL) != in_pool:
+        return False
+    return size <= space and (in_pool or (name != 0 and space - size < (SLACK if size < LARGE else PAGES)))

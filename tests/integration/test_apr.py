@@ -1,0 +1,68 @@
+"""APR's pools by tag: their number is that of the program, and their bytes are those that it requested and little more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import building
+from debuggers import ran
+
+import cores
+
+CONNECTIONS, ENDED = 50, 20
+NODE, PAGE = 40, 4096
+
+
+def build(folder: Path) -> Path:
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "apr-1"], check=True, capture_output=True, text=True).stdout.split()
+    return building.compiled(folder, "apr_pools.c", "-O1", *flags)
+
+
+program = building.by(build)
+running = building.running()
+
+
+def found(command: str, *where: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
+    return body
+
+
+def check(running: cores.Running, *where: str) -> None:
+    """The used bytes of a connection's pool are those requested, the pool's own structure, and the headers of its nodes."""
+    asked = int(running.output.split()[0])
+    (one,) = found("runtime", *where)["runtimes"]
+    types = {row["name"]: row for row in one["types"]}
+    assert {name: row["objects"] for name, row in types.items()} == {
+        "apr_global_pool": 1,
+        "apr_initialize": 1,
+        "server": 1,
+        "connection": CONNECTIONS - ENDED,
+    }
+    used, own = divmod(types["connection"]["own"]["used"], CONNECTIONS - ENDED)
+    assert own == 0 and types["connection"]["bytes"] % PAGE == 0
+    assert asked < used < asked + 200 + NODE * (asked // PAGE)
+    parts = {part["name"]: part for part in one["parts"]}
+    assert parts["pools"]["bytes"] == sum(row["bytes"] for row in types.values())
+    assert parts["free nodes"]["bytes"] * (CONNECTIONS - ENDED) == types["connection"]["bytes"] * ENDED
+
+
+def test_a_live_process(running: cores.Running) -> None:
+    check(running, "--pid", str(running.pid))
+
+
+def test_a_core(running: cores.Running) -> None:
+    core = str(running.gcore())
+    check(running, core)
+    shares = {share["of"]: share["bytes"] for share in found("verdict", core)["shares"]}
+    assert any("APR" in (name or "") for name in shares)
+
+
+def test_first_screen(program: Path, tmp_path: Path) -> None:
+    """`verdict` names the pool that has most of the memory, and the pools below it."""
+    with cores.Running([str(program), "1000"], tmp_path) as made:
+        (finding,) = [one for one in found("verdict", "--pid", str(made.pid))["findings"] if one["finding"] == "apr-pool"]
+    assert "apr_global_pool > server and 30 pools below it have 29 MiB" in finding["text"]
+    assert finding["cause"].startswith("By name: 30 of connection (29 MiB)")

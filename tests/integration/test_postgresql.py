@@ -1,0 +1,114 @@
+"""PostgreSQL's memory contexts: names, numbers and bytes as PostgreSQL itself prints them at the same stop."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from debuggers import gdb, lldb, objects, ran
+from rubies import postgres
+
+import cores
+
+LINE = re.compile(r"level: \d+; (.+): (\d+) total in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used")
+TOTAL = re.compile(r"Grand total: (\d+) bytes in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used")
+TABLES = 6  # PostgreSQL prints at most 100 contexts that have the same parent
+
+
+class Backend(NamedTuple):
+    pid: int
+    log: str  # with the contexts that PostgreSQL printed
+
+
+def ask(port: int, *statements: str) -> str:
+    words = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-qAt"]
+    words += [word for statement in statements for word in ("-c", statement)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    """A session that used some tables, and then keeps 12 MiB in one context: a prepared statement with a long constant."""
+    folder = tmp_path_factory.mktemp("postgres")
+    with postgres(folder) as port:
+        ask(port, *(f"create table t{number}(id int primary key, v text)" for number in range(TABLES)))
+        command = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-qAt"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+            assert session.stdin is not None and session.stdout is not None
+            for number in range(TABLES):
+                session.stdin.write(f"select count(*) from t{number};\n")
+            session.stdin.write(f"prepare long as select '{'x' * (6 << 20)}';\nselect 'pid', pg_backend_pid();\n")
+            session.stdin.flush()
+            pid = next(int(line.split("|")[1]) for line in session.stdout if line.startswith("pid"))
+            ask(port, f"select pg_log_backend_memory_contexts({pid})")
+            yield Backend(pid, _log(folder / "postgres.log"))
+            session.stdin.close()
+
+
+def _log(path: Path) -> str:
+    limit = time.monotonic() + cores.PATIENCE
+    while "Grand total" not in path.read_text():
+        assert time.monotonic() < limit, path.read_text()[-2000:]
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def found(command: str, *where: str) -> dict[str, Any]:
+    done = ran(command, "--json", *where, *(["--limit", "0"] if command == "runtime" else []))
+    assert done.stdout, done.stderr
+    body: dict[str, Any] = json.loads(done.stdout)
+    return body
+
+
+def check(backend: Backend, *where: str) -> None:
+    """The log has a line for each context, with its name and, after a colon, its ident."""
+    (one,) = found("runtime", *where)["runtimes"]
+    wanted: dict[str, Counter[str]] = {}
+    for name, total, blocks, free, _, used in LINE.findall(backend.log):
+        sums = wanted.setdefault(name.split(": ")[0], Counter())
+        sums.update({"objects": 1, "bytes": int(total), "blocks": int(blocks), "free": int(free), "used": int(used)})
+    assert wanted["index info"]["objects"] > TABLES and wanted["CachedPlanSource"]["bytes"] > 6 << 20
+    assert {row["name"]: {"objects": row["objects"], "bytes": row["bytes"], **row["own"]} for row in one["types"]} == wanted
+    ((total, blocks, free, chunks, used),) = TOTAL.findall(backend.log)
+    counters = one["counters"]
+    assert counters == {"Grand total": int(total), "blocks": int(blocks), "free": int(free), "free chunks": int(chunks), "used": int(used)}
+
+
+def test_contexts_of_a_live_process(backend: Backend) -> None:
+    check(backend, "--pid", str(backend.pid))
+
+
+@pytest.mark.matrix
+def test_contexts_in_a_core(backend: Backend, tmp_path: Path) -> None:
+    done = subprocess.run(["gcore", "-o", "core", str(backend.pid)], cwd=tmp_path, capture_output=True, text=True, timeout=cores.PATIENCE)
+    core = tmp_path / f"core.{backend.pid}"
+    assert core.exists(), done.stderr
+    check(backend, str(core))
+
+
+def test_the_context_is_the_finding(backend: Backend) -> None:
+    answer = found("verdict", "--pid", str(backend.pid))
+    (one,) = [each for each in answer["findings"] if each["finding"] == "memory-context"]
+    assert "TopMemoryContext > CacheMemoryContext" in one["text"] and "CachedPlanSource" in one["text"]
+
+
+def test_where_an_address_is(backend: Backend) -> None:
+    where = ["--pid", str(backend.pid)]
+    lines = [json.loads(line) for line in ran("blocks", "--json", "--type", "CachedPlanSource", "--limit", "1", *where).stdout.splitlines()]
+    address = next(line["address"] for line in lines if "address" in line)
+    assert "memory context: CachedPlanSource" in ran("whatis", address, *where).stdout
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("debugger", [gdb, lldb])
+def test_debuggers(backend: Backend, debugger: Any) -> None:
+    (text,) = objects(debugger(["leaks runtime --json --limit 0"], "-p", str(backend.pid)))
+    assert json.loads(text)["runtimes"][0]["types"] == found("runtime", "--pid", str(backend.pid))["runtimes"][0]["types"]

@@ -1,0 +1,61 @@
+"""talloc's chunks by name: their numbers and bytes are those that talloc counts. Lost trees have the name of a chunk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import building
+import pytest
+from debuggers import ran
+
+import cores
+
+HELD, LOST = 500, 100
+
+
+program = building.fixture("talloc_chunks.c", "-O1", "-ltalloc")
+running = building.running()
+
+
+def found(command: str, *where: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
+    return body
+
+
+def check(running: cores.Running, *where: str) -> None:
+    blocks, size = map(int, running.output.split()[:2])
+    types = {row["name"]: row for row in found("runtime", *where)["runtimes"][0]["types"]}
+    every = HELD + LOST
+    wanted = {"struct session": every, "string": every, "int": every, "struct session *": 1, "struct server": 1, "top context": 1}
+    assert {name: row["objects"] for name, row in types.items()} == wanted
+    assert sum(row["objects"] for row in types.values()) == blocks + 3 * LOST
+    lost = sum(types[name]["own"]["requested"] // every * LOST for name in ("struct session", "int"))
+    texts = sum(len(f"session number {number}") + 1 for number in range(LOST))
+    assert sum(row["own"]["requested"] for row in types.values()) == size + lost + texts
+    answer = found("find", *where)
+    (group,) = answer["groups"]
+    assert (group["type"], group["runtime"], group["blocks"], group["indirect_blocks"]) == ("struct session", "talloc", LOST, 2 * LOST)
+    assert answer["trusted"] and answer["totals"]["possible"]["blocks"] == 0
+
+
+def test_a_live_process(running: cores.Running) -> None:
+    check(running, "--pid", str(running.pid))
+
+
+def test_a_core(running: cores.Running, tmp_path: Path) -> None:
+    check(running, str(running.gcore()))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_first_screen(lost: bool, program: Path, tmp_path: Path) -> None:
+    """`verdict` names the chunk that most of the memory is below, unless it is leaked."""
+    with cores.Running([str(program), "30000", *(["lost"] if lost else [])], tmp_path) as made:
+        findings = {one["finding"]: one for one in found("verdict", "--pid", str(made.pid))["findings"]}
+    assert ("talloc-context" in findings) != lost
+    if lost:
+        assert findings["lost"]["evidence"]["blocks"] >= 3 * 30000
+    else:
+        assert "the talloc context top context > struct server and 90,001 chunks below it have" in findings["talloc-context"]["text"]
+        assert "30,000 of struct session" in findings["talloc-context"]["cause"]

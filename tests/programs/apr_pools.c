@@ -1,0 +1,26 @@
+/* Pools of APR: 50 connections below a server, of which 20 end. Prints the bytes that each connection requested, and "ready".
+   Argument: the number of requests of each connection. */
+#include <apr_general.h>
+#include <apr_pools.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CONNECTIONS = 50, ENDED = 20, REQUESTS = 100, BYTES = 1000 };
+
+int main(int argc, char **argv) {
+    int requests = argc > 1 ? atoi(argv[1]) : REQUESTS;
+    apr_pool_t *server, *connections[CONNECTIONS];
+    if (apr_initialize() != APR_SUCCESS || apr_pool_create(&server, NULL) != APR_SUCCESS) return 1;
+    apr_pool_tag(server, "server");
+    for (int number = 0; number < CONNECTIONS; number++) {
+        if (apr_pool_create(&connections[number], server) != APR_SUCCESS) return 1;
+        apr_pool_tag(connections[number], "connection");
+        for (int request = 0; request < requests; request++) apr_palloc(connections[number], BYTES);
+    }
+    for (int number = 0; number < ENDED; number++) apr_pool_destroy(connections[number]);
+    printf("%d\n", requests * BYTES);
+    puts("ready");
+    fflush(stdout);
+    for (;;) pause();
+}

@@ -1,0 +1,113 @@
+"""Damaged or contrived lists of pools: each node is read a limited number of times. And the pool that `verdict` names."""
+
+from __future__ import annotations
+
+import struct
+from typing import Optional
+
+from fake import FakeTarget
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.apr import pools as apr
+from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
+from findleaks.runtimes.postgresql import contexts as postgresql
+
+POOLS, NODES = 0x100000, 0x800000
+COUNT, LENGTH = 200, 3000
+WORDS = Words("pool", "pool", "pools", "all pools")
+
+
+class Counting(Memory):
+    """Counts the reads."""
+
+    reads = 0
+
+    def word(self, address: int) -> Optional[int]:
+        self.reads += 1
+        return super().word(address)
+
+    def words(self, address: int, count: int) -> Optional[tuple[int, ...]]:
+        self.reads += 1
+        return super().words(address, count)
+
+    def members(self, address: int, kinds: str) -> Optional[tuple[int, ...]]:
+        self.reads += 1
+        return super().members(address, kinds)
+
+
+def test_rings_of_apr_that_lead_to_one_chain() -> None:
+    """200 pools, of which each has a ring that leads to the same chain of 3,000 nodes."""
+    nodes = bytearray(64 * (LENGTH + 1))
+    for number in range(LENGTH):
+        at = NODES + 64 * number
+        struct.pack_into("<QQIIQQ", nodes, 64 * number, at + 64, 0, 0, 0, at + apr.NODE, at + 4096)
+    made = bytearray(256 * COUNT)
+    for number in range(COUNT):
+        at = POOLS + 256 * number
+        words = [0] * apr.WORDS
+        words[apr.SIBLING] = at + 256 if number + 1 < COUNT else 0
+        words[apr.ACTIVE], words[apr.SELF] = NODES, at - apr.NODE
+        struct.pack_into(f"<{apr.WORDS}Q", made, 256 * number, *words)
+    memory = Counting(FakeTarget({POOLS: bytes(made), NODES: bytes(nodes)}))
+    reader = apr.PoolReader(memory)
+    found = list(reader.read(POOLS))
+    assert [len(pool.nodes) for pool in found] == [LENGTH] + [0] * (COUNT - 1)
+    assert len(reader.problems) == COUNT
+    assert memory.reads < 2 * LENGTH + 10 * COUNT
+
+
+def test_free_lists_of_postgresql_that_lead_to_one_chain() -> None:
+    """200 contexts, of which each free list leads to the same chain of 3,000 chunks."""
+    chunks = bytearray(16 * (LENGTH + 1))
+    for number in range(LENGTH):
+        struct.pack_into("<QQ", chunks, 16 * number, 8, NODES + 16 * (number + 1) if number + 1 < LENGTH else 0)
+    made = bytearray(512 * COUNT)
+    for number in range(COUNT):
+        at = POOLS + 512 * number
+        words = [0] * postgresql.HEAD
+        words[postgresql.PARENT] = POOLS if number else 0
+        words[postgresql.FIRST] = at + 512 if not number else 0
+        words[postgresql.NEXT] = at + 512 if 0 < number < COUNT - 1 else 0
+        heads = [0] + [NODES] * postgresql.FREE_LISTS
+        struct.pack_into(f"<{len(words) + len(heads)}Q", made, 512 * number, *words, *heads)
+        struct.pack_into("<Q", made, 512 * number + postgresql.SET_BYTES[0], at)
+    memory = Counting(FakeTarget({POOLS: bytes(made), NODES: bytes(chunks)}))
+    found = postgresql.ContextReader(memory).read(POOLS)
+    assert len(found) == COUNT and sum(one.usage.chunks or 0 for one in found) == LENGTH
+    assert memory.reads < 3 * LENGTH + 10 * COUNT
+
+
+def test_the_pool_with_most_memory() -> None:
+    top = PoolNode(1, "top", None, 1000)
+    server = PoolNode(2, "server", top, 1000)
+    pools = [top, server, *(PoolNode(3 + number, "request", server, 1 << 20) for number in range(20)), PoolNode(99, "other", top, 1 << 20)]
+    add_up(pools)
+    (found,) = find_large_pool(top, WORDS)
+    assert "the pool top > server and 20 pools below it have 20 MiB, 95 % of all pools" in found.title
+    assert found.cause.startswith("By name: 20 of request (20 MiB)")
+
+
+def test_a_deep_tree() -> None:
+    """The path of a pool is limited, and its figures are those of the whole tree."""
+    pools = [PoolNode(0, "0", None, 0)]
+    for number in range(1, 50_000):
+        pools.append(PoolNode(number, str(number), pools[-1], 0))
+    pools[-1].bytes = 9 << 20
+    add_up(pools)
+    assert (pools[0].below, pools[0].bytes_below) == (49_999, 9 << 20)
+    (found,) = find_large_pool(pools[0], WORDS)
+    assert "… > 49984" in found.title and len(found.title) < 300
+
+
+def test_many_outermost_pools() -> None:
+    """They are no finding: no pool has most of the memory."""
+    top = PoolNode(0, "", None, 0)
+    add_up([top, *(PoolNode(1 + number, "pool", top, 1 << 20) for number in range(20))])
+    assert find_large_pool(top, WORDS) == []
+
+
+def test_small_pools_are_no_finding() -> None:
+    top = PoolNode(1, "top", None, 1000)
+    pools = [top, PoolNode(2, "small", top, 1 << 20)]
+    add_up(pools)
+    assert find_large_pool(top, WORDS) == []
