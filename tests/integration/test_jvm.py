@@ -52,7 +52,7 @@ def at_stop(running: cores.Running, folder: Path, function: str, *words: str, ve
     """What jcmd prints that makes the JVM call this function, and what GDB does, which asks for the page there."""
     commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
     commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
-    line = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
+    line = ["gdb", "-nx", "-batch", *debuggers.INDEXED, "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
     jcmd(
         running.pid, "VM.version", version=version
     )  # from the first question on the JVM listens, for which jcmd would wait for ten seconds only

@@ -1,11 +1,13 @@
-"""Native memory that only objects of a JVM's heap hold is a finding, with what is resident of it."""
+"""`verdict` reports the class of Java objects that retain native memory, and how much of the memory is resident."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jvms
-from debuggers import ROOT
+import pytest
+from debuggers import ROOT, findleaks
 from verdicts import finding, verdict
 
 from cores import Running
@@ -21,13 +23,43 @@ def test_held_from_java(tmp_path: Path) -> None:
         found = verdict("--pid", str(run.pid))
         core = run.kernel_core()
     for one in (found, verdict(str(core))):
-        held = finding(one, "held-from-managed-heap")
-        assert held["evidence"]["root"] == "JVM's Java heap"
-        assert COUNT * EACH < held["bytes"] < COUNT * 300_000
-        assert held["evidence"]["blocks"] >= 5 * COUNT  # deflate's state, window, two tables, and what is pending
+        held = finding(one, "held-by-managed-objects")
+        (top, *_) = held["evidence"]["types"]
+        assert (top["name"], top["objects"]) == ("java.util.zip.Deflater$DeflaterZStreamRef", COUNT)
+        assert COUNT * EACH < top["native_bytes"] < COUNT * 300_000
+        assert 5 * COUNT <= top["native_blocks"] <= 6 * COUNT  # deflate's state, window, two tables, and what is pending
+        assert f"{COUNT} objects of java.util.zip.Deflater$DeflaterZStreamRef retain" in held["cause"]
         assert held["next"][0] == "runtime"
+        assert held["next"][1].startswith("path 0x")
         (share,) = [share for share in one["shares"] if share["share"] == "in-use"]
         assert held["bytes"] > share["bytes"]  # most of a window was never written to
-        assert held["resident_bytes"] <= share["bytes"]
-        assert "of it resident) of native memory" in held["text"]
+        heaps = sum(each["bytes"] for each in one["shares"] if each["share"] == "runtime")
+        assert held["resident_bytes"] <= share["bytes"] + heaps
+        assert "objects of JVM retain" in held["text"]
         assert one["findings"][0] == held
+
+
+@pytest.mark.matrix
+def test_class_loaders_that_a_list_keeps(tmp_path: Path) -> None:
+    """The finding names the static variable that keeps the class loaders, and suggests the path to one of them."""
+    count = 3000
+    jvms.compile_java(ROOT / "tests/programs/ClassLoaders.java", tmp_path, "--release", "17")
+    words = [str(jvms.jdk() / "bin" / "java"), "-Xmx256m", "-cp", str(tmp_path), "ClassLoaders", str(count), "0"]
+    with Running(words, tmp_path) as run:
+        found = verdict("--pid", str(run.pid))
+        one = finding(found, "class-metadata")
+        assert one["evidence"]["loaders_by_type"]["ClassLoaders$Loader"] == count
+        assert "java.lang.Class of ClassLoaders static .KEPT → java.util.ArrayList.elementData → java.lang.Object[]" in one["cause"]
+        (word,) = [word for word in one["next"] if word.startswith("path ")]
+        path = json.loads(findleaks(*word.split(), "--json", "--pid", str(run.pid)))
+    assert path["target"]["object"]["type"] == "ClassLoaders$Loader"
+
+
+def test_values_of_thread_local_variables(tmp_path: Path) -> None:
+    """The finding names the largest type, and the path by which threads keep its objects."""
+    jvms.compile_java(ROOT / "tests/programs/ThreadContexts.java", tmp_path)
+    with Running(["java", *FLAGS, "-cp", str(tmp_path), "ThreadContexts", "4000"], tmp_path / "run") as run:
+        held = finding(verdict("--pid", str(run.pid)), "held-by-managed-objects")
+    assert "The largest type is byte[]: " in held["cause"]
+    assert held["cause"].rstrip(".").endswith("java.lang.ThreadLocal$ThreadLocalMap$Entry.value → ThreadContexts$Context.buffer → byte[]")
+    assert "java.lang.Thread.threadLocals" in held["cause"]

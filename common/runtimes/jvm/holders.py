@@ -1,0 +1,95 @@
+"""List the Java objects that may refer to native memory: objects with a word that is not a Java
+reference.
+
+Such a word may be a long that contains an address, as in java.nio.DirectByteBuffer. Several objects
+may contain the address of the same block: a direct buffer, all views of it, and its Deallocator,
+which frees the block. Buffers and views keep the address after the block was freed. Therefore a
+block whose address is in a Deallocator is attributed to java.nio.DirectByteBuffer, whatever other
+objects contain the address.
+
+Source: OpenJDK 17, 21 and 25,
+src/java.base/share/classes/java/nio/Direct-X-Buffer.java.template."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.engine.dominators import NO_ROOT
+from findleaks.runtimes.base import Holders
+from findleaks.runtimes.jvm.engine import FIXED, MIRROR
+from findleaks.runtimes.jvm.java_classes import JavaClass
+from findleaks.runtimes.jvm.objects import JavaObjects
+from findleaks.runtimes.object_graph import GARBAGE
+from findleaks.target.base import Range
+
+_WORD = 8
+_LONGS = "long[]"
+_FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]")
+"""Classes of the arrays with which the JVM fills gaps. Other arrays of int contain no addresses."""
+_DEALLOCATOR, _BUFFER = "java.nio.DirectByteBuffer$Deallocator", "java.nio.DirectByteBuffer"
+
+
+def find_holders(objects: JavaObjects, kinds: Optional[memoryview], unused: Sequence[Range]) -> Holders:
+    """Return the objects that may refer to native memory.
+
+    kinds: the Kind of each object in the graph of all objects, which separates garbage from live
+    objects; None if it is unknown. unused: sorted parts of the heap in which no object starts.
+    Words in these parts are not references.
+
+    The first type is that of the Deallocators. A type for each class follows, then a type for the
+    garbage of each class."""
+    classes, count = objects.classes, len(objects.classes)
+    indices = objects.of_classes(number for number, one in enumerate(classes) if _may_refer(one, objects))
+    has_deallocators = any(one.name == _DEALLOCATOR for one in classes)
+    live, garbage = array("I", range(1, count + 1)), array("I", range(count + 1, 2 * count + 1))
+    for number, one in enumerate(classes):
+        if one.name == _DEALLOCATOR:
+            live[number] = 0
+        elif one.name == _BUFFER and has_deallocators:
+            garbage[number] = NO_ROOT  # the program no longer uses the address of a dead buffer
+        elif one.name in _FILLERS:
+            live[number] = garbage[number] = NO_ROOT  # they contain former objects
+    columns = objects.blocks.columns_of(indices)
+    numbers = objects.numbers
+    if kinds is None:
+        types = array("I", (live[numbers[index]] for index in indices))
+    else:
+        types = array("I", ((garbage if kinds[index] in GARBAGE else live)[numbers[index]] for index in indices))
+    names = [_BUFFER if one.name == _DEALLOCATOR else one.name for one in classes]
+    addresses, sizes = array("Q", bytes(columns.address)), array("Q", bytes(columns.size))
+    if unused:
+        addresses, sizes, types = _add_unused(addresses, sizes, types, unused)
+    return Holders(addresses, sizes, types, [_BUFFER, *names, *names], owning=1, garbage=count + 1)
+
+
+def _add_unused(
+    addresses: array[int], sizes: array[int], types: array[int], unused: Sequence[Range]
+) -> tuple[array[int], array[int], array[int]]:
+    """Return the columns with the unused parts inserted, whose type is NO_ROOT."""
+    made, lengths, kinds = array("Q"), array("Q"), array("I")
+    first = 0
+    for start, end in unused:
+        at = bisect_left(addresses, start, first)
+        made += addresses[first:at]
+        lengths += sizes[first:at]
+        kinds += types[first:at]
+        start = max(start, made[-1] + lengths[-1]) if made else start
+        if start < end and not (at < len(addresses) and addresses[at] < end):
+            made.append(start)
+            lengths.append(end - start)
+            kinds.append(NO_ROOT)
+        first = at
+    return made + addresses[first:], lengths + sizes[first:], kinds + types[first:]
+
+
+def _may_refer(one: JavaClass, objects: JavaObjects) -> bool:
+    """Return whether an instance has an aligned word in which there is no Java reference."""
+    if one.kind != FIXED:
+        return one.kind == MIRROR or one.name == _LONGS or one.name in _FILLERS
+    header = objects.layout.header
+    first = header.klass_at + header.klass_bytes
+    taken = {offset // _WORD for offset in one.reference_offsets(objects.layout.references.size)}
+    return any(word not in taken for word in range(-(-first // _WORD), one.size // _WORD))

@@ -1,0 +1,77 @@
+"""Read class loaders: their classes, and the objects that they keep alive.
+
+Source: OpenJDK 17, 21 and 25, src/hotspot/share/classfile/classLoaderData.hpp. Each class loader
+has a ClassLoaderData with a list of handles (ChunkedHandleList), which refer to mirrors of its
+classes and to constants. The tables lack the offset of the list, so the list is recognised by the
+form of its chunks: 32 objects, their number, and the address of the next chunk. A hidden class may
+have a separate ClassLoaderData."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.runtimes.jvm.classes import list_classes, list_loader_data
+from findleaks.runtimes.jvm.java_classes import ClassReader
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.target.base import Range
+
+CHUNK = 32  # objects of a chunk; then their number (32 bits) and the next chunk
+_MOSTCHUNKS = 1 << 16
+
+
+class Loader(NamedTuple):
+    """A ClassLoaderData. `holder`: the object that keeps it alive, which is the class loader, or
+    the mirror of a hidden class; 0 for the JVM's own loader. `klasses`: its classes. `chunks`: the
+    addresses of the ClassLoaderData and of the chunks with its handles. `objects`: the objects in
+    these chunks. In JDK 8, a ClassLoaderData refers to objects itself."""
+
+    holder: int
+    klasses: list[int]
+    objects: list[int]
+    chunks: list[int]
+
+
+def read_loaders(tables: Tables, reader: ClassReader, heap: Range) -> Iterator[Loader]:
+    """Yield the class loaders. `heap`: the range from the first object to the end of the last
+    one."""
+    for data in list_loader_data(tables):
+        chunks = _chunks(tables, data, heap)
+        objects = [word for words in chunks.values() for word in words if word]
+        objects += (word for word in _words(tables, data) if heap.start <= word < heap.end)
+        yield Loader(_holder(tables, reader, data), list(list_classes(tables, data)), objects, [data, *chunks])
+
+
+def list_holders(tables: Tables, reader: ClassReader) -> Iterator[int]:
+    """Yield the holder of each class loader; see Loader."""
+    return (_holder(tables, reader, data) for data in list_loader_data(tables))
+
+
+def _holder(tables: Tables, reader: ClassReader, data: int) -> int:
+    flag = tables.int32("ClassLoaderData", "_has_class_mirror_holder", data) or 0
+    klass = next(list_classes(tables, data), 0) if flag & 0xFF else 0
+    if klass:
+        return reader.mirror(klass)
+    return tables.oop("ClassLoaderData", "_class_loader", data)
+
+
+def _words(tables: Tables, data: int) -> Sequence[int]:
+    """Return the words of a ClassLoaderData."""
+    return tables.memory.words(data, tables.sizes.get("ClassLoaderData", 0) // tables.memory.size) or ()
+
+
+def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]]:
+    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each."""
+    for word in _words(tables, data):
+        found: dict[int, tuple[int, ...]] = {}
+        while word and word not in found and len(found) < _MOSTCHUNKS:
+            chunk = tables.memory.words(word, CHUNK + 2)
+            count = chunk[CHUNK] & 0xFFFFFFFF if chunk else 0
+            if chunk is None or not 0 < count <= CHUNK or any(one and not heap.start <= one < heap.end for one in chunk[:count]):
+                found = {}
+                break
+            found[word] = chunk[:count]
+            word = chunk[CHUNK + 1]
+        if any(one for objects in found.values() for one in objects):
+            return found
+    return {}

@@ -1,0 +1,257 @@
+"""Find the Java objects that native memory refers to. They are roots of the Java heap.
+
+Each word that contains the address of an object counts as a root. Such words are searched for in:
+
+- libjvm's data.
+- Blocks of malloc: the JVM has blocks with 64 or 32 handles of objects.
+- Registers.
+- The live parts of Java threads' stacks. There, half of a word may be a compressed reference.
+
+A word may be stale. Therefore more objects may count as reachable than the collector would keep,
+but never fewer.
+
+The following memory is left out:
+
+- Large blocks of malloc: they are work queues of the collectors, and contain stale addresses.
+- Blocks with handles of class loaders (loaders.py): their objects live as long as the loader.
+- Blocks with weak handles: these handles keep no object alive. JDK 8 has no OopStorage, but lists
+  of blocks with 32 handles, and a table of protection domains.
+- The code cache: compiled code lives as long as its classes.
+
+Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/gc/shared/oopStorage.hpp and
+oopStorage.inline.hpp; 8, src/share/vm/runtime/jniHandles.hpp, classfile/dictionary.hpp and
+utilities/hashtable.hpp."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.directory import Directory
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.errors import Interrupted
+from findleaks.runtimes.jvm.engine import References
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.threads import java_thread_stacks
+from findleaks.runtimes.object_graph import ObjectWord
+from findleaks.target.base import Module, Range
+from findleaks.target.elf import occurrences
+from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces
+
+_LARGE = 64 << 10  # bytes; a block of malloc of this size or more is not read. Arenas have 32 KiB.
+_HANDLES = 64  # in a block of an OopStorage: `_data`, then `_allocated_bitmask`, `_owner_address`
+_STORAGE_SIZES = range(552, 1024)  # usable bytes of such a block of malloc
+_MOST_BLOCKS = 1 << 16  # blocks of a list of JNI handles
+_BLOCK_HANDLES = 32  # JNI handles of a block
+_ALIGNED = 64  # to which the block is aligned in malloc's
+# Usable bytes of a block with entries of a hash table.
+_TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
+# Names of weak handles: "JNI Weak"; in JDK 11 "VM Weak Oop Handles" and "StringTable weak".
+_WEAK, _JNI_GLOBAL = " weak", "JNI Global"
+
+
+class RootKind(Enum):
+    """The part of native memory in which the JVM refers to an object."""
+
+    JNI_GLOBAL = "a JNI global reference"
+    THREAD = "the stack or the registers of a Java thread"
+    OTHER = "other data of the JVM"
+
+
+class RootObjects(NamedTuple):
+    """The objects that one part of native memory refers to, by address. `stack`: the upper end of
+    the stack of the Java thread, 0 if it is unknown."""
+
+    kind: RootKind
+    addresses: Sequence[int]
+    stack: int = 0
+
+
+def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
+    """Yield the addresses of the blocks of a list of JNI handles."""
+    for _ in range(_MOST_BLOCKS):
+        if not first:
+            return
+        yield first
+        first = tables.word("JNIHandleBlock", "_next", first)
+
+
+def handles(tables: Tables, block: Optional[int]) -> Iterator[tuple[int, int]]:
+    """Yield the address of each JNI handle in a list of blocks, and the object that the handle
+    refers to."""
+    for one in handle_blocks(tables, block):
+        place, top = tables.place("JNIHandleBlock", "_handles", one), tables.int32("JNIHandleBlock", "_top", one) or 0
+        words = tables.memory.words(place, top) if place and 0 < top <= _BLOCK_HANDLES else None
+        yield from ((place + number * tables.memory.size, word) for number, word in enumerate(words or ()) if word)
+
+
+class NativeRoots:
+    """Finds the roots of the Java heap in native memory. `objects` has a block for each object of
+    the heap."""
+
+    def __init__(
+        self, tables: Tables, engine: Engine, directory: Directory, module: Module, objects: Blocks, references: References
+    ) -> None:
+        self._tables, self._engine, self._directory, self._module = tables, engine, directory, module
+        self._objects, self._references = objects, references
+        count = len(objects)
+        self._low = objects.address(0) if count else 0
+        self._high = objects.address(count - 1) + 1 if count else 0
+        self._storages: dict[int, str] = {}
+        self._weak_tables: dict[int, bool] = {}
+
+    def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
+        """Yield addresses of objects; see `find_by_kind`."""
+        return (found.addresses for found in self.find_by_kind(excluded, unread))
+
+    def find_by_kind(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[RootObjects]:
+        """Yield objects, with the part of memory that refers to them. Blocks of malloc that contain
+        one of the addresses in `excluded` are left out. `unread`: parts of the Java heap whose
+        objects are unknown. Words in these parts count as roots, too."""
+        if not self._objects:
+            return
+        yield from (RootObjects(RootKind.OTHER, found) for found in self._data())
+        weak = handle_blocks(self._tables, self._tables.word("JNIHandles", "_weak_global_handles"))
+        yield from self._blocks({self._directory.blocks.find(address) for address in (*excluded, *weak)})
+        stacks = [(base, size) for _, base, size in java_thread_stacks(self._tables)]
+        for thread in self._tables.target.threads():
+            base = next((base for base, size in stacks if base - size <= thread.sp < base), 0)
+            words = array("Q", (word for word in thread.words if word <= 0xFFFFFFFFFFFFFFFF))
+            yield RootObjects(RootKind.THREAD if base else RootKind.OTHER, self._decode(words), base)
+            if base:
+                yield from (RootObjects(RootKind.THREAD, found, base) for found in self._words_in(Range(thread.sp & ~7, base)))
+        for one in unread:
+            yield from (RootObjects(RootKind.OTHER, found) for found in self._words_in(one))
+
+    def _words_in(self, memory: Range) -> Iterator[Sequence[int]]:
+        """Yield the objects to which words, or halves of words, in this memory refer."""
+        for piece in self._tables.target.pieces(*memory):
+            yield self._decode(array("Q", bytes(piece.data[: len(piece.data) // 8 * 8])))
+
+    def words_to(self, start: int, excluded: Collection[int], name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
+        """Yield the words with the address of the object at `start` that `find` counts as roots.
+        `name_thread` returns the name of the thread that has this JavaThread, or ""."""
+        target = self._tables.target
+        for part in self._data_ranges():
+            for piece in nonzero_pieces(target, *part):
+                yield from (ObjectWord(address, start) for address in self._engine.search(piece, start, start + 1))
+        yield from sorted(self._block_words(start, excluded), key=lambda one: (not one.name, one.address))
+        for thread in target.threads():
+            names = [*thread.names, *[""] * (len(thread.words) - len(thread.names))]
+            found_in = {name or "vector" for name, word in zip(names, thread.words) if word == start}
+            yield from (ObjectWord(0, start, "", name, thread.tid) for name in sorted(found_in))
+        yield from self._stack_words(start, name_thread)
+
+    def _block_words(self, start: int, excluded: Collection[int]) -> Iterator[ObjectWord]:
+        """Yield the words in malloc's blocks. Words in a list of handles get the name of the
+        list."""
+        target = self._tables.target
+        indices = {self._directory.blocks.find(address) for address in excluded}
+        for low, high in self._directory.ranges():
+            for piece in nonzero_pieces(target, low, high):
+                if target.interrupted():
+                    raise Interrupted
+                for address in self._engine.search(piece, start, start + 1):
+                    found = self._directory.blocks.lookup(address)
+                    if found is not None and self._may_refer(*found, indices):
+                        name = self._storage_name(found[1]) if found[2] in _STORAGE_SIZES else ""
+                        yield ObjectWord(address, start, f"handle of the JVM: {name}" if name else "")
+
+    def _stack_words(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
+        size, base, shift = self._references
+        for thread, part in self._stacks():
+            for piece in self._tables.target.pieces(*part):
+                places = set(self._engine.search(piece, start, start + 1))
+                narrow = (start - base >> shift).to_bytes(4, self._tables.memory.arch.byteorder) if size == 4 else b""
+                if narrow:
+                    places.update(piece.address + at for at in occurrences(bytes(piece.data), narrow) if (piece.address + at) % 4 == 0)
+                yield from (ObjectWord(place, start, f"stack of Java thread {name_thread(thread)}") for place in sorted(places))
+
+    def starts(self, addresses: Sequence[int]) -> list[int]:
+        """Return the addresses at which an object begins; others are left out."""
+        indices, _ = self._objects.find_all(addresses)
+        found = self._objects.columns_of(array("I", (0 if index == NO_BLOCK else index for index in indices))).address
+        return [one for one, index, start in zip(addresses, indices, found) if index != NO_BLOCK and one == start]
+
+    def _data(self) -> Iterator[list[int]]:
+        """Yield the objects to which libjvm's data refers."""
+        for start, end in self._data_ranges():
+            for piece in nonzero_pieces(self._tables.target, start, end):
+                yield self.starts(array("Q", find_pointers(self._engine, piece, self._low, self._high)[1]))
+
+    def _data_ranges(self) -> list[Range]:
+        regions = self._tables.target.regions()
+        parts = [Range(region.start, region.end) for region in regions if region.readable and region.writable]
+        return intersection(merge_ranges(parts), [Range(self._module.start, self._module.end)])
+
+    def _blocks(self, excluded: Collection[int]) -> Iterator[RootObjects]:
+        """Yield the objects to which blocks of malloc refer."""
+        target, blocks = self._tables.target, self._directory.blocks
+        for start, end in self._directory.ranges():
+            for piece in nonzero_pieces(target, start, end):
+                if target.interrupted():
+                    raise Interrupted
+                places, values = find_pointers(self._engine, piece, self._low, self._high)
+                found = array("I", blocks.find_all(places)[0])
+                known = blocks.columns_of(array("I", (0 if index == NO_BLOCK else index for index in found)))
+                usual: list[int] = []
+                jni: list[int] = []
+                for value, index, start, size, state in zip(values, found, *known):
+                    if index != NO_BLOCK and self._may_refer(index, start, size, state, excluded):
+                        is_jni = size in _STORAGE_SIZES and self._storage_name(start) == _JNI_GLOBAL
+                        (jni if is_jni else usual).append(value)
+                yield RootObjects(RootKind.OTHER, self.starts(usual))
+                yield RootObjects(RootKind.JNI_GLOBAL, self.starts(jni))
+
+    def _may_refer(self, index: int, start: int, size: int, state: int, excluded: Collection[int]) -> bool:
+        """Return whether words of this block of malloc are roots."""
+        if state != State.IN_USE or size >= _LARGE or index in excluded:
+            return False
+        if size in _STORAGE_SIZES and _WEAK in self._storage_name(start).lower():
+            return False
+        return not (size in _TABLE_SIZES and self._is_weak_table(start, size))
+
+    def _is_weak_table(self, start: int, size: int) -> bool:
+        """Return whether a block of malloc contains protection domains of JDK 8. Their table keeps
+        no domain alive. An entry has a hash, the next entry, an object, and a flag."""
+        known = self._weak_tables.get(start)
+        if known is None:
+            words = self._tables.memory.words(start, size // 32 * 4) if ("Flag", "flags") in self._tables.fields else None
+            entries = [words[at : at + 4] for at in range(0, len(words), 4)] if words else []
+            used = [one for one in entries if any(one)]
+            sound = all(0 < hashed < 1 << 32 and following % 8 == 0 and place and flag < 2 for hashed, following, place, flag in used)
+            known = self._weak_tables[start] = sound and bool(used)
+        return known
+
+    def _storage_name(self, start: int) -> str:
+        """Return the name of the OopStorage to which a block of malloc with handles belongs ("JNI
+        Global"), or ""."""
+        if start not in self._storages:
+            names = []
+            for base in (start, start + 16):  # with NMT, its header comes first
+                block = base + -base % _ALIGNED
+                owner = self._tables.memory.word(block + 8 * (_HANDLES + 1))
+                text = self._tables.memory.word(owner) if owner and owner % 8 == 0 else None
+                names.append(self._tables.text(text) if text else "")
+            self._storages[start] = next((name for name in sorted(names, key=len, reverse=True) if name.isprintable()), "")
+        return self._storages[start]
+
+    def _stacks(self) -> Iterator[tuple[int, Range]]:
+        """Yield the live parts of Java threads' stacks, each with the address of the JavaThread."""
+        pointers = [thread.sp for thread in self._tables.target.threads()]
+        for thread, base, size in java_thread_stacks(self._tables):
+            yield from ((thread, Range(sp & ~7, base)) for sp in pointers if base - size <= sp < base)
+
+    def _decode(self, words: array[int]) -> list[int]:
+        """Return the addresses of the objects to which words, or halves of words, refer."""
+        found = {word for word in words if self._low <= word < self._high}
+        size, base, shift = self._references
+        if size == 4:
+            low, high = max(self._low - base, 0) >> shift, (self._high - base >> shift) + 1
+            halves = memoryview(words).cast("B").cast("I")
+            found.update(base + (half << shift) for half in halves if low <= half < high and half)
+        return self.starts(sorted(found))

@@ -1,0 +1,190 @@
+"""The objects of the Java heap as a graph, which commands use to answer questions about single
+objects."""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import Dominators
+from findleaks.runtimes.jvm.engine import FIXED, MIRROR, OBJECTS
+from findleaks.runtimes.jvm.fields import SIZES, FieldReader, JavaField
+from findleaks.runtimes.jvm.java_classes import JavaClass
+from findleaks.runtimes.jvm.objects import JavaObjects
+from findleaks.runtimes.jvm.reachability import Reachability
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
+
+_FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
+_ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
+_STRING = "java.lang.String"
+_MOST_TEXT = 200  # bytes of a String that are shown
+_SLICE = 1 << 20  # bytes of an array that are read together
+
+
+class JavaGraph(ObjectGraph):
+    """See ObjectGraph. A reference always has the address of an object's start."""
+
+    noun = "Java object"
+
+    def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, reach: Optional[Reachability], is_decoded: bool) -> None:
+        """`is_decoded`: whether references contain the addresses of objects. With ZGC they do
+        not."""
+        super().__init__(tables.target, engine, objects.blocks, reach.graph if reach is not None else None)
+        self._tables, self._objects, self._reach, self._is_decoded = tables, objects, reach, is_decoded
+        self._fields = FieldReader(tables)
+        self._references = objects.layout.references
+        self._order = "<" if tables.memory.arch.byteorder == "little" else ">"
+
+    def type_of(self, index: int) -> str:
+        return self._objects.name_of(index)
+
+    def labels(self) -> tuple[array[int], Sequence[str]]:
+        return self._objects.numbers, [one.name for one in self._objects.classes]
+
+    def _class_of(self, index: int) -> JavaClass:
+        return self._objects.classes[self._objects.numbers[index]]
+
+    def _java_fields(self, index: int) -> list[JavaField]:
+        """Return the fields, by offset, of an object that is not an array. Those of a mirror begin
+        with the static fields of its class."""
+        one = self._class_of(index)
+        found = list(self._fields.instance(one.klass))
+        if one.kind == MIRROR:
+            offset = self._tables.int32("java_lang_Class", "_klass_offset") or 0
+            klass = self._tables.memory.word(self.blocks.address(index) + offset) if offset else None
+            # The program's own fields come first, as commands show a limited number.
+            found = [*(field._replace(name=f"static {field.name}") for field in self._fields.statics(klass or 0)), *found]
+        return found
+
+    def _length(self, index: int) -> int:
+        """Return the number of elements of an array. If the length is damaged, it is limited by the
+        size of the object."""
+        one, start = self._class_of(index), self.blocks.address(index)
+        length = self._tables.memory.int32(start + self._objects.layout.header.length_at) or 0
+        return min(length, max(self.blocks.size(index) - one.size, 0) >> one.row[2])
+
+    def fields_of(self, index: int, most: int) -> Sequence[ObjectField]:
+        one, start = self._class_of(index), self.blocks.address(index)
+        data = self._tables.memory.read(start, min(self.blocks.size(index), _SLICE))
+        if one.kind in (FIXED, MIRROR):
+            known = self._java_fields(index)
+            return [self._field(data, each) for each in (known[:most] if most else known)]
+        length = self._length(index)
+        if one.name == "byte[]":
+            text = data[one.size : one.size + min(length, _MOST_TEXT)]
+            return [ObjectField(one.size, length, "", length, False, _quote(text.decode("latin-1")))] if length else []
+        signature = "L" if one.kind == OBJECTS else _ELEMENTS.get(one.name.removesuffix("[]"), "B")
+        shown = range(min(length, most) if most else length)
+        elements = (JavaField(f"[{at}]", signature, one.size + (at << one.row[2]), False) for at in shown)
+        return [self._field(data, each) for each in elements if each.offset < len(data)]
+
+    def _field(self, data: bytes, one: JavaField) -> ObjectField:
+        size = self._size(one)
+        part = data[one.offset : one.offset + size]
+        name = one.name if one.name.startswith("[") else f"static .{one.name[7:]}" if one.name.startswith("static ") else f".{one.name}"
+        value = int.from_bytes(part, self._tables.memory.arch.byteorder)
+        if len(part) < size:
+            return ObjectField(one.offset, size, name, 0, False, "unreadable")
+        if one.is_reference and not self._is_decoded:
+            return ObjectField(one.offset, size, name, value, False, f"{value:#x}, a reference that is not decoded")
+        if one.is_reference:
+            address = self._decode(value)
+            return ObjectField(
+                one.offset, size, name, address, True, self._string(address) if one.signature == "Ljava/lang/String;" else ""
+            )
+        (number,) = struct.unpack(self._order + _FORMATS[one.signature], part)
+        text = str(number).lower() if one.signature == "Z" else _quote(chr(number)) if one.signature == "C" else f"{number:,}"
+        return ObjectField(one.offset, size, name, value, False, text)
+
+    def _size(self, one: JavaField) -> int:
+        return SIZES.get(one.signature, self._references.size)
+
+    def _decode(self, value: int) -> int:
+        return self._references.base + (value << self._references.shift) if value else 0
+
+    def _string(self, address: int) -> str:
+        """Return the contents of a String, quoted; "" if there is none."""
+        index = self.blocks.find(address) if address else -1
+        if index < 0 or self._class_of(index).name != _STRING:
+            return ""
+        fields = {one.name: one for one in self._java_fields(index)}
+        if "value" not in fields or "coder" not in fields:
+            return ""
+        data = self._tables.memory.read(address, self.blocks.size(index))
+        value, coder = (self._field(data, fields[name]).value for name in ("value", "coder"))
+        text = self.blocks.find(value) if value else -1
+        if text < 0:
+            return ""
+        start, length = self.blocks.address(text) + self._class_of(text).size, self._length(text)
+        content = self._tables.memory.read(start, min(length, _MOST_TEXT))
+        form = ("latin-1", f"utf-16-{'le' if self._order == '<' else 'be'}")[coder & 1]
+        return _quote(content.decode(form, "replace") + ("…" if length > _MOST_TEXT else ""))
+
+    def name_member(self, index: int, offset: int) -> str:
+        one = self._class_of(index)
+        if one.kind in (FIXED, MIRROR):
+            found = next((each for each in self._java_fields(index) if each.offset <= offset < each.offset + self._size(each)), None)
+            return self._field(b"", found).name if found is not None else ""
+        return f"[{offset - one.size >> one.row[2]}]" if one.size <= offset < one.size + (self._length(index) << one.row[2]) else ""
+
+    def name_implicit(self, source: int, target: int) -> str:
+        if self._class_of(target).kind == MIRROR:
+            return "its class" if self.type_of(target).endswith(f" of {self.type_of(source)}") else "a class that it loaded"
+        one = self._class_of(source)
+        is_loader = one.kind == MIRROR or "java.lang.ClassLoader" in self._objects.reader.supers(one.klass)
+        return "an object of the class loader" if is_loader else "released by its Cleaner"
+
+    def references_of(self, index: int, low: int, high: int) -> Iterator[ObjectWord]:
+        start = self.blocks.address(index)
+        for offset in self._offsets(index, low, high):
+            value = self._decode(self._word(start + offset))
+            if low <= value < high:
+                yield ObjectWord(start + offset, value, self.name_member(index, offset))
+
+    def _offsets(self, index: int, low: int, high: int) -> Iterator[int]:
+        """Yield the offsets of an object's references. For an array, only elements with a value in
+        [low, high) are included."""
+        one = self._class_of(index)
+        if one.kind == OBJECTS:
+            yield from self._elements(index, one.size, low, high)
+        elif one.kind in (FIXED, MIRROR):
+            known = {each.offset for each in self._java_fields(index) if each.is_reference}
+            yield from sorted(known.union(one.reference_offsets(self._references.size)))
+
+    def _elements(self, index: int, first: int, low: int, high: int) -> Iterator[int]:
+        memory, size = self._tables.memory, self._references.size
+        start, end = self.blocks.address(index) + first, self.blocks.address(index) + first + self._length(index) * size
+        for place in range(start, end, _SLICE):
+            data = memory.read(place, min(_SLICE, end - place))
+            words = memory.arch.words32(data) if size == 4 else memory.arch.words(data)
+            yield from (place - start + first + at * size for at, value in enumerate(words) if low <= self._decode(value) < high)
+
+    def _word(self, place: int) -> int:
+        return int.from_bytes(self._tables.memory.read(place, self._references.size), self._tables.memory.arch.byteorder)
+
+    def roots_to(self, low: int, high: int) -> Iterator[ObjectWord]:
+        found = self.blocks.lookup(low)
+        # A root has the address of an object's start.
+        if self._reach is not None and found is not None and found[1] == low:
+            yield from self._reach.roots_to(low, self._name_thread)
+
+    def _name_thread(self, thread: int) -> str:
+        """Return the name of a Java thread, or its JavaThread's address."""
+        handle = self._tables.word("JavaThread", "_threadObj", thread) or 0
+        index = self.blocks.find(self._tables.memory.word(handle) or 0) if handle else -1
+        field = next((one for one in self._java_fields(index) if one.name == "name"), None) if index >= 0 else None
+        name = self._string(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else ""
+        return name or f"at {thread:#x}"
+
+    def add_roots(self, tree: Dominators, root: int) -> None:
+        for addresses in self._reach.root_addresses if self._reach is not None else ():
+            tree.root_words(addresses, root)
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,213 @@
+"""Determine which Java objects are reachable.
+
+The map of each class has the offsets of references. These references keep objects alive, with the
+following rules:
+
+- A soft reference, and the java.lang.ref.Finalizer of an object, keep their referent alive. Weak
+  and phantom references do not.
+- An object keeps its class alive, the class keeps the class loader alive, and the class loader
+  keeps all of its classes alive.
+- A Cleaner waits until its referent is garbage, and then releases other objects. These objects are
+  kept alive by the referent, not by the Cleaner, because a static list refers to all Cleaners.
+
+Sources: OpenJDK 17, 21 and 25, src/hotspot/share/oops/instanceRefKlass.hpp (the map of a reference
+class lacks the referent, whose field precedes that of the queue); src/java.base:
+jdk/internal/ref/Cleaner.java, jdk/internal/ref/PhantomCleanable.java."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.bulk import read_records
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.terms import NO_BLOCK, Kind, Totals
+from findleaks.runtimes.garbage import mark_objects
+from findleaks.runtimes.jvm.engine import FIXED, ClassTable, ObjectWalk, References, ReferenceSearch
+from findleaks.runtimes.jvm.java_classes import JavaClass
+from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
+from findleaks.runtimes.jvm.native_roots import NativeRoots
+from findleaks.runtimes.jvm.objects import JavaObjects
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.object_graph import GARBAGE, LIVE, ObjectWord
+from findleaks.target.interruptible import interruptible
+
+_REFERENCE = "java.lang.ref.Reference"
+_STRONG = ("java.lang.ref.SoftReference", "java.lang.ref.FinalReference")
+_CLEANERS = ("jdk.internal.ref.Cleaner", "jdk.internal.ref.PhantomCleanable", "sun.misc.Cleaner")
+_LISTS = "jdk.internal.ref."  # the package of the lists of cleaners
+_PERMANENT = ("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.loader.ClassLoaders$PlatformClassLoader")
+_MOST_CHAIN = 8  # classes that a chain names
+_SOME = 1 << 14  # cleaners that are read together
+
+
+class ClassReach(NamedTuple):
+    """The live objects of one class, and its garbage."""
+
+    java_class: JavaClass
+    live: Totals
+    garbage: Totals
+
+
+class _Cleaner(NamedTuple):
+    """The class of cleaners, or a subclass: the offset of the referent, and the offsets of
+    references that java.lang.ref.Reference does not have."""
+
+    referent: int
+    offsets: Sequence[int]
+
+
+class Reachability:
+    """The graph of the Java objects. Live objects are marked in it."""
+
+    def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, roots: NativeRoots) -> None:
+        self._tables, self._engine, self._objects, self._roots = tables, engine, objects, roots
+        self._supers = [objects.reader.supers(one.klass) if one.kind == FIXED else [] for one in objects.classes]
+        self._excluded: list[int] = []  # chunks of handles of class loaders
+        self._permanent: list[Loader] = []  # class loaders that live as long as the JVM
+        self.root_addresses: list[Sequence[int]] = []
+        self.graph = self._build()
+
+    def _build(self) -> Graph:
+        objects, engine, blocks = self._objects, self._engine, self._objects.blocks
+        search = self._search()
+        graph = engine.graph(blocks)
+        graph.set_labels(objects.numbers, array("I", [1]) * len(objects.classes))
+        for piece in objects.pieces():
+            search.run(engine, graph, piece)
+        for addresses in self.root_addresses:
+            graph.root_words(addresses)
+        return mark_objects(graph, self._tables.target)
+
+    def _search(self) -> ReferenceSearch:
+        """Collect the roots, and the references that the maps of classes do not contain."""
+        objects = self._objects
+        by_klass = {one.klass: number for number, one in enumerate(objects.classes)}
+        mirrors, extra = array("I", [NO_BLOCK]) * len(objects.classes), array("Q")
+        roots: list[Sequence[int]] = []
+        excluded = self._excluded
+        for loader in interruptible(self._tables.target, read_loaders(self._tables, objects.reader, objects.bounds)):
+            excluded += loader.chunks
+            own_mirrors = [objects.reader.mirror(klass) for klass in loader.klasses]
+            own = [*loader.objects, *own_mirrors]
+            holder = objects.index_of(loader.holder)
+            if holder == NO_BLOCK or objects.classes[objects.numbers[holder]].name in _PERMANENT:
+                roots.append(self._roots.starts(own))
+                self._permanent.append(loader)
+                continue
+            extra.extend(holder << 32 | index for index in map(objects.index_of, own) if index != NO_BLOCK)
+            for klass, mirror in zip(loader.klasses, own_mirrors):
+                if klass in by_klass:
+                    mirrors[by_klass[klass]] = objects.index_of(mirror)
+        extra.extend(self._cleaner_references())
+        self.root_addresses = [*roots, *self._roots.find(excluded, objects.unread_ranges)]
+        return ReferenceSearch(self._walk(), objects.numbers, mirrors, array("Q", sorted(extra)))
+
+    def _walk(self) -> ObjectWalk:
+        """Return a table of the classes whose maps have only references that keep objects alive."""
+        objects = self._objects
+        cleaners = self._cleaners
+        referent = self._referent
+        table = ClassTable()
+        for number, one in enumerate(objects.classes):
+            maps = one.maps
+            if number in cleaners:
+                maps = self._reference_maps
+            elif referent is not None and any(name in _STRONG for name in (one.name, *self._supers[number])):
+                maps = array("I", [referent, 1]) + maps
+            table.add(objects.table.words[number], one.row, maps)
+        return ObjectWalk(objects.layout.header, objects.layout.references, table)
+
+    @cached_property
+    def _reference_maps(self) -> array[int]:
+        """The map of java.lang.ref.Reference. The maps of its subclasses begin with it."""
+        found = (one.maps for one, supers in zip(self._objects.classes, self._supers) if _REFERENCE in supers)
+        return next(found, array("I"))[:2]
+
+    @cached_property
+    def _referent(self) -> Optional[int]:
+        """The offset of the referent in a java.lang.ref.Reference. The fields `queue` and `next`
+        follow."""
+        maps, size = self._reference_maps, self._objects.layout.references.size
+        return maps[0] - size if len(maps) == 2 and maps[1] >= 2 else None
+
+    @cached_property
+    def _cleaners(self) -> dict[int, _Cleaner]:
+        """The classes of cleaners, by number."""
+        found: dict[int, _Cleaner] = {}
+        referent, size = self._referent, self._objects.layout.references.size
+        if referent is None:
+            return found
+        for number, one in enumerate(self._objects.classes):
+            if any(name in _CLEANERS for name in (one.name, *self._supers[number])):
+                offsets = [offset for offset in one.reference_offsets(size) if not referent <= offset <= referent + 3 * size]
+                found[number] = _Cleaner(referent, offsets)
+        return found
+
+    def _cleaner_references(self) -> Iterator[int]:
+        """Yield the references (source << 32 | target) that replace those of cleaners.
+
+        References to other cleaners, which form a list, are kept. Other objects are kept alive by
+        the referent, so it is the source of the references to them."""
+        objects, cleaners = self._objects, self._cleaners
+        indices = objects.of_classes(cleaners)
+        for first in interruptible(self._tables.target, range(0, len(indices), _SOME)):
+            some = indices[first : first + _SOME]
+            starts = objects.blocks.columns_of(some).address.tolist()
+            size = max(objects.classes[objects.numbers[index]].size for index in some)
+            data, _ = read_records(self._tables.target, self._engine, starts, size)
+            for at, index in enumerate(some):
+                yield from self._references_of(index, cleaners[objects.numbers[index]], data[at * size : (at + 1) * size], cleaners)
+
+    def _references_of(self, index: int, one: _Cleaner, data: bytearray, cleaners: dict[int, _Cleaner]) -> Iterator[int]:
+        objects, references = self._objects, self._objects.layout.references
+        order = self._tables.memory.arch.byteorder
+        referent = objects.index_of(_decode(references, data, one.referent, order))
+        for offset in one.offsets:
+            target = objects.index_of(_decode(references, data, offset, order))
+            if target == NO_BLOCK:
+                continue
+            number = objects.numbers[target]
+            if number in cleaners or objects.classes[number].name.startswith(_LISTS):
+                yield index << 32 | target
+            elif referent != NO_BLOCK:
+                yield referent << 32 | target
+
+    def by_class(self) -> Iterator[ClassReach]:
+        """Yield the objects of each class."""
+        yield from map(ClassReach, self._objects.classes, *map(self.graph.label_totals, (LIVE, GARBAGE)))
+
+    def roots_to(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
+        """Yield the roots that refer to the object at `start`; see NativeRoots.words_to."""
+        objects, memory = self._objects, self._tables.memory
+        for loader in interruptible(self._tables.target, self._permanent):
+            holder = objects.index_of(loader.holder)
+            name = objects.name_of(holder) if holder != NO_BLOCK else "the boot class loader"
+            handles = {self._tables.word("Klass", "_java_mirror", klass) or 0: "class" for klass in loader.klasses}
+            for chunk in loader.chunks:
+                handles.update(dict.fromkeys(range(chunk, chunk + 8 * CHUNK, 8), "handle"))
+            places = (place for place in handles if place and memory.word(place) == start)
+            yield from (ObjectWord(place, start, f"{handles[place]} of {name}") for place in places)
+        yield from self._roots.words_to(start, self._excluded, name_thread)
+
+    def chain_to(self, name: str) -> str:
+        """Return the classes of the objects on a path from a root to a live object of this class;
+        "" if there is none."""
+        objects = self._objects
+        kinds = self.graph.kinds()
+        indices = objects.of_classes(number for number, one in enumerate(objects.classes) if one.name == name)
+        live = [index for index in indices if kinds[index] == Kind.REACHABLE]
+        path = self.graph.path(live[len(live) // 2]) if live else []
+        # A class is named once for all successive objects, such as the nodes of a list.
+        names = [name for name, _ in groupby(map(objects.name_of, path[:-1]))]
+        if len(names) > _MOST_CHAIN:
+            names[_MOST_CHAIN // 2 : -(_MOST_CHAIN // 2)] = ["…"]
+        return " → ".join(names)
+
+
+def _decode(references: References, data: bytearray, offset: int, order: str) -> int:
+    value = int.from_bytes(data[offset : offset + references.size], "little" if order == "little" else "big")
+    return references.base + (value << references.shift) if value else 0

@@ -1,0 +1,56 @@
+"""JavaHeap.java, and what jcmd counts of its objects."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import jvms
+import truth
+
+import cores
+
+COUNT = 1000
+FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]", "jdk.internal.vm.FillerArray")
+"""Classes of the objects that the JVM puts into gaps. When jcmd asks for the histogram, the JVM makes more of them."""
+
+PLAIN = ("-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers")
+COMPACT = ("-XX:+UseCompactObjectHeaders",)
+
+
+@contextmanager
+def java(folder: Path, version: str, *options: str, words: tuple[str, ...] = ()) -> Iterator[cores.Running]:
+    release = "8" if version in jvms.DEBIAN else "17"
+    jvms.compile_java(truth.PROGRAMS / "JavaHeap.java", folder, "--release", release, "-Xlint:-options")
+    given = ["-Xmx128m", "-XX:TieredStopAtLevel=1", *options]
+    with cores.Running(jvms.command(version, folder, "JavaHeap", str(COUNT), *words, options=given), folder) as running:
+        yield running
+
+
+def histogram(pid: int, version: str) -> Mapping[str, tuple[int, int]]:
+    """Return the number of objects of each class, and their bytes, as jcmd prints them. Classes with the same name are added up."""
+    words = [jvms.jcmd(version), str(pid), "GC.class_histogram", "-all"]
+    text = subprocess.run(words, check=True, capture_output=True, text=True, timeout=180).stdout
+    found: dict[str, tuple[int, int]] = {}
+    for objects, size, name in re.findall(r"^ *\d+: +(\d+) +(\d+) +(\S+)", text, re.M):
+        name = java_name(name)
+        if version in jvms.DEBIAN:  # JDK 8 and 11 print a hash or an address after the name of a lambda's class
+            name = re.sub(r"/(0x)?[0-9a-f]+$", "", name)
+        count, total = found.get(name, (0, 0))
+        found[name] = count + int(objects), total + int(size)
+    return found
+
+
+NAMES = {"B": "byte", "C": "char", "D": "double", "F": "float", "I": "int", "J": "long", "S": "short", "Z": "boolean"}
+
+
+def java_name(name: str) -> str:
+    """Return the name in Java source of a class, given the name that jcmd prints."""
+    element = name.lstrip("[")
+    depth = len(name) - len(element)
+    if depth:
+        element = element[1:-1] if element.startswith("L") else NAMES[element]
+    return element + "[]" * depth
