@@ -1,0 +1,42 @@
+import java.io.File;
+import java.util.List;
+import org.netbeans.lib.profiler.heap.GCRoot;
+import org.netbeans.lib.profiler.heap.Heap;
+import org.netbeans.lib.profiler.heap.HeapFactory;
+import org.netbeans.lib.profiler.heap.Instance;
+import org.netbeans.lib.profiler.heap.JavaClass;
+
+/** Reads a heap dump of JavaHeap with the library of NetBeans and VisualVM, and prints what it finds. */
+public class HeapDumpReader {
+    public static void main(String[] words) throws Exception {
+        Heap heap = HeapFactory.createHeap(new File(words[0]));
+        for (Object each : heap.getAllClasses()) {
+            JavaClass one = (JavaClass) each;
+            System.out.println("class " + one.getInstancesCount() + " " + one.getName());
+        }
+        int roots = 0;
+        for (Object each : heap.getGCRoots()) {
+            if (((GCRoot) each).getInstance() == null) System.out.println("missing root");
+            roots++;
+        }
+        System.out.println("roots " + roots);
+        Instance node = (Instance) heap.getJavaClassByName("JavaHeap").getValueOfStaticField("kept");
+        int length = 0;
+        for (; node != null; node = (Instance) node.getValueOfField("next")) length++;
+        System.out.println("list " + length);
+        print(heap, "JavaHeap$Kept");
+        print(heap, "JavaHeap$Weak");
+        print(heap, "java.lang.Thread");
+    }
+
+    /** Print of how many instances of a class the library finds a path from a root, and their retained bytes. */
+    static void print(Heap heap, String name) {
+        JavaClass one = heap.getJavaClassByName(name);
+        int reached = 0;
+        for (Object each : (List<?>) one.getInstances()) {
+            Instance instance = (Instance) each;
+            if (instance.isGCRoot() || instance.getNearestGCRootPointer() != null) reached++;
+        }
+        System.out.println("reached " + reached + " " + one.getRetainedSizeByClass() + " " + name);
+    }
+}
