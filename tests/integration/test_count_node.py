@@ -66,7 +66,9 @@ def timers_go_on(folder: Path) -> None:
 def test_the_one_guilty_stack(node: tuple[str, int, Path]) -> None:
     version, pid, folder = node
     inside = "leaks " + " ".join(WORDS)
-    outputs = [findleaks(*WORDS, "--pid", str(pid)), gdb([inside], "-p", str(pid)), lldb([inside, "detach"], "-p", str(pid))]
+    outputs = [findleaks(*WORDS, "--pid", str(pid)), lldb([inside, "detach"], "-p", str(pid))]
+    if version == "0.10.22":  # in the matrix; the command line has GDB count
+        outputs.append(gdb([inside], "-p", str(pid)))
     for output in outputs:
         found = table(output)
         assert (found["events"], found["end"]) == (800, "asked")

@@ -31,6 +31,11 @@ def running(folder: Path, version: str) -> cores.Running:
     return cores.Running([nodes.get(version), "--expose-gc", str(script), str(COUNT)], folder)
 
 
+def told(output: str) -> dict[str, str]:
+    """Return the word that the program printed for each block ("kept" …), by address."""
+    return {address: what for what, address in (line.split() for line in output.splitlines() if " " in line)}
+
+
 def exact(output: str, said: Mapping[str, str]) -> list[str]:
     """What is kept is reachable, every block of it; what is forgotten is lost, but for few. Gives the latter."""
     rows = map(json.loads, output.splitlines())
@@ -44,13 +49,9 @@ def exact(output: str, said: Mapping[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, version: str) -> None:
-    """In young objects and old ones: Externals, BigInts, typed arrays. Live, of the kernel's core, and in GDB; in LLDB see
-    test_disassembly.py."""
+    """Externals, BigInts and typed arrays, in young and in old objects."""
     with running(tmp_path, version) as program:
-        lines = (line.split() for line in program.output.splitlines() if " " in line)
-        said = {address: what for what, address in lines}
-        exact(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), said)
-        core = str(program.kernel_core())
+        said, core = told(program.output), str(program.kernel_core())
     lost = exact(debuggers.findleaks("blocks", "--json", core), said)
     answers = [json.loads(debuggers.findleaks("refs", "--json", address, core)) for address in lost[:: len(lost) // 3]]
     references = [reference for answer in answers for reference in answer["references"]]
@@ -58,6 +59,14 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
     assert not any(reference["live"] for reference, place in zip(references, places, strict=True) if "; V8's heap" in place)
     # Also one that V8 has freed.
     assert any("; V8's heap, a chunk " in place and place.endswith(", unused part without objects") for place in places)
+
+
+@pytest.mark.matrix
+def test_live_and_in_gdb(tmp_path: Path) -> None:
+    """test_disassembly.py tests the same in LLDB."""
+    with running(tmp_path, nodes.NEWEST) as program:
+        exact(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), told(program.output))
+        core = str(program.kernel_core())
     reported = json.loads(debuggers.findleaks("find", "--json", core))["totals"]
-    printed = debuggers.gdb(["leaks find --json"], nodes.get(version), core)
+    printed = debuggers.gdb(["leaks find --json"], nodes.get(nodes.NEWEST), core)
     assert json.loads(debuggers.objects(printed)[0])["totals"] == reported

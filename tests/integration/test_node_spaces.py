@@ -52,30 +52,31 @@ def width(part: Mapping[str, Any]) -> int:
     return sum(int(end, 16) - int(start, 16) for start, end in part["ranges"])
 
 
-def everywhere(running: cores.Running, program: str, gcore: bool) -> dict[str, str]:
-    """The answer live, of gcore's core if wanted, and of the kernel's; on the command line, in GDB, in LLDB."""
+def everywhere(running: cores.Running, program: str, every: bool) -> dict[str, str]:
+    """Return the answers for the process and for the kernel's core. With `every`, also those for gcore's core, and in GDB and LLDB."""
     pid, words = str(running.pid), [f"leaks {' '.join(RUNTIME)} --json"]
     reported = {"live": debuggers.findleaks(*RUNTIME, "--json", "--pid", pid)}
-    if gcore:
+    if every:
         reported |= {"live, gdb": debuggers.gdb(words, "-p", pid), "live, lldb": debuggers.lldb(words, "-p", pid)}
-    for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core))[not gcore :]:
+    for name, make in (("gcore", running.gcore), ("kernel", running.kernel_core))[not every :]:
         core = make()
         reported[name] = debuggers.findleaks(*RUNTIME, "--json", str(core))
-        reported[f"{name}, gdb"] = debuggers.gdb(words, program, str(core))
-        reported[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", str(core))
+        if every:
+            reported[f"{name}, gdb"] = debuggers.gdb(words, program, str(core))
+            reported[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", str(core))
         core.unlink()  # gcore's has all that is reserved for code
     return reported
 
 
 @pytest.mark.platform("x86-64", "Node: what V8's spaces use")
 @pytest.mark.parametrize(
-    ("version", "gcore"),
+    ("version", "every"),
     [(nodes.NEWEST, False), *(pytest.param(version, True, marks=pytest.mark.matrix) for version in VERSIONS)],
 )
-def test_what_v8_says_of_each_space(tmp_path: Path, version: str, gcore: bool) -> None:
-    """Of three isolates, one to a thread, in every kind of picture and through every door."""
+def test_what_v8_says_of_each_space(tmp_path: Path, version: str, every: bool) -> None:
+    """Three isolates, each in a thread of its own. The matrix tests all kinds of cores in all front ends, `make test` some."""
     with filled(tmp_path, version, 2) as running:
-        reported = everywhere(running, nodes.get(version), gcore)
+        reported = everywhere(running, nodes.get(version), every)
     truths = said(running.output)
     assert len(truths) == 3
     first, _ = page(reported["live"])
@@ -89,14 +90,14 @@ def test_what_v8_says_of_each_space(tmp_path: Path, version: str, gcore: bool) -
 def test_page_and_places(tmp_path: Path) -> None:
     """The text has the rows of the JSON that are not empty; an address is reported by its space."""
     with filled(tmp_path, nodes.NEWEST, 0) as running:
-        where = ("--pid", str(running.pid))
-        found, _ = page(debuggers.findleaks(*RUNTIME, "--json", *where))
-        text = debuggers.findleaks(*RUNTIME, *where, COLUMNS="80")
-        heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
-        spaces = [part for part in heap["parts"][0]["parts"] if part["bytes"]]
-        starts = [part["ranges"][0][0] for part in spaces]
-        answers = json.loads(debuggers.findleaks("whatis", "--json", *starts, *where))["answers"]
-        managed = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", *where))["managed"]
+        core = str(running.kernel_core())
+    found, _ = page(debuggers.findleaks(*RUNTIME, "--json", core))
+    text = debuggers.findleaks(*RUNTIME, core, COLUMNS="80")
+    heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
+    spaces = [part for part in heap["parts"][0]["parts"] if part["bytes"]]
+    starts = [part["ranges"][0][0] for part in spaces]
+    answers = json.loads(debuggers.findleaks("whatis", "--json", *starts, core))["answers"]
+    managed = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", core))["managed"]
     exact(found, said(running.output))
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     rows = [line.split() for line in text.splitlines()]

@@ -213,7 +213,7 @@ class Without:
 @pytest.mark.parametrize(
     ("absent", "problem"),
     [
-        (shape.STATISTICS, "GetHeapSpaceStatistics has unexpected code: V8's spaces are not distinguished"),
+        (shape.SPACES, "GetHeapSpaceStatistics has unexpected code: V8's spaces are not distinguished"),
         (shape.VALID, "GetHeapSpaceStatistics has unexpected code: V8's spaces are not distinguished"),
         (spaces.READ_ONLY[0], "the read-only space was not found"),
     ],

@@ -104,6 +104,17 @@ def run(code: bytes, *arguments: int) -> object:
         ("ebfe", None),  # jmp to itself
         ("e8fbffffff", None),  # call of itself
         ("7402 31c0 c3", None),  # je: not followed
+        (
+            "488b07 483b4708 7203 31c0c3 b805000000 c3 0f1f4000",
+            5,
+        ),  # mov (%rdi),%rax; cmp 0x8(%rdi),%rax; jb to mov $5,%eax
+        ("488b07 483b4708 7703 31c0c3 b805000000 c3 0f1f4000", 0),  # the same with ja
+        (
+            "488b07 48394708 7703 31c0c3 b805000000 c3 0f1f4000",
+            5,
+        ),  # cmp %rax,0x8(%rdi): the operands are the other way round
+        ("488b07 4885c0 7403 b005c3 488b07 c3", None),  # test %rax,%rax; je; mov $5,%al: 8 bits
+        ("488b07 483b4708 48ffc0 7203 31c0c3 c3", None),  # inc after cmp: its flags are not emulated
         ("64488b0425000000000000 c3", None),  # mov %fs:0,%rax
         ("66 8b07 c3", None),  # mov (%rdi),%ax: 16 bits
         ("f0 48010f c3", None),  # lock add

@@ -1,7 +1,7 @@
-"""Reads Node.js: V8's heap, external memory, and the C++ objects that JavaScript objects own, by
-class, with their native memory.
+"""Reads Node.js: V8's heap, JavaScript objects by constructor, external memory, and the C++ objects
+that JavaScript objects own, by class, with their native memory.
 
-Tested with Node 18 to 24. Offsets come from V8's code. Classes come from the symbols of vtables,
+Tested with Node 12 to 24. Offsets come from V8's code. Classes come from the symbols of vtables,
 which the official binaries have."""
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
         if module.end - module.start < LEAST or _name(module) in asked:
             continue
         asked.add(_name(module))
-        # Imported only if a file is large enough.
-        from findleaks.runtimes.node.symbols import ADJUST
+        # The reader is imported only if a file is large enough to be Node.
+        from findleaks.runtimes.node.symbols import ADJUST, SPACES
 
-        if target.symbol(ADJUST, _name(module)) is not None:
+        if any(target.symbol(name, _name(module)) is not None for name in (ADJUST, SPACES)):
             from findleaks.runtimes.node.instance import Node
 
             return [Node(target, engine, directory, module)]

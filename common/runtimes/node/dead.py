@@ -35,7 +35,7 @@ def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) 
     for space in spaces.spaces:
         if space.isolate:
             found += _left(space)
-            found += _new(memory, space) if space.name == NEW_SPACE else ()
+            found += unused_new_space(memory, space) if space.name == NEW_SPACE else ()
     found += free(target, engine, spaces)
     # The header of a freed chunk may have been reused.
     unused = (chunk for chunk in spaces.freed if bisect_left(known, chunk.start) == bisect_left(known, chunk.end))
@@ -53,18 +53,20 @@ def _left(space: Space) -> Iterator[Range]:
             yield Range(start, end)
 
 
-def _new(memory: Memory, space: Space) -> list[Range]:
-    """Return dead parts of the new space: memory after the top, and the half without objects."""
+def unused_new_space(memory: Memory, space: Space, top: int = 0) -> list[Range]:
+    """Return dead parts of the new space: memory after the top, and the half without objects; [] if
+    they are unknown. `top`: the top, if it is known (0: it follows from the space's bytes in
+    use)."""
     owners = {placed.owner for placed in space.placed}
-    if space.counted is None or not 0 < len(owners) <= 2 or space.address in owners:
+    if (space.counted is None and not top) or not 0 < len(owners) <= 2 or space.address in owners:
         return []
     halves = {owner: _listed([placed for placed in space.placed if placed.owner == owner]) for owner in owners}
     areas = {placed.key: _area(memory, placed) for placed in space.placed}
     if not all(halves.values()) or not all(area.end for area in areas.values()):
         return []
-    tops = _tops(memory, space)
-    found_tops = ((half, *_top(its, areas, space.counted)) for half, its in halves.items())
-    used = [(half, last, top) for half, last, top in found_tops if last and top in tops]
+    tops = {top} if top else _tops(memory, space)
+    found_tops = ((half, *_top(its, areas, top, space.counted or 0)) for half, its in halves.items())
+    used = [(half, last, found) for half, last, found in found_tops if last and found in tops]
     if len(used) != 1:
         return []
     half, last, top = used[0]
@@ -80,11 +82,15 @@ def _new(memory: Memory, space: Space) -> list[Range]:
     return [part for part in found if part.start < part.end]
 
 
-def _top(pages: Sequence[Placed], areas: dict[int, Range], used: int) -> tuple[int, int]:
-    """Return the current page, and the top at which `used` bytes are in use; (0, 0) if there is
-    none."""
+def _top(pages: Sequence[Placed], areas: dict[int, Range], top: int, used: int) -> tuple[int, int]:
+    """Return the current page and the top: the given one, or (0) the one at which `used` bytes are
+    in use; (0, 0) if there is none."""
     for placed in pages:
         area = areas[placed.key]
+        if top:
+            if area.start <= top <= area.end:
+                return placed.key, top
+            continue
         if used <= area.end - area.start:
             return placed.key, area.start + used
         used -= area.end - area.start

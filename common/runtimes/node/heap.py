@@ -1,6 +1,6 @@
 """Locates V8's heap: its offset in an isolate, its counters of external memory, and its chunks.
 
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc
+Sources: V8 7.8 to 13.6 (Node 12 to 24), src/api/api.cc
 (Isolate::AdjustAmountOfExternalAllocatedMemory, Isolate::GetHeapStatistics), src/heap/heap.cc
 (Heap::UpdateExternalMemory), src/heap/basic-memory-chunk.h, later memory-chunk.h and
 memory-chunk-metadata.h.
@@ -41,7 +41,7 @@ class Heap(NamedTuple):
     """Offsets from the isolate: `heap`, and counters of external memory in bytes.
 
     `reported` is the memory reported to V8, `external` that of backing stores
-    (process.memoryUsage()'s external; 0: unknown)."""
+    (process.memoryUsage()'s external); 0: unknown."""
 
     heap: int
     reported: int
@@ -50,14 +50,15 @@ class Heap(NamedTuple):
 
 def derive(target: Target) -> Optional[Heap]:
     """Return the offsets; None if the function is not as expected. Raises CapstoneMissing."""
-    code = code_of(target, (ADJUST,))
-    heap = next((one.displacement for one in code if one.name == "lea" and _far(one)), None)
-    if heap is None:
-        return None
+    code, statistics = code_of(target, (ADJUST,)), code_of(target, (STATISTICS,))
+    heap = next((one.displacement for one in code or statistics if one.name == "lea" and _far(one)), None)
+    if heap is None or not code:
+        # Up to V8 8.4, the first function is in a header, and the total is not known.
+        return Heap(heap, 0, _stores(statistics)) if heap is not None else None
     called = (instructions_at(target, one.target, LENGTH) for one in code if one.name == "call" and one.target is not None)
     totals = chain([_added(code, heap)], (_added(body, heap, True) for body in called))
     total = next((offset for offset in totals if offset is not None), None)
-    return Heap(heap, total, _stores(code_of(target, (STATISTICS,)))) if total is not None else None
+    return Heap(heap, total, _stores(statistics)) if total is not None else None
 
 
 def _stores(code: list[Instruction]) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Optional
+from typing import TYPE_CHECKING, BinaryIO, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
@@ -13,32 +13,42 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.runtimes.base import Count, Holders, Part, Runtime, Type
+from findleaks.runtimes.base import Count, Finding, Holders, Part, Type
+from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import STORE, Objects, objects
 from findleaks.runtimes.node.spaces import Spaces
+from findleaks.runtimes.node.verdict_findings import find_large_heap
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.isolates import Isolate, isolates
-from findleaks.runtimes.v8.layout import Underivable, derive
+from findleaks.runtimes.v8.layout import Layout, Underivable, derive
+from findleaks.runtimes.v8.metadata import has_metadata
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import range_at
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.unwind.frames import Unwinder
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.node.javascript import JavaScript
+    from findleaks.runtimes.object_graph import ObjectGraph
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
 OWNING = 1  # number of types that own memory: only backing stores
 MOST = 1 << 30  # maximum bytes of a chunk in an entry of Holders, whose sizes have 32 bits
 
 
-class Node(Runtime):
+class Node(DumpableRuntime):
     """A Node.js runtime.
 
-    `types` are the memory of ArrayBuffers, and the C++ classes whose objects JavaScript objects
-    own. JavaScript objects are not counted."""
+    `types` are JavaScript objects by constructor, the memory of ArrayBuffers, and the C++ classes
+    whose objects JavaScript objects own."""
 
     name = "Node"
     version = ""
+    maps_unreferenced_memory = True  # V8 computes the addresses of pages
+    reports_objects = True
+    dump_format = "heapsnapshot"
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
         self.where = module.path.rsplit("/", 1)[-1]
@@ -46,13 +56,15 @@ class Node(Runtime):
         self._target, self._engine, self._directory, self._module = target, engine, directory, module
         self._unwinder = Unwinder(target)
         self._heap: Optional[heaps.Heap] = None
+        self._layout: Optional[Layout] = None
         self._isolates: list[Isolate] = []
         self._missing = ""
         try:
             self._heap = heaps.derive(target)
             if self._heap is None:
                 self._problem("v8::Isolate::AdjustAmountOfExternalAllocatedMemory has unexpected code: V8's heap is not read")
-            self._isolates = isolates(target, derive(target))
+            self._layout = derive(target)
+            self._isolates = isolates(target, self._layout)
         except CapstoneMissing as error:
             self._missing = f"V8's heap and handles are not read: {error}"
             self._problem(self._missing)
@@ -78,8 +90,8 @@ class Node(Runtime):
         """Return sums over all isolates, as in process.memoryUsage()."""
         found = {"isolates": Count(len(self._isolates))}
         if self._heap is not None:
-            found["external"] = Count(self._sum(self._heap.external), "bytes")
-            found["external memory reported to V8"] = Count(self._sum(self._heap.reported), "bytes")
+            known = {"external": self._heap.external, "external memory reported to V8": self._heap.reported}
+            found.update({name: Count(self._sum(offset), "bytes") for name, offset in known.items() if offset})
         found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
         found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
         nodes = globals_.derive(self._target) if not self._missing else None
@@ -103,16 +115,19 @@ class Node(Runtime):
         return heaps.chunks(self._target, frozenset(isolate.address + self._heap.heap for isolate in self._isolates), others)
 
     @cached_property
-    def _spaces(self) -> Optional[Spaces]:
-        addresses = [isolate.address for isolate in self._isolates]
+    def _shape(self) -> Optional[shape.Shape]:
         if self._heap is None or not self._chunks:
             return None
-        found = shape.derive(self._target, self._heap.heap, addresses)
+        found = shape.derive(self._target, self._heap.heap, [isolate.address for isolate in self._isolates])
         if found is None:
-            code = "v8::Isolate::GetHeapSpaceStatistics has unexpected code"
-            self._problem(f"{code}: V8's spaces are not distinguished")
+            self._problem("v8::Isolate::GetHeapSpaceStatistics has unexpected code: V8's spaces are not distinguished")
+        return found
+
+    @cached_property
+    def _spaces(self) -> Optional[Spaces]:
+        if self._shape is None:
             return None
-        made = spaces.read(self._target, found, addresses, self._chunks)
+        made = spaces.read(self._target, self._shape, [isolate.address for isolate in self._isolates], self._chunks)
         for problem in made.problems:
             self._problem(problem)
         return made
@@ -131,10 +146,62 @@ class Node(Runtime):
         """C++ objects and ArrayBuffers' memory."""
         return objects(self._target, self._engine, self._directory)
 
+    @property
+    def lists_objects(self) -> bool:  # type: ignore[override]
+        return self._spaces is not None and not self._in_flux and has_metadata(self._target)
+
+    @cached_property
+    def _javascript(self) -> Optional[JavaScript]:
+        """The objects of V8's heap; None if they cannot be read."""
+        if self._spaces is None or self._shape is None or self._in_flux or self._heap is None or self._layout is None:
+            return None
+        from findleaks.runtimes.node.javascript import JavaScript  # `find` needs no objects
+
+        heap, has_pairs = self._heap.heap, self._shape.has_pairs
+        found = JavaScript(self._target, self._engine, self._directory, self._isolates, self._spaces, heap, has_pairs, self._layout)
+        if found.problem:
+            self._problem(found.problem)
+        return found
+
     def types(self) -> Sequence[Type]:
-        """Return C++ objects by class, and ArrayBuffers' memory; see Runtime."""
+        """Return JavaScript objects by constructor, V8's other objects by category, C++ objects by
+        class, and ArrayBuffers' memory; see Runtime."""
+        return self._types
+
+    @cached_property
+    def _types(self) -> Sequence[Type]:
         found = self.objects
-        return [Type(name, count, found.bytes[name]) for name, count in found.counts.items()]
+        return [*(Type(name, count, found.bytes[name]) for name, count in found.counts.items()), *self._javascript_types]
+
+    @cached_property
+    def _javascript_types(self) -> Sequence[Type]:
+        return list(self._javascript.types()) if self._javascript is not None else []
+
+    def findings(self) -> Sequence[Finding]:
+        if self._javascript is None:
+            return []
+        return list(find_large_heap(self._javascript_types, self._javascript.is_complete, self._javascript.graph))
+
+    def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
+        if address is not None and range_at(self._heap_ranges, address) is None:
+            return None
+        return self._javascript.graph if self._javascript is not None else None
+
+    def write_heap_dump(self, out: BinaryIO, report: Callable[[float], None]) -> Optional[list[str]]:
+        graph = self._javascript.graph if self._javascript is not None else None
+        if graph is None:
+            return None
+        # Only `runtime -o` needs this, so it is imported here.
+        from findleaks.runtimes.v8.heap_snapshot import HeapSnapshotWriter
+
+        writer = HeapSnapshotWriter(graph, report)
+        writer.write(out)
+        return writer.notes()
+
+    @cached_property
+    def _heap_ranges(self) -> list[Range]:
+        spaces = self._spaces.spaces if self._spaces is not None else ()
+        return merge_ranges(Range(*chunk) for space in spaces for chunk in space.chunks)
 
     def holders(self) -> Optional[Holders]:
         """Return objects that may refer to native memory; see Runtime.

@@ -1,6 +1,6 @@
 """Derives the layout of V8's spaces from v8::Isolate::GetHeapSpaceStatistics.
 
-Sources: V8 10.2 to 13.6 (Node 18 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics),
+Sources: V8 7.8 to 13.6 (Node 12 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics),
 src/heap/spaces.h, src/heap/heap-allocator.cc, src/heap/main-allocator.h. That function loads the
 space's name from a table and the space from an array in the heap, both by number. It calls virtual
 functions of the space for the bytes committed and used. A space's second word is the heap; its
@@ -17,15 +17,19 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
 from findleaks.disasm.registers import RAX, RDI, RIP
 from findleaks.errors import UnreadableMemory
+from findleaks.runtimes.node.symbols import SPACES
 from findleaks.runtimes.v8.layout import code_of
 from findleaks.target.base import Target
 
-STATISTICS = "_ZN2v87Isolate22GetHeapSpaceStatisticsEPNS_19HeapSpaceStatisticsEm"
 VALID = "_ZN2v88internal4Heap22IsValidAllocationSpaceENS0_15AllocationSpaceE"
-NAMES = "_ZN2v88internal9BaseSpace12GetSpaceNameENS0_15AllocationSpaceE"
+NAMES = (
+    "_ZN2v88internal9BaseSpace12GetSpaceNameENS0_15AllocationSpaceE",
+    "_ZN2v88internal4Heap12GetSpaceNameENS0_15AllocationSpaceE",
+)
 SIZE = "_ZNK2v88internal5Space13SizeOfObjectsEv"
 FREE = "_ZN2v88internal4Heap35FreeMainThreadLinearAllocationAreasEv"
 FREE_ALL = "_ZN2v88internal13HeapAllocator25FreeLinearAllocationAreasEv"
@@ -37,15 +41,18 @@ RESULTS = (RAX, RDI)
 NEAR = 4096
 MOST = 64  # maximum number of spaces; V8 13 has 13
 LONGEST_NAME = 40
+FEW_BYTES = 12  # of code that returns a constant
+# Words of a space that may contain the heap's address, and its number.
+HOLDER_WORDS, SPACE_WORDS = 12, 14
 
 
 class Shape(NamedTuple):
     """Offsets of V8's spaces.
 
-    `heap` and `array` are offsets in the isolate; a space's number (4 bytes) is at `identity`. In a
-    space's vtable, the functions at `committed` and `used` return these bytes. The function at
-    `size` returns the bytes used of the read-only space (0: unknown). `names` are indexed by
-    number.
+    `heap` and `array` are offsets in the isolate. A space has the heap's address at `holder` and
+    its number (4 bytes) at `identity`. In a space's vtable, the functions at `committed` and `used`
+    return these bytes. The function at `size` returns the bytes used of the read-only space (0:
+    unknown). `names` are indexed by number.
 
     `areas` locates the linear allocation areas, whose unused rest does not count as used. It has
     the offsets of the HeapAllocator in the heap, of its MainAllocators, and, in each of these, of
@@ -53,12 +60,19 @@ class Shape(NamedTuple):
 
     heap: int
     array: int
+    holder: int
     identity: int
     committed: int
     used: int
     size: int
     names: Sequence[str]
     areas: Optional[tuple[int, Sequence[int], int]]
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the linear allocation area of a space is {top, limit}, as up to V8 8.4. In later
+        versions, the heap's address follows the vtable's."""
+        return self.holder > 8
 
     def name(self, number: int) -> str:
         """Return a space's name in V8, or its number."""
@@ -68,19 +82,19 @@ class Shape(NamedTuple):
 def derive(target: Target, heap: int, isolates: Sequence[int]) -> Optional[Shape]:
     """Return the layout; None if V8's functions are not as expected, or no isolate has such an
     array. `heap` is its offset in an isolate."""
-    code = code_of(target, (STATISTICS,))
+    code = code_of(target, (SPACES,))
     slots = _slots(code)
     limits = (one.immediate for one in code_of(target, (VALID,)) if one.name == "cmp" and one.displacement is None)
     count = next((limit + 1 for limit in limits if limit is not None), 0)
     if COMMITTED not in slots or USED not in slots or not 0 < count <= MOST:
         return None
-    table, array = _tables([*code, *code_of(target, (NAMES,))])
+    table, array = _tables([*code, *code_of(target, NAMES)])
     for offset in (array, heap + array) if array is not None else ():
         for isolate in isolates:
             identity = _identity(Memory(target), isolate + heap, isolate + offset, count)
-            if identity:
-                names = [_name(target, table + 8 * number) if table else "" for number in range(count)]
-                return Shape(heap, offset, identity, slots[COMMITTED], slots[USED], _size(target), names, _areas(target, code))
+            if identity is not None:
+                names = [_name(target, table + 8 * number) if table else _returned_name(target, number) for number in range(count)]
+                return Shape(heap, offset, *identity, slots[COMMITTED], slots[USED], _size(target), names, _areas(target, code))
     return None
 
 
@@ -114,15 +128,18 @@ def _tables(code: Sequence[Instruction]) -> tuple[int, Optional[int]]:
     return table, array
 
 
-def _identity(memory: Memory, heap: int, array: int, count: int) -> int:
-    """Return the offset of a space's number; 0 if this is not an array of this heap's spaces."""
-    votes: Counter[int] = Counter()
+def _identity(memory: Memory, heap: int, array: int, count: int) -> Optional[tuple[int, int]]:
+    """Return the offsets of the heap and of a space's number; None if this is not an array of this
+    heap's spaces."""
+    votes: Counter[tuple[int, int]] = Counter()
     for number, entry in enumerate(memory.words(array, count) or ()):
-        words = memory.words(entry, 8) if entry % 8 == 0 else None
-        if words is not None and words[1] == heap:
-            votes.update(16 + 4 * at for at in range(12) if words[2 + at // 2] >> 32 * (at % 2) & 0xFFFFFFFF == number)
+        words = memory.words(entry, SPACE_WORDS) if entry % 8 == 0 else None
+        at = words.index(heap) if words is not None and heap in words[:HOLDER_WORDS] else 0
+        if words is not None and at:
+            halves = range(2 * at + 2, 2 * SPACE_WORDS)
+            votes.update((8 * at, 4 * half) for half in halves if words[half // 2] >> 32 * (half % 2) & 0xFFFFFFFF == number)
     found = votes.most_common(1)
-    return found[0][0] if found and found[0][1] >= 3 else 0
+    return found[0][0] if found and found[0][1] >= 3 else None
 
 
 def _name(target: Target, place: int) -> str:
@@ -131,6 +148,19 @@ def _name(target: Target, place: int) -> str:
     except (UnreadableMemory, UnicodeDecodeError):
         return ""
     return text if text.isprintable() and 0 < len(text) < LONGEST_NAME else ""
+
+
+def _returned_name(target: Target, number: int) -> str:
+    """Return the name that V8 7.8 returns for a space. Its function jumps through a table to code
+    that returns a constant."""
+    jump = next((one for one in code_of(target, NAMES) if one.name == "jmp" and one.displacement is not None and one.scaled >= 0), None)
+    if jump is None or jump.displacement is None:
+        return ""
+    place = Memory(target).word(jump.displacement + 8 * number)
+    moves = (one.immediate for one in instructions_at(target, place, FEW_BYTES) if one.name == "mov") if place else iter(())
+    address = next((immediate for immediate in moves if immediate is not None), 0)
+    text = Memory(target).c_string(address, LONGEST_NAME).decode("ascii", "replace")
+    return text if text.isprintable() and len(text) < LONGEST_NAME else ""
 
 
 def _size(target: Target) -> int:

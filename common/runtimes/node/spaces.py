@@ -102,9 +102,10 @@ class _Reader:
         """See read."""
         for heap, isolate in self.isolates.items():
             self._isolate(heap, isolate)
-        freed, wild = self._share(chunks)
-        self._check()
         only = list(self._read_only())
+        shared = {chunk.start for space in only for chunk in space.chunks}
+        freed, wild = self._share([chunk for chunk in chunks if chunk.start not in shared])
+        self._check()
         return Spaces([*self.spaces.values(), *only], freed, wild, self._problems())
 
     def _problems(self) -> list[str]:
@@ -132,7 +133,7 @@ class _Reader:
     def _identified(self, address: int) -> Optional[tuple[int, int]]:
         """Return (heap, number) of the space at `address`, or of the space that contains it; None
         if none."""
-        heap = self.memory.word(address + self.memory.size) if address % self.memory.size == 0 else None
+        heap = self.memory.word(address + self.shape.holder) if address % self.memory.size == 0 else None
         number = self.memory.int32(address + self.shape.identity) if heap in self.isolates else None
         return (heap, number) if heap is not None and number is not None and number < len(self.shape.names) else None
 
@@ -265,6 +266,8 @@ class _Reader:
             for word in self.memory.words(heap, MOST) or ():
                 if word and word not in seen and word % 8 == 0 and self.memory.word(word) in tables:
                     seen.add(word)
+                    if self._owners.get(word) is not None:
+                        continue  # Up to V8 8.4, it is one of the spaces of an isolate.
                     pages = self._pages(word)
                     if not pages:
                         self._doubt("read-only spaces", f"the pages of the read-only space at {word:#x} were not found")

@@ -12,7 +12,8 @@ object is being freed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -39,7 +40,7 @@ CREATE = (
 )
 LARGEST = 1 << 16  # maximum size of a block of nodes in bytes (V8: 256 nodes of 24 or 32 bytes)
 MAX_BLOCKS = 1 << 22  # blocks in a plausible list
-WEAK = 2  # state of a weak node
+STRONG, WEAK = 1, 2  # states of a node
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,42 @@ def _holder(target: Target) -> int:
 
 def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
     """Return the global handles of an isolate. Raises Interrupted."""
+    busy = _busy(nodes)
+    blocks = handles = weak = 0
+    problem = ""
+    for _, data, why in _blocks(target, nodes, isolate):
+        problem = problem or why
+        states = data[nodes.state : nodes.count * nodes.stride : nodes.stride].translate(busy)
+        blocks += bool(data)
+        handles += len(states) - states.count(0)
+        weak += states.count(WEAK)
+    return Globals(handles, weak, blocks, blocks * nodes.count * nodes.stride, problem)
+
+
+def strong_handles(target: Target, nodes: Nodes, isolate: int) -> tuple[array[int], array[int]]:
+    """Return the addresses of the strong global handles of an isolate, and their values, which are
+    tagged addresses (both "Q"). The value is the first word of a node. Raises Interrupted."""
+    places, values = array("Q"), array("Q")
+    busy, step = _busy(nodes), nodes.stride
+    for block, data, _ in _blocks(target, nodes, isolate):
+        states = data[nodes.state : nodes.count * step : step].translate(busy)
+        for at, state in enumerate(states):
+            if state == STRONG:
+                places.append(block + at * step)
+                values.append(int.from_bytes(data[at * step : at * step + target.arch.word], target.arch.byteorder))
+    return places, values
+
+
+def _busy(nodes: Nodes) -> bytes:
+    """Return a table that maps a byte with a node's state to the state."""
+    return bytes(state & nodes.mask for state in range(256))
+
+
+def _blocks(target: Target, nodes: Nodes, isolate: int) -> Iterator[tuple[int, bytes, str]]:
+    """Yield address and contents of each block in use of an isolate, and "". If the list is
+    damaged, the last address is 0, without contents, and the text says what is wrong."""
     size = nodes.next + target.arch.word
-    busy = bytes(state & nodes.mask for state in range(256))
     seen: set[int] = set()
-    handles = weak = 0
     block, why = isolate, ""
     try:
         for offset in (nodes.holder, *nodes.first):
@@ -164,12 +197,10 @@ def read(target: Target, nodes: Nodes, isolate: int) -> Globals:
                 break
             data = target.read(block, size)
             seen.add(block)
-            states = data[nodes.state : nodes.count * nodes.stride : nodes.stride].translate(busy)
-            handles += len(states) - states.count(0)
-            weak += states.count(WEAK)
+            yield block, data, ""
             block = int.from_bytes(data[nodes.next : nodes.next + target.arch.word], target.arch.byteorder)
     except UnreadableMemory:
         why = "cannot be read"
-    where = f"global handles of isolate {isolate:#x}: block {len(seen) + 1:,}, {block:#x}"
-    problem = f"{where}, {why}: only those before it are counted" if why else ""
-    return Globals(handles, weak, len(seen), len(seen) * nodes.count * nodes.stride, problem)
+    if why:
+        where = f"global handles of isolate {isolate:#x}: block {len(seen) + 1:,}, {block:#x}"
+        yield 0, b"", f"{where}, {why}: only those before it are counted"

@@ -1,0 +1,156 @@
+"""Names the owners of V8's global handles: Node-API references of an addon, and C++ objects.
+
+Sources: Node 12 to 24, src/js_native_api_v8.h: an object of v8impl::Reference has, after its
+vtable, among its words the napi_env of the addon and the address of its global handle. Since Node
+14.16, src/node_api_internals.h: the napi_env has the URL of the addon's file as a std::string."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.memory import Memory
+from findleaks.demangle import demangle
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
+from findleaks.target.base import Target
+from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
+
+MANY = 1000  # strong handles of one owner that are a group
+_TABLE, _REFERENCES = "_ZTV", ("N6v8impl", "Ref")
+_ENVIRONMENTS = ("napi_env__", "node_napi_env__")
+_WORDS, _ENVIRONMENT_WORDS = 16, 64  # words of a reference and of a napi_env that are read
+_SAMPLE = 256  # handles whose owners are looked up to name a group
+_URL, _SUFFIX, _LONGEST = "file://", ".node", 4096
+_PREFIX = "vtable for "
+
+
+class HandleGroup(NamedTuple):
+    """Strong global handles of one owner. `name` is a phrase in the plural, `places` are their
+    addresses ("Q")."""
+
+    name: str
+    places: array[int]
+
+
+class HandleOwners:
+    """The owners of global handles. `places` are the addresses of all strong handles."""
+
+    def __init__(self, target: Target, engine: Engine, directory: Directory, places: Sequence[int]) -> None:
+        self._target, self._engine, self._directory, self._memory = target, engine, directory, Memory(target)
+        self._places = places
+        self._files: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+
+    def name(self, place: int) -> str:
+        """Return a phrase for the handle at an address: "Node-API reference of /app/a.node"."""
+        if place in self._files_of_handles:
+            return f"Node-API reference{self._of(self._files_of_handles[place])}"
+        if place not in self._names:
+            owner = next(self._owners([place]), "")
+            self._names[place] = f"global handle of {owner}" if owner else "global handle"
+        return self._names[place]
+
+    def _of(self, file: str) -> str:
+        return f" of {file}" if file else " of an addon"
+
+    @cached_property
+    def groups(self) -> Sequence[HandleGroup]:
+        """The groups of MANY handles or more, largest first."""
+        by_file: dict[str, array[int]] = {}
+        if len(self._places) < MANY:
+            return []
+        known = self._files_of_handles
+        others = array("Q", (place for place in self._places if place not in known))
+        for place, file in known.items():
+            by_file.setdefault(file, array("Q")).append(place)
+        found = [HandleGroup(f"Node-API references{self._of(file)}", its) for file, its in by_file.items() if len(its) >= MANY]
+        if len(others) >= MANY:
+            sample = others[:: -(-len(others) // _SAMPLE)]
+            ((owner, count),) = Counter(self._owners(sample)).most_common(1) or [("", 0)]
+            found.append(HandleGroup(f"global handles of {owner}" if 2 * count > len(sample) else "global handles", others))
+        return sorted(found, key=lambda one: -len(one.places))
+
+    @cached_property
+    def _files_of_handles(self) -> dict[int, str]:
+        """The file of the addon ("" if unknown) for each strong handle of a Node-API reference."""
+        symbols = [one for one in self._target.symbols_starting(_TABLE) if all(part in one.name for part in _REFERENCES)]
+        tables = sorted(one.address + 2 * self._memory.size for one in symbols)
+        places, found = set(self._places), {}
+        blocks = list(self._blocks_with(tables)) if tables and places else []
+        # Other words of a block may be stale: a class has the handle at one offset.
+        votes = Counter((words[0], at) for words in blocks for at, word in enumerate(words) if word in places)
+        offsets: dict[int, int] = {}
+        for (table, at), _ in votes.most_common():
+            offsets.setdefault(table, at)
+        for words in blocks:
+            place = words[offsets[words[0]]] if offsets.get(words[0], len(words)) < len(words) else 0
+            if place in places:
+                found[place] = next(filter(None, map(self._file, words[1:])), "") or self._only_addon
+        return found
+
+    def _blocks_with(self, tables: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield the first words of blocks in use that begin with one of these addresses."""
+        blocks = self._directory.blocks
+        for owned in self._directory.heaps:
+            for piece in interruptible(self._target, nonzero_pieces(self._target, owned.start, owned.end)):
+                for address in self._engine.search_any(piece, tables):
+                    block = blocks.lookup(address)
+                    if block is not None and block[1] == address and block[3] == State.IN_USE:
+                        words = self._memory.words(address, min(_WORDS, block[2] // self._memory.size))
+                        if words:
+                            yield words
+
+    def _file(self, word: int) -> str:
+        """Return the file of the addon whose napi_env is at an address; "" if there is none."""
+        if word not in self._files:
+            block = self._directory.blocks.lookup(word) if word else None
+            is_environment = block is not None and block[1] == word and self._class_of(word).endswith(_ENVIRONMENTS)
+            self._files[word] = self._file_of_environment(word, block[2]) if is_environment and block is not None else ""
+        return self._files[word]
+
+    def _class_of(self, address: int) -> str:
+        """Return the class of the C++ object at an address, or ""."""
+        table = self._memory.word(address)
+        symbol = self._target.symbolize(table) if table else None
+        if symbol is None or table != symbol.address + 2 * self._memory.size or not symbol.name.startswith((_TABLE, _PREFIX)):
+            return ""
+        return demangle(symbol.name).removeprefix(_PREFIX)
+
+    def _file_of_environment(self, address: int, size: int) -> str:
+        for word in self._memory.words(address, min(_ENVIRONMENT_WORDS, size // self._memory.size)) or ():
+            if word and self._memory.read(word, 1) in (b"f", b"/"):
+                text = self._memory.c_string(word, _LONGEST).decode("utf-8", "replace")
+                if text.endswith(_SUFFIX) and text.startswith((_URL, "/")):
+                    return text.removeprefix(_URL)
+        return ""
+
+    @cached_property
+    def _only_addon(self) -> str:
+        """The file of the only addon that is loaded; "" if there are several."""
+        files = {one.path for one in self._target.modules() if one.path.endswith(_SUFFIX)}
+        return files.pop() if len(files) == 1 else ""
+
+    def _owners(self, places: Sequence[int]) -> Iterator[str]:
+        """Yield the owner of each word that has the address of one of these handles: a class, or a
+        variable of a module."""
+        blocks, wanted = self._directory.blocks, sorted(places)
+        for owned in self._directory.heaps:
+            for piece in interruptible(self._target, nonzero_pieces(self._target, owned.start, owned.end)):
+                for address in self._engine.search_any(piece, wanted):
+                    block = blocks.lookup(address)
+                    if block is not None and block[3] == State.IN_USE:
+                        yield self._class_of(block[1])
+        for region in self._target.regions():
+            if region.name.startswith("/") and region.writable and region.readable:
+                for piece in nonzero_pieces(self._target, region.start, region.end):
+                    yield from (self._variable(address) for address in self._engine.search_any(piece, wanted))
+
+    def _variable(self, address: int) -> str:
+        symbol = self._target.symbolize(address)
+        return demangle(symbol.name) if symbol is not None else ""

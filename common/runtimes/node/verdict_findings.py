@@ -1,0 +1,95 @@
+"""Findings of `verdict` about V8's heap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.formatting import number, shortened, size
+from findleaks.runtimes.base import Finding, Type
+from findleaks.runtimes.garbage import GARBAGE_BYTES
+from findleaks.runtimes.retained_findings import find_retainer
+from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.v8.object_graph import V8Graph
+
+LEAST = 32 << 20  # bytes of objects that are reported; an idle Node has 4 to 6 MiB
+SHOWN = 5  # constructors that the finding names
+PART = 0.01  # of the heap: smaller shares are not named
+RETAINED, SHARE = 8 << 20, 0.4  # least live objects, and part of them that one object retains
+LEAST_HELD = 4 << 20  # bytes that global handles of one owner retain to be reported
+HOLDERS, HELD = 3, 0.05  # objects that retain most: number, and least part of the heap
+
+
+def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8Graph]) -> Iterator[Finding]:
+    """Yield one finding, if the objects of V8's heap are large, or one object retains most of them.
+    `types`: see JavaScript.types."""
+    total, garbage = sum(one.bytes for one in types), sum(one.own.get(GARBAGE_BYTES, 0) for one in types)
+    for found in _find_holders(graph, types) if graph is not None else ():
+        yield found
+        if total + garbage < 2 * found.bytes:
+            return
+    if total + garbage < LEAST:
+        return
+    objects = sum(one.objects for one in types)
+    ranked = sorted(types, key=lambda one: (-_whole(one), one.name))
+    named = [one for one in ranked if is_constructor(one.name)][:SHOWN]
+    others = [one for one in ranked if not is_constructor(one.name) and one.bytes >= PART * total][:SHOWN]
+    least = "" if is_complete else "at least "
+    title = f"V8's heap has {least}{number(objects)} live objects of {size(total)}"
+    title += f", and {size(garbage)} of garbage that was not collected yet." if garbage >= PART * total else "."
+    shares = "; ".join(_amount(one) for one in named if _whole(one) >= PART * total)
+    cause = f"Most memory by constructor, with the arrays of objects: {shares}." if shares else ""
+    internal = "; ".join(map(_amount, others))
+    cause += f"{' ' if cause else ''}Arrays and other data: {internal}." if internal else ""
+    holders = [one for one in graph.retainers(HOLDERS) if one.retained.bytes >= HELD * total] if graph is not None else []
+    held = "; ".join(f"{shortened(graph.describe_holder(one.object.block), 120)}: {size(one.retained.bytes)}" for one in holders if graph)
+    cause += f"{' ' if cause else ''}Retained by: {held}." if held else ""
+    facts: dict[str, object] = {
+        "objects": objects,
+        "bytes": total,
+        GARBAGE_BYTES: garbage,
+        "types": [{"name": one.name, "objects": one.objects, "bytes": one.bytes, **one.own} for one in ranked[: 2 * SHOWN]],
+    }
+    commands = (*(f"path {one.object.address:#x}" for one in holders[:1]), "runtime --only node")
+    remedy = "compare two moments with `findleaks runtime --only node`: objects of a leaking constructor become more"
+    yield Finding("large-v8-heap", total + garbage, title, cause, (remedy,), commands, facts)
+
+
+def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
+    """Yield a finding about the global handles, or about the object, that retain most of the live
+    objects. `types`: see JavaScript.types."""
+    live = sum(one.bytes for one in types)
+    for group, node, retained in graph.retaining_groups()[:1]:
+        if retained.bytes < max(LEAST_HELD, SHARE * live):
+            break
+        name = shortened(group.name, 200)
+        title = f"{number(len(group.places))} {name} retain {size(retained.bytes)} in {number(retained.blocks)} objects of Node."
+        content = graph.describe_content(node).replace("It retains", "They retain", 1)
+        facts: dict[str, object] = {
+            "runtime": "Node",
+            "root": group.name,
+            "handles": len(group.places),
+            "retained_objects": retained.blocks,
+            "retained_bytes": retained.bytes,
+        }
+        remedy = "delete each reference when its object is no longer needed (napi_delete_reference, v8::Global::Reset)"
+        commands = (f"path {group.objects[len(group.objects) // 2]:#x}", "runtime --only node")
+        yield Finding("retained-objects", retained.bytes, f"In use, not leaked: {title}", content, (remedy,), commands, facts)
+        return
+    yield from find_retainer(graph, "Node", types, least=RETAINED, share=SHARE)
+
+
+def is_constructor(name: str) -> bool:
+    """Whether objects of this name have a constructor; others are internal to V8."""
+    return not name.startswith("(") and name != "system / Context"
+
+
+def _amount(one: Type) -> str:
+    return f"{one.name}: {number(one.objects)}, {size(_whole(one))}"
+
+
+def _whole(one: Type) -> int:
+    """Return the bytes of objects and of the arrays that belong to them."""
+    return one.bytes + one.own.get(ARRAY_BYTES, 0)

@@ -1,0 +1,197 @@
+"""Walks all objects of V8's heap, from the start of each page's area to its end.
+
+Parts of the area without objects are skipped: the unused rest of linear allocation areas, and the
+unused part of the new space. If an object is damaged, or its map or its size is unknown, the walk
+continues at the next page; the rest of the page is unread."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import NO_BLOCK
+from findleaks.runtimes.v8.engine import (
+    COLUMNS,
+    COUNTED,
+    FIXED,
+    GIVEN,
+    MAP_WORD,
+    POSITION,
+    SHARED_END,
+    SHARED_START,
+    SIZE_COLUMNS,
+    MapTable,
+    ObjectWalk,
+    Size,
+    Step,
+    counted,
+)
+from findleaks.runtimes.v8.maps import Maps
+from findleaks.runtimes.v8.metadata import TAG
+from findleaks.runtimes.v8.sizes import ARRAYS
+from findleaks.target.base import Piece, Range, Target
+from findleaks.target.elf import occurrences
+from findleaks.target.interruptible import interruptible
+
+MOST_MAPS, MOST_WALKS = 1 << 20, 3
+WORD = 8  # bytes; objects are aligned to it
+_FEW = 4  # maps for which all objects are searched separately
+LARGE = 4 << 20  # bytes: areas from this size on have one object, of which only the start is read
+# Offset of the numbers of bytes of instructions and of metadata in Code of V8 11.3 (Node 20), where
+# a code object has no size of its own: src/objects/code.h.
+CODE, CODE_SIZES, CODE_HEADER, CODE_ALIGN = 8, 56, 16, 64
+
+
+OWNED_ARRAYS = frozenset([*ARRAYS, "property_array"])
+# Offset and width of the number of a Smi at offset 8, which is in the upper half of its word.
+SMI_LENGTH, SMI_SHIFT = array("I", [12, 4]), 32
+
+
+class HeapObjects:
+    """The objects in `areas`, which are read on creation. `unread` are parts of the areas whose
+    objects are unknown. Arrays in `shared` memory belong to no single object.
+
+    `blocks` has a block for each object, without free memory, and `numbers` ("I") the number of
+    each object's map in `table`."""
+
+    def __init__(self, target: Target, engine: Engine, maps: Maps, areas: Sequence[Range], shared: Range) -> None:
+        self._target, self._engine, self._maps, self._memory = target, engine, maps, Memory(target)
+        self.table, self.areas = MapTable(), areas
+        self.unread: list[Range] = []
+        self._shared, self._targets, self._owners = shared, array("Q"), array("I")
+        self.blocks, self.numbers = engine.blocks(target.arch, WORD), array("I")
+        for _ in range(MOST_WALKS):
+            self._add_maps()
+            if self._walk():
+                break
+        self.blocks.seal()
+
+    def _add_maps(self) -> None:
+        """Add all maps, since objects of the kind UP_TO_MAP end at any map."""
+        for word in self._maps.all_maps():
+            if self.table.find(word) >= len(self.table):
+                self._add(word)
+
+    def _add(self, word: int) -> bool:
+        """Add a map to the table. Returns False if it is none, or the size of its objects is
+        unknown."""
+        size = self._maps.size(word) if len(self.table) < MOST_MAPS else None
+        if size is not None:
+            self.table.add(word, size, self._maps.array_fields(word), self._maps.is_free(word))
+        return size is not None
+
+    def _walk(self) -> bool:
+        """Walk all areas. Returns False if other meta maps were found: objects of the kind
+        UP_TO_MAP may have been read beyond their ends, so that the walk is to be repeated."""
+        self.table.clear_totals()
+        walk, is_final = ObjectWalk(self.table), True
+        walk.state[SHARED_START], walk.state[SHARED_END] = self._shared
+        self.unread, self._targets, self._owners = [], array("Q"), array("I")
+        self.blocks, self.numbers = self._engine.blocks(self._target.arch, WORD), array("I")
+        for start, end in interruptible(self._target, self.areas):
+            walk.set_range(start, end)
+            data = self._memory.read(start, end - start) if end - start < LARGE else b""
+            if end - start >= LARGE:
+                walk.state[POSITION] += self._add_large(start, end - start)
+            piece = Piece(start, memoryview(data))
+            while data:
+                step = walk.run(self._engine, piece)
+                self._targets += walk.targets[: walk.found]
+                self._owners += walk.owners[: walk.found]
+                self._list(walk.starts[: walk.listed], walk.sizes[: walk.listed], walk.maps[: walk.listed])
+                if step == Step.FULL:
+                    continue
+                if step == Step.NEW_MAP:
+                    word = walk.state[MAP_WORD]
+                    is_final = not self._maps.add_meta(word) and is_final
+                    if word and self._add(word):
+                        continue
+                elif step == Step.ASK:
+                    walk.state[GIVEN] = self._size_of_code(walk.position)
+                    if walk.state[GIVEN]:
+                        continue
+                break
+            if walk.position < end:
+                self.unread.append(Range(walk.position, end))
+        return is_final
+
+    def _list(self, starts: array[int], sizes: array[int], numbers: array[int]) -> None:
+        """Add objects, which are above all previous ones."""
+        self.blocks.append(starts, sizes, bytes(len(starts)))
+        self.numbers += numbers
+
+    def _add_large(self, start: int, most: int) -> int:
+        """Count the only object of a large area. Returns its size; 0 if it cannot be read."""
+        word = self._memory.word(start) or 0
+        if not word or (self.table.find(word) >= len(self.table) and not self._add(word)):
+            return 0
+        number = self.table.find(word)
+        size = Size(*self.table.rows[COLUMNS * number : COLUMNS * number + SIZE_COLUMNS])
+        values = [self._memory.read(start + at, width) for at, width in ((size.at, size.width), (size.second, 4))]
+        found = size.base if size.kind == FIXED else 0
+        if size.kind == COUNTED and all(values):
+            found = counted(size, *(int.from_bytes(value, self._memory.arch.byteorder) for value in values))
+        if not 0 < found <= most or found % 8:
+            return 0
+        self.table.firsts[number] = self.table.firsts[number] or start
+        self.table.totals[2 * number] += 1
+        self.table.totals[2 * number + 1] += found
+        self._list(array("Q", [start]), array("Q", [found]), array("I", [number]))
+        return found
+
+    def _size_of_code(self, address: int) -> int:
+        """Return the size of the code object at this address in V8 11.3; 0 if it cannot be read."""
+        code = self._memory.word(address + CODE)
+        sizes = [self._memory.int32(code - TAG + CODE_SIZES + at) for at in (0, 4)] if code else []
+        known = [size for size in sizes if size is not None]
+        return -(-(CODE_HEADER + sum(known)) // CODE_ALIGN) * CODE_ALIGN if len(known) == 2 else 0
+
+    def array_bytes(self) -> Counter[int]:
+        """Return the bytes of arrays that each belong to one object, by the number of its map.
+        Arrays to which two objects refer are left out: they are shared until one is written to."""
+        targets, owners = self._engine.sum_by_value(self._targets, array("Q", self._owners))
+        _, counts = self._engine.sum_by_value(self._targets, array("Q"))
+        places = array("Q", (word - TAG for word in targets))
+        data, missing = read_records(self._target, self._engine, places, 16)
+        words = self._memory.arch.unpack(bytes(data))
+        rows = {word: self._array_row(number) for number, word in enumerate(self.table.words)}
+        found: Counter[int] = Counter()
+        for at, (word, length) in enumerate(zip(words[::2], words[1::2])):
+            row = rows.get(word) if counts[at] == 1 and at not in missing else None
+            if row is not None:
+                found[owners[at]] += counted(row, length >> SMI_SHIFT)
+        return found
+
+    def _array_row(self, number: int) -> Optional[Sequence[int]]:
+        """Return the row of a map of arrays, whose length is a Smi after the map; else None."""
+        row = self.table.rows[COLUMNS * number : COLUMNS * (number + 1)]
+        data = self._maps.data(self.table.words[number]) if row[0] == COUNTED and row[3:5] == SMI_LENGTH else None
+        is_array = data is not None and OWNED_ARRAYS.intersection(self._maps.names_of(data.instance_type))
+        return row if is_array else None
+
+    def map_of(self, address: int) -> Optional[int]:
+        """Return the tagged address of an object's map, or None."""
+        word = self._memory.word(address)
+        return word if word is not None and self.table.find(word) < len(self.table) else None
+
+    def of_maps(self, numbers: Iterable[int]) -> array[int]:
+        """Return the indices ("I", ascending) of the objects that have one of these maps."""
+        wanted = {number for number in numbers if self.table.totals[2 * number]}
+        if len(wanted) > _FEW:
+            return array("I", (index for index, number in enumerate(self.numbers) if number in wanted))
+        data, found = self.numbers.tobytes(), array("I")
+        for number in wanted:
+            places = occurrences(data, array("I", [number]).tobytes())
+            found.extend(at // 4 for at in places if at % 4 == 0)
+        return array("I", sorted(found))
+
+    def indices_of(self, addresses: Sequence[int]) -> list[int]:
+        """Return the index of the object that starts at each address; NO_BLOCK if there is none."""
+        indices, _ = self.blocks.find_all(addresses)
+        starts = self.blocks.columns_of(indices).address
+        return [index if start == one else NO_BLOCK for one, index, start in zip(addresses, indices, starts)]

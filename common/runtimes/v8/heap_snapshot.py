@@ -1,0 +1,199 @@
+"""Writes the live objects of V8's heap as a heap snapshot, the format of Chrome DevTools.
+
+The file is JSON: a header, the nodes, the edges, and a table of texts, to which nodes and edges
+refer by number. It is written in this order while the heap is read: edges are counted first, as a
+node has the number of its edges.
+
+Node 0 is the root of all others; one node for each sort of roots follows, then the objects by
+address. Sources: V8 13.6, src/profiler/heap-snapshot-generator.cc (HeapSnapshotJSONSerializer,
+V8HeapExplorer::AddEntry)."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import BinaryIO
+
+from findleaks.engine.terms import NO_BLOCK
+from findleaks.runtimes.object_graph import LIVE
+from findleaks.runtimes.v8.engine import NO_MAP, EdgeList
+from findleaks.runtimes.v8.names import ARRAY, CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM
+from findleaks.runtimes.v8.object_graph import V8Graph
+from findleaks.runtimes.v8.reachability import pieces_of
+
+_PLAIN_TYPES = "hidden array string object code closure regexp number native synthetic"
+NODE_TYPES = [*_PLAIN_TYPES.split(), "concatenated string", "sliced string", "symbol", "bigint", "object shape"]
+EDGE_TYPES = ["context", "element", "property", "internal", "hidden", "shortcut", "weak"]
+_CONTEXT, _ELEMENT, _PROPERTY, _INTERNAL = range(4)
+_SYNTHETIC = 9
+_CATEGORIES = {
+    SYSTEM: "hidden",
+    ARRAY: "array",
+    STRING: "string",
+    CODE: "code",
+    CLOSURE: "closure",
+    "(regexp)": "regexp",
+    "(number)": "number",
+    "(concatenated string)": "concatenated string",
+    "(sliced string)": "sliced string",
+    "(symbol)": "symbol",
+    "(bigint)": "bigint",
+    SHAPE: "object shape",
+}
+"""Types of nodes by the names of names.py; others are objects."""
+
+_NAME_BITS, _ROOM, _SLICE = 28, 1 << 16, 1 << 18
+_META = {
+    "node_fields": ["type", "name", "id", "self_size", "edge_count", "trace_node_id", "detachedness"],
+    "node_types": [NODE_TYPES, "string", "number", "number", "number", "number", "number"],
+    "edge_fields": ["type", "name_or_index", "to_node"],
+    "edge_types": [EDGE_TYPES, "string_or_number", "node"],
+    "trace_function_info_fields": ["function_id", "name", "script_name", "script_id", "line", "column"],
+    "trace_node_fields": ["id", "function_info_index", "count", "size", "children"],
+    "sample_fields": ["timestamp_us", "last_assigned_id"],
+    "location_fields": ["object_index", "script_id", "line", "column"],
+}
+
+
+class HeapSnapshotWriter:
+    """Writes one snapshot of a graph of objects, which is marked. `report` is called with the part
+    that is written, from 0 to 1."""
+
+    def __init__(self, graph: V8Graph, report: Callable[[float], None]) -> None:
+        self._graph, self._report = graph, report
+        self._bytes = sum(end - start for start, end in graph.areas)
+        self._texts: dict[str, int] = {"": 0}
+        self._types = {one: number for number, one in enumerate(NODE_TYPES)}
+        live = bytes(kind in LIVE for kind in range(256))
+        self._live = bytes(graph.graph.kinds()).translate(live) if graph.graph is not None else b""
+        self._sets = [one for one in graph.root_sets() if one.objects]
+        first = 1 + len(self._sets)
+        self._nodes = array("I", accumulate(self._live, initial=first))
+        self.count = self._nodes.pop() if self._live else first
+        for index in _places(self._live, 0):
+            self._nodes[index] = NO_MAP
+        self._shapes, rows = self._list_shapes()
+        self._edges = EdgeList(graph.blocks, self._shapes, self._nodes, rows, _ROOM)
+        for number in range(len(rows) // 4):
+            self._edges.add_shape(self._edge_names(number), graph.has_elements(number))
+
+    def notes(self) -> list[str]:
+        """Return sentences on the content of the snapshot that was written."""
+        live = sum(self._live)
+        return [f"{live:,} live objects; {len(self._live) - live:,} that are garbage are left out"]
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
+
+    def _list_shapes(self) -> tuple[array[int], array[int]]:
+        """Return the shape of each object, and the rows of the shapes. A shape is a map; contexts
+        of one map whose variables have different names have different shapes."""
+        shapes, rows = self._graph.numbers[:], self._graph.rows[:]
+        self._contexts: dict[tuple[int, int, int], int] = {}
+        self._examples = list(self._graph.first_objects)
+        for index in self._graph.of_type(CONTEXT):
+            key = (shapes[index], *self._graph.scope_of(index))
+            if key not in self._contexts:
+                self._contexts[key] = len(rows) // 4
+                rows.extend(rows[4 * shapes[index] : 4 * shapes[index] + 4])
+                self._examples.append(index)
+            shapes[index] = self._contexts[key]
+        return shapes, rows
+
+    def _edge_names(self, shape: int) -> Sequence[int]:
+        """Return the types and names of the edges of an object's words."""
+        index = self._examples[shape]
+        if index == NO_BLOCK:
+            return ()
+        names, found = self._graph.name_words(index), array("I")
+        for offset, name in sorted(names.items()):
+            if offset % 8 == 0 and offset < 1 << 16:
+                found.extend([0] * (offset // 8 + 1 - len(found)))
+                kind = _CONTEXT if name.startswith("variable ") else _PROPERTY if name.startswith((".", "[")) else _INTERNAL
+                plain = name.removeprefix("variable ") if kind == _CONTEXT else name.lstrip(".") if kind == _PROPERTY else name
+                found[offset // 8] = kind << _NAME_BITS | self._text(plain)
+        return found
+
+    def write(self, out: BinaryIO) -> None:
+        """Write the snapshot. OSError: `out` cannot be written."""
+        for _ in self._read_edges():
+            pass
+        counts, self._edges.counts = self._edges.counts, array("I", bytes(4 * len(self._edges.counts)))
+        self._edges.state[0] = self._edges.state[1] = 0
+        roots = sum(len(one.objects) for one in self._sets) + len(self._sets)
+        head = {"snapshot": {"meta": _META, "node_count": self.count, "edge_count": sum(counts) + roots, "trace_function_count": 0}}
+        out.write(json.dumps(head, separators=(",", ":"))[:-1].encode() + b',\n"nodes":[')
+        self._write_nodes(out, counts)
+        out.write(b'],\n"edges":[')
+        self._write_root_edges(out)
+        for part in self._read_edges():
+            out.write(b"," + _joined(part))
+        out.write(b'],\n"trace_function_infos":[],\n"trace_tree":[],\n"samples":[],\n"locations":[],\n"strings":[')
+        texts = list(self._texts)
+        for first in range(0, len(texts), _SLICE):
+            some = json.dumps(texts[first : first + _SLICE], separators=(",\n", ":"))[1:-1]
+            out.write((b",\n" if first else b"") + some.encode())
+        out.write(b"]}\n")
+
+    def _read_edges(self) -> Iterator[array[int]]:
+        """Yield the edges of all objects, in the order of the nodes."""
+        graph, done = self._graph, 0
+        for piece in pieces_of(graph.target, graph.areas):
+            more = True
+            while more:
+                more = self._edges.run(graph.engine, piece)
+                if self._edges.found:
+                    yield self._edges.found
+            done += len(piece.data)
+            self._report(min(done / (self._bytes or 1), 1.0))
+
+    def _write_nodes(self, out: BinaryIO, counts: array[int]) -> None:
+        out.write(_joined([_SYNTHETIC, 0, 1, 0, len(self._sets), 0, 0]))
+        for number, one in enumerate(self._sets, 1):
+            name = self._text(f"({one.sort}s)" if not one.sort.endswith("s") else f"({one.sort})")
+            out.write(b",\n" + _joined([_SYNTHETIC, name, 2 * number + 1, 0, len(one.objects), 0, 0]))
+        kinds, names = self._node_columns()
+        for first in range(0, len(self._live), _SLICE):
+            part = slice(first, first + _SLICE)
+            sizes = self._graph.blocks.columns(first, min(first + _SLICE, len(self._live))).size
+            # The identifier is odd, as those of objects are in V8's own snapshots.
+            columns = zip(self._live[part], kinds[part], names[part], self._nodes[part], sizes, counts[part])
+            rows = [f"{kind},{name},{2 * node + 1},{size},{count},0,0" for live, kind, name, node, size, count in columns if live]
+            if rows:
+                out.write(b",\n" + ",\n".join(rows).encode())
+
+    def _node_columns(self) -> tuple[bytes, array[int]]:
+        """Return the type and the name of each object's node."""
+        graph, texts = self._graph, self._text
+        types = [self._types[_CATEGORIES.get(name, "object")] for name in graph.type_names]
+        default = array("I", (texts(self._node_name(name)) for name in graph.type_names))
+        kinds = bytes(map(types.__getitem__, graph.numbers))
+        names = array("I", map(default.__getitem__, graph.numbers))
+        for index, text in graph.own_names():
+            names[index] = texts(text)
+        return kinds, names
+
+    def _node_name(self, name: str) -> str:
+        if name in (SYSTEM, ARRAY, CODE, STRING, CLOSURE):
+            return "system" if name == SYSTEM else ""
+        return name.strip("()") if name in _CATEGORIES else name
+
+    def _write_root_edges(self, out: BinaryIO) -> None:
+        out.write(_joined([number for at in range(len(self._sets)) for number in (_ELEMENT, at, 7 * (at + 1))]))
+        for one in self._sets:
+            targets = self._graph.indices_of(one.objects)
+            out.write(b"," + _joined([n for at, index in enumerate(targets) for n in (_ELEMENT, at, 7 * self._nodes[index])]))
+
+
+def _joined(numbers: Sequence[int]) -> bytes:
+    # The text of a list is the fastest way to format numbers. Spaces are allowed in JSON.
+    return str(list(numbers))[1:-1].encode()
+
+
+def _places(data: bytes, value: int) -> Iterator[int]:
+    at = data.find(value)
+    while at >= 0:
+        yield at
+        at = data.find(value, at + 1)

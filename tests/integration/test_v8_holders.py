@@ -1,0 +1,76 @@
+"""`verdict` names what retains the objects of V8's heap; `path`, `refs`, `whatis` and `runtime` agree with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import debuggers
+import nodes
+import pytest
+import truth
+
+import cores
+
+PROGRAM = truth.PROGRAMS / "v8_holders.js"
+TOTAL = 30_000
+SCREEN = 30  # lines
+KINDS = ("listeners", "map", "static", "global", "exports", "promises", "timers", "chain", "napi")
+VERSIONS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
+ALL = [
+    pytest.param(version, kind, marks=[] if version == nodes.NEWEST and kind == "listeners" else pytest.mark.matrix)
+    for version in VERSIONS
+    for kind in KINDS
+]
+
+
+def addon(folder: Path) -> Path:
+    """Compile the addon that leaks."""
+    made = folder / "leak.node"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", made, truth.PROGRAMS / "v8_references.c"], check=True)
+    return made
+
+
+def answer(*words: str) -> dict[str, Any]:
+    """Return the JSON that the command line prints."""
+    (line,) = debuggers.objects(debuggers.findleaks(*words, "--json"))
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.mark.platform("x86-64", "Node: what retains JavaScript objects", of="12 to 24")
+@pytest.mark.parametrize(("version", "kind"), ALL)
+def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: str) -> None:
+    command = [nodes.get(version), "--expose-gc", str(PROGRAM), kind, str(TOTAL), str(addon(tmp_path))]
+    with cores.Running(command, tmp_path) as running:
+        made = json.loads(running.output.splitlines()[0])
+        pid = str(running.pid)
+        screen = debuggers.findleaks("verdict", "--pid", pid).splitlines()
+        verdict = answer("verdict", "--pid", pid)
+        (found,) = [one for one in verdict["findings"] if one["finding"] == "retained-objects"]
+        place = next(word for word in found["next"] if word.startswith("path ")).split()[1]
+        path, identified = answer("path", place, "--pid", pid), answer("whatis", place, "--pid", pid)
+        (runtime,) = answer("runtime", "--only", "node", "--pid", pid)["runtimes"]
+        core = str(running.kernel_core())
+    # The name of the holder, and what it holds by constructor or function.
+    titles = " ".join(line.strip() for line in screen[:SCREEN])
+    assert made["holder"] in titles
+    assert f"{TOTAL:,} " in titles and made["content"] in titles
+    assert found["evidence"]["retained_objects"] >= 4 * TOTAL
+    assert found["evidence"]["retained_bytes"] >= 100 * TOTAL
+    types = {row["name"]: row for row in runtime["types"]}
+    assert types["Session"]["objects"] == TOTAL
+    assert types["Session"]["own"].get("garbage_objects", 0) == 0
+    assert 2 * types["Session"]["bytes"] < types["Session"]["retained_bytes"] <= found["evidence"]["retained_bytes"]
+    # The object that `verdict` names is live, and each step refers to the next one.
+    assert identified["answers"][0]["object"]["live"] is True
+    steps = path["path"]
+    assert steps[-1]["value"] == place
+    if kind == "napi":
+        assert found["evidence"]["handles"] == TOTAL
+        assert steps[0]["in"]["text"] == f"Node-API reference of {tmp_path / 'leak.node'}"
+    # The core has the same objects.
+    (again,) = [one for one in answer("verdict", core)["findings"] if one["finding"] == "retained-objects"]
+    assert {**again["evidence"], "address": 0} == {**found["evidence"], "address": 0}

@@ -1,0 +1,40 @@
+// Retains many objects in one place, in the way that the first argument names, and prints what holds them; then it waits.
+// The second argument is the number of objects, the third an addon (napi).
+'use strict'
+const EventEmitter = require('events')
+const [kind, total, file] = [process.argv[2], Number(process.argv[3]), process.argv[4]]
+
+class Session { constructor (n) { this.number = n; this.name = `session ${n} of many`; this.parts = [n, `part ${n}`] } }
+class Bus extends EventEmitter {}
+class Registry {}
+Registry.entries = new Map()
+const bus = new Bus()
+const cache = new Map()
+const never = new Promise(() => {})
+
+function subscribe (n) { const own = new Session(n); bus.on('data', function onData () { return own.number }) }
+function sessions () { return Array.from({ length: total }, (_, n) => new Session(n)) }
+async function wait (own) { await never; return own }
+function handlerFor (n) { const own = new Session(n); return function onTick () { return own } }
+
+const holders = {
+  listeners () { bus.setMaxListeners(0); for (let n = 0; n < total; n++) subscribe(n); return ['variable bus', 'onData'] },
+  map () { for (let n = 0; n < total; n++) cache.set(`key ${n}`, new Session(n)); return ['variable cache', 'Session'] },
+  static () { for (let n = 0; n < total; n++) Registry.entries.set(n, new Session(n)); return ['variable Registry', 'Session'] },
+  global () { globalThis.everything = sessions(); return ['global variable everything', 'Session'] },
+  exports () { module.exports.kept = sessions(); return ['exports of module', 'Session'] },
+  promises () { for (let n = 0; n < total; n++) wait(new Session(n)); return ['variable never', 'Session'] },
+  timers () { for (let n = 0; n < total; n++) setTimeout(handlerFor(n), 1e8); return ['variable timerListMap', 'onTick'] },
+  chain () {
+    let last = new Promise(resolve => { globalThis.start = resolve })
+    for (let n = 0; n < total; n++) { const own = new Session(n); last = last.then(() => own) }
+    return ['global variable start', 'Session']
+  },
+  napi () { const addon = require(file); for (let n = 0; n < total; n++) addon.keep(new Session(n)); return [file, 'Session'] }
+}
+
+const [holder, content] = holders[kind]()
+gc()
+gc()
+setInterval(() => [bus, cache, Registry, never], 1e9)
+require('fs').writeSync(1, `${JSON.stringify({ holder, content, count: total, file: __filename })}\nready\n`)
