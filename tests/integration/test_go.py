@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from verdicts import share, sorts, verdict
 
 from cores import Running
 
-GOROUTINES, OBJECTS, KEPT, LOST = 10_000, 400, 60, 300
+GOROUTINES, OBJECTS, KEPT, LOST = 4_000, 400, 60, 300
 SLACK = 256 << 10
 """Bytes that the runtime goes on taking once it has said how much it has: 8 KiB here."""
 
@@ -76,9 +77,8 @@ def test_goroutines_stacks_are_no_threads_stacks(stacks: Running) -> None:
     heap = next(one for one in found["shares"] if one["of"] == "Go heap")
     assert heap["bytes"] > stack
     assert not {"unknown-owner", "lost"} & set(sorts(found))
-    assert any("Go's objects are read without their native memory" in note for note in found["notes"])
-    for word in ("find", "map"):
-        assert "Go's objects are read without their native memory" in " ".join(findleaks(word, "--pid", str(stacks.pid)).split())
+    assert any("anything in Go's heap, garbage included, refers to it" in note for note in found["notes"])
+    assert "anything in Go's heap, garbage included, refers to it" in " ".join(findleaks("find", "--pid", str(stacks.pid)).split())
     assert found["warnings"] == []
     assert [one["finding"] for one in found["findings"]] == ["goroutines", "no-blocks"]
     assert found["findings"][0]["evidence"]["goroutines"] == GOROUTINES
@@ -120,10 +120,25 @@ def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> Non
     assert wrong(run.output, found) == []
     kept = next(line.split()[1] for line in run.output.splitlines() if line.startswith("kept "))
     (reference, *_) = json.loads(findleaks("refs", "--json", kept, core))["references"]
-    assert "Go's heap" in findleaks("whatis", reference["address"], core)
+    assert re.search(r"live \S+-byte Go object, ", findleaks("whatis", reference["address"], core))
+    root, *_, last = json.loads(findleaks("path", "--json", kept, core))["path"]
+    assert (root["in"]["is"], last["in"]["object"]["runtime"], last["value"]) == ("module", "Go", kept)
     assert sorts(verdict(core)) == ["lost"]
     if not stripped:
         return
     here = objects(findleaks("verdict", "--json", core))
     assert objects(gdb(["leaks verdict --json"], str(program), core)) == here
     assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == here
+
+
+def test_native_memory_of_garbage(tmp_path: Path) -> None:
+    """Eight of ten parsers in C belong to garbage of Go, which never frees them. Stale words on a stack may keep a few of these."""
+    count = 5000
+    with running(build(tmp_path, "go_parsers", False), tmp_path / "run", count) as run:
+        (held,) = [one for one in verdict("--pid", str(run.pid))["findings"] if one["finding"] == "held-by-managed-objects"]
+        types = page("--pid", str(run.pid))["types"]
+    lost = sum(one["own"].get("garbage_native_blocks", 0) for one in types)
+    assert 2 * (8 * count // 10 - 20) <= lost <= 2 * 8 * count // 10
+    assert 2 * count - 40 <= held["evidence"]["native_blocks"] <= 2 * count
+    assert held["text"].startswith("Probably leaked: garbage of Go retains 16 MiB of native memory; objects in use retain ")
+    assert "runtime.AddCleanup" in held["try"][0]

@@ -34,10 +34,10 @@ def toolchain(version: str) -> str:
     return str(folder / "bin" / "go")
 
 
-def build(folder: Path, version: str, *flags: str) -> Path:
-    program = folder / "go_truth"
+def build(folder: Path, version: str, *flags: str, name: str = "go_truth") -> Path:
+    program = folder / name
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
-    words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / "go_truth.go")]
+    words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.go")]
     subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
     return program
 
@@ -77,6 +77,7 @@ def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
         assert types["main.Session"]["objects"] == 10 * COUNT  # the others are known to stacks only, which have no types
         assert types["func main.fill.func1"]["objects"] == COUNT
         assert types["chan *main.Session"]["objects"] == COUNT
+        check_retained(types)
     whole = [sum(one["objects"] + one["own"]["garbage_objects"] for one in types.values())]
     whole.append(sum(one["bytes"] + one["own"]["garbage_bytes"] for one in types.values()))
     for mine, name in zip(whole, ("HeapObjects", "HeapAlloc")):
@@ -92,6 +93,49 @@ def sparse_map(*where: str) -> None:
     assert one["evidence"]["slots"] >= 40_000
     assert one["evidence"]["type"] == "map[uint64][12]uint64"
     assert one["bytes"] >= 40_000 * 104
+
+
+def addresses(run: Running) -> dict[str, str]:
+    return dict(pair.split("=") for pair in run.output.splitlines()[1].split())
+
+
+def ask(command: str, address: str, *where: str) -> dict[str, Any]:
+    return dict(json.loads(findleaks(command, address, "--limit", "0", "--json", *where)))
+
+
+def check_objects(at: dict[str, str], *where: str) -> None:
+    """Types, fields, referrers and paths of objects whose addresses the program printed."""
+    (found,) = json.loads(findleaks("whatis", at["holder"], "--json", *where))["answers"]
+    assert found["object"] == {"address": at["holder"], "size": 24, "type": "main.Holder", "runtime": "Go", "live": True}
+    assert [(word["member"], word["value"]) for word in found["words"]] == [
+        (".Number", "0x5"),
+        (".Data", at["data"]),
+        (".Shared", at["shared"]),
+    ]
+    (field,) = ask("refs", at["data"], *where)["references"]
+    assert (field["address"], field["live"]) == (hex(int(at["holder"], 16) + 8), True)
+    assert (field["from"]["member"], field["from"]["object"]["type"]) == (".Data", "main.Holder")
+    shared = ask("refs", at["shared"], *where)
+    assert shared["count"] == shared["live"] == COUNT
+    assert {one["from"]["member"] for one in shared["references"]} == {".Shared"}
+    root, array, holder = ask("path", at["data"], *where)["path"]
+    assert root["in"]["is"] == "module"
+    assert array["in"]["object"]["type"] == "[]*main.Holder"
+    assert array["in"]["member"] == "[5]"
+    assert (holder["in"]["object"]["address"], holder["in"]["member"]) == (at["holder"], ".Data")
+    stacks = [one for one in ask("refs", at["waiting"], *where)["references"] if "object" not in one["from"]]
+    assert [one["from"]["text"] for one in stacks if one["from"]["text"].endswith("(waiting, chan receive), in main.waitOn")]
+    gone = ask("path", at["dropped"], *where)
+    assert (gone["target"]["object"]["live"], gone["path"]) == (False, [])
+
+
+def check_retained(types: dict[str, dict[str, Any]]) -> None:
+    """Each Holder alone retains its data, and all of them share 8,192 bytes. A stale word of a stack may refer to the data of one."""
+    whole = COUNT * (24 + 4096)
+    assert whole - 4096 <= types["main.Holder"]["retained_bytes"] <= whole
+    array = types["[]*main.Holder"]
+    assert whole + 8192 - 4096 - 24 <= array["retained_bytes"] - array["bytes"] <= whole + 8192
+    assert types["[4096]uint8"]["retained_bytes"] == types["[4096]uint8"]["bytes"] == COUNT * 4096
 
 
 def compare(run: Running, file: Path, *where: str) -> None:
@@ -121,6 +165,8 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
         file = tmp_path / "run" / "goroutines"
         compare(run, file, "--pid", str(run.pid))
         sparse_map("--pid", str(run.pid))
+        at = addresses(run)
+        check_objects(at, "--pid", str(run.pid))
         text = findleaks("stacks", "--pid", str(run.pid))
         assert f"{COUNT + 12} goroutines of Go" in text
         assert f"  {COUNT} goroutines, waiting, chan receive" in text
@@ -132,6 +178,46 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
     assert said(json.loads(here[0])).keys() >= set(profile(file.read_text())) - {1}
     assert objects(gdb(["leaks stacks --json"], str(program), core)) == here
     assert objects(lldb(["leaks stacks --json"], str(program), "-c", core)) == here
+    asked = [f"leaks {word} --json" for word in (f"whatis {at['holder']}", f"refs {at['shared']}", f"path {at['data']}")]
+    here = [one for word in asked for one in objects(findleaks(*word.split()[1:], core))]
+    assert json.loads(here[0])["answers"][0]["object"]["type"] == "main.Holder"
+    assert (json.loads(here[1])["count"], json.loads(here[2])["blocks"]) == (COUNT, 3)
+    assert objects(gdb(asked, str(program), core)) == here
+    assert objects(lldb(asked, str(program), "-c", core)) == here
+
+
+def check_parts(findings: list[dict[str, Any]]) -> None:
+    """Of caches that have a quarter of the items each, `verdict` names the largest type and the path to it, and the waiting goroutines."""
+    by_kind = {finding["finding"]: finding for finding in findings}
+    assert "retained-objects" not in by_kind
+    evidence = by_kind["live-objects"]["evidence"]
+    types = {row["type"]: row["objects"] for row in evidence["types"]}
+    assert types["main.Item"] == types["[200]uint8"] == 24_000
+    assert evidence["path"].startswith("variable main.") and evidence["path"].endswith("[]*main.Item → main.Item.Body → [200]uint8")
+    assert (by_kind["goroutines"]["evidence"]["goroutines"], by_kind["goroutines"]["evidence"]["function"]) == (300, "main.wait")
+
+
+@pytest.mark.platform("x86-64", "Go")
+def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
+    """`verdict` names the variable and the array, and `runtime` counts what the array retains."""
+    count = 80_000
+    program = build(tmp_path, "", name="go_cache")
+    with Running([str(program), str(count)], tmp_path / "run") as run:
+        found = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
+        (page,) = json.loads(findleaks("runtime", "--json", "--pid", str(run.pid)))["runtimes"]
+    with Running([str(program), "24000", "4", "300"], tmp_path / "parts") as run:
+        check_parts(json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"])
+    with Running([str(program), "0", "1", "0", "10000"], tmp_path / "timers") as run:
+        (timers, _) = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
+    assert (timers["finding"], timers["evidence"]["types"][0]["type"]) == ("live-objects", "main.Entry")
+    assert timers["evidence"]["path"].startswith("the list of timers that have not fired")
+    (one,) = [finding for finding in found if finding["finding"] == "retained-objects"]
+    assert one["evidence"]["root"].startswith("variable main.cache")
+    assert one["evidence"]["type"] == "[]*main.Item"
+    assert 2 * count - 20 <= one["evidence"]["retained_objects"] <= 2 * count + 1  # stale words may refer to some items
+    assert one["next"][0] == f"path {one['evidence']['address']}"
+    assert page["retainers"][0]["address"] == one["evidence"]["address"]
+    assert page["retainers"][0]["retained_objects"] == one["evidence"]["retained_objects"]
 
 
 @pytest.mark.matrix
@@ -142,3 +228,5 @@ def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
     with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run") as run:
         compare(run, tmp_path / "run" / "goroutines", "--pid", str(run.pid))
         sparse_map("--pid", str(run.pid))
+        if tuple(map(int, version.split(".")[:2])) >= (1, 22):
+            check_objects(addresses(run), "--pid", str(run.pid))

@@ -1,6 +1,8 @@
 // Global variables hold 10 * COUNT Sessions, COUNT closures, and a map that had 40,000 entries and has one; COUNT Drops are garbage of the
-// last moment. COUNT goroutines, each with a Session, wait on channels, 7 on a mutex, 3 on a sync.WaitGroup, one on a nil channel. Writes what
-// pprof says of all goroutines to FILE, and prints figures of runtime.MemStats as NAME=VALUE.
+// last moment. COUNT Holders have
+// 4,096 bytes each and share 8,192 bytes. COUNT goroutines, each with a Session, wait on channels, 7 on a mutex, 3 on a sync.WaitGroup, one on a nil channel. Writes what
+// pprof says of all goroutines to FILE, and prints figures of runtime.MemStats as NAME=VALUE,
+// then addresses of objects in the same form.
 package main
 
 import (
@@ -11,12 +13,19 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 type Session struct {
 	User  string
 	Token [200]byte
 	Next  *Session
+}
+
+type Holder struct {
+	Number int
+	Data   *[4096]byte
+	Shared *[8192]byte
 }
 
 type Drop struct {
@@ -26,8 +35,10 @@ type Drop struct {
 
 var sessions []*Session
 var functions []func() int
+var holders []*Holder
 var sparse = map[uint64][12]uint64{}
 var drop *Drop
+var waiting, dropped uintptr // addresses of the last waiting goroutine's Session, and of a Drop
 var mutex sync.Mutex
 var never chan int
 
@@ -48,7 +59,9 @@ func start(count int) (kept []chan *Session) {
 	for i := 0; i < count; i++ {
 		c := make(chan *Session, 4)
 		kept = append(kept, c)
-		go waitOn(c, &Session{User: "user" + strconv.Itoa(i)})
+		s := &Session{User: "user" + strconv.Itoa(i)}
+		waiting = uintptr(unsafe.Pointer(s))
+		go waitOn(c, s)
 	}
 	mutex.Lock()
 	for i := 0; i < 7; i++ {
@@ -71,12 +84,36 @@ func fill(count int) {
 		number := i
 		functions = append(functions, func() int { number++; return number })
 	}
+	shared := new([8192]byte)
+	holders = make([]*Holder, 0, count) // an array that append outgrew could have stale references
+	for i := 0; i < count; i++ {
+		holders = append(holders, &Holder{Number: i, Data: new([4096]byte), Shared: shared})
+	}
 	for i := 0; i < 40000; i++ {
 		sparse[uint64(i)] = [12]uint64{}
 	}
 	for i := 1; i < 40000; i++ {
 		delete(sparse, uint64(i))
 	}
+}
+
+//go:noinline
+func addresses() string {
+	one := holders[5]
+	place := func(of unsafe.Pointer) uintptr { return uintptr(of) }
+	return fmt.Sprintf("holder=%#x data=%#x shared=%#x waiting=%#x dropped=%#x", place(unsafe.Pointer(one)), place(unsafe.Pointer(one.Data)),
+		place(unsafe.Pointer(one.Shared)), waiting, dropped)
+}
+
+//go:noinline
+func forget(count int) {
+	for i := 0; i < count; i++ {
+		drop = &Drop{Session: sessions[i]}
+		if i == count/2 { // a stale word may refer to the last one
+			dropped = uintptr(unsafe.Pointer(drop))
+		}
+	}
+	drop = nil
 }
 
 func main() {
@@ -89,10 +126,7 @@ func main() {
 	time.Sleep(50 * time.Millisecond)
 	runtime.GC()
 	runtime.GC() // returns once the sweep of the one before is complete
-	for i := 0; i < count; i++ {
-		drop = &Drop{Session: sessions[i]}
-	}
-	drop = nil
+	forget(count)
 	file, _ := os.Create(os.Args[2])
 	pprof.Lookup("goroutine").WriteTo(file, 2)
 	file.Close()
@@ -100,7 +134,7 @@ func main() {
 	runtime.ReadMemStats(&m)
 	text := fmt.Sprintf("HeapSys=%d HeapInuse=%d StackInuse=%d MSpanSys=%d MCacheSys=%d BuckHashSys=%d GCSys=%d OtherSys=%d NumGC=%d NumForcedGC=%d HeapObjects=%d HeapAlloc=%d",
 		m.HeapSys, m.HeapInuse, m.StackInuse, m.MSpanSys, m.MCacheSys, m.BuckHashSys, m.GCSys, m.OtherSys, m.NumGC, m.NumForcedGC, m.HeapObjects, m.HeapAlloc)
-	os.Stdout.WriteString(fmt.Sprintf("goroutines=%d %s\nready\n", runtime.NumGoroutine(), text))
+	os.Stdout.WriteString(fmt.Sprintf("goroutines=%d %s\n%s\nready\n", runtime.NumGoroutine(), text, addresses()))
 	<-time.After(time.Hour)
 	runtime.KeepAlive(kept)
 	runtime.KeepAlive(functions)

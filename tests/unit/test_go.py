@@ -14,11 +14,12 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go import NOTE_NAME, NOTE_TYPE, find
 from findleaks.runtimes.go.buildinfo import MAGIC, version
-from findleaks.runtimes.go.heap import MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, Span, heap
+from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, Span, heap
 from findleaks.target.base import Module, Range
 
 BASE = 0xC000000000
 FILE, DATA, TABLE_AT, ARENA_AT, SPANS, HEAP = 0x400000, 0x500000, 0x7F0000000000, 0x7F1000000000, 0x7F2000000000, 0x1000
+SECOND_AT = 0x7F1100000000  # the heapArena of a second arena
 PAGES_OPEN = 64
 
 Pages = tuple[int, int, int]
@@ -37,11 +38,17 @@ def mspan(first: int, count: int, state: int) -> bytes:
     return bytes(made)
 
 
-def target(spans: Sequence[Pages] = GOOD, place: int = 0, spoilt: bytes = b"", sp: int = 0) -> FakeTarget:
-    """A Go program with one arena; `spoilt` replaces the first mspan."""
+def target(spans: Sequence[Pages] = GOOD, place: int = 0, spoilt: bytes = b"", sp: int = 0, freed: int = 0) -> FakeTarget:
+    """A Go program with one arena; `spoilt` replaces the first mspan. `freed`: the number of pages at the start that still refer to
+    the mspan of the first span, as pages of freed spans do. There is then a second arena, all pages of which do so."""
     table = bytearray(TABLE)
     struct.pack_into("<Q", table, ((BASE + (1 << 47)) >> 26) * 8, ARENA_AT)
     arena = bytearray(place + 8 * 8192 + 1024)
+    struct.pack_into(f"<{freed}Q", arena, place, *[SPANS] * freed)
+    second = {}
+    if freed:
+        struct.pack_into("<Q", table, ((BASE + ARENA + (1 << 47)) >> 26) * 8, SECOND_AT)
+        second = {SECOND_AT: struct.pack("<8192Q", *[SPANS] * 8192) + bytes(1024), BASE + ARENA: bytes(PAGES_OPEN * PAGE)}
     records = b""
     for number, (first, count, state) in enumerate(spans):
         for page in range(first, first + count):
@@ -60,6 +67,7 @@ def target(spans: Sequence[Pages] = GOOD, place: int = 0, spoilt: bytes = b"", s
         TABLE_AT: bytes(table),
         ARENA_AT: bytes(arena),
         SPANS: records,
+        **second,
     }
     names = {FILE: "/bin/server", DATA: "/bin/server"}
     module = Module("/bin/server", 0, FILE, DATA + 4096)
@@ -85,6 +93,22 @@ def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
     assert [span._replace(address=0) for span in found.spans] == live
     assert [span.address for span in found.spans] == [SPANS, SPANS + 160, SPANS + 320]
     assert (list(found.entries), found.layout) == ([ARENA_AT], place)
+
+
+def test_pages_of_freed_spans() -> None:
+    """Pages of freed spans refer to an mspan that spans other pages now. Both arenas are found."""
+    spans = [(first + 40, count, state) for first, count, state in GOOD]
+    found = heap(target(spans, freed=40), graphs.native(), [Range(DATA, DATA + 4096)])
+    assert found is not None
+    assert (list(found.arenas), list(found.entries)) == ([BASE, BASE + ARENA], [ARENA_AT, SECOND_AT])
+    assert [(span.start - BASE) // PAGE for span in found.spans] == [40, 42, 48]
+
+
+def test_a_thread_was_stopped_while_it_changed_a_span() -> None:
+    """One of 201 mspans has no state yet. The others are listed."""
+    spans = [(at, 1, OBJECTS) for at in range(201)]
+    found = heap(target(spans, spoilt=mspan(0, 1, 0)), graphs.native(), [Range(DATA, DATA + 4096)])
+    assert found is not None and len(found.spans) == 200
 
 
 def test_parts_and_what_is_dead() -> None:

@@ -1,4 +1,4 @@
-"""Reads Go's heap, its counters, and goroutines.
+"""Read Go's heap, its counters, and goroutines.
 
 All of the heap in use counts as root memory, so a malloc block is reachable if any object refers to
 it. No symbols are used, because stripped programs have none.
@@ -9,7 +9,7 @@ and src/debug/buildinfo/buildinfo.go."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target import elf
@@ -27,16 +27,16 @@ MAX_NOTE = 1 << 12  # maximum bytes of a segment of notes; larger ones are ignor
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
     """Find a file with Go's build ID; see base.Finder."""
-    return find_scheduler(target, engine)
+    return find_scheduler(target, engine, directory)
 
 
-def find_scheduler(target: Target, engine: Engine) -> Sequence[Runtime]:
-    """As `find`: goroutines are threads that Go schedules itself."""
+def find_scheduler(target: Target, engine: Engine, directory: Optional[Directory] = None) -> Sequence[Runtime]:
+    """Find the same files as `find`. Goroutines are threads that Go schedules itself."""
     for module in target.modules():
         if _has_note(target, module):
             from findleaks.runtimes.go.instance import Go
 
-            return [Go(target, engine, module)]
+            return [Go(target, engine, module, directory)]
     return []
 
 

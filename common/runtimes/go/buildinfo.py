@@ -1,4 +1,5 @@
-"""Reads the version of Go that built a program, from the linker's build information in its data.
+"""Read the version of Go that built a program. It is in the linker's build information in the
+program's data.
 
 Source: Go 1.18 to 1.26, src/debug/buildinfo/buildinfo.go: 14 bytes of magic at a multiple of 16,
 the size of a pointer, flags. With flag 2 the version is at byte 32: its length as a varint, then

@@ -1,9 +1,10 @@
-"""Finds the types of Go's objects, without debug information.
+"""Find the types of Go's objects, without debug information.
 
-The contract of engine_native.py (common/native/go_types.c) and engine_reference.py. Types are known
-of objects with a malloc header (more than 512 bytes with pointers, since Go 1.22), and of the data
-of interface values, which have a type or an itab before them. They spread along the pointers,
-slices, strings, interfaces and maps in typed objects."""
+This module states the contract of engine_native.py (common/native/go_types.c) and
+engine_reference.py. The type is known for objects with a malloc header (objects of more than 512
+bytes with pointers, since Go 1.22), and for the data of interface values, because a type or an itab
+precedes the data pointer. From these objects, types spread along the pointers, slices, strings,
+interfaces and maps in them."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ ANY = 2  # in `pointers`
 TINY = 5  # the class of 16 bytes without pointers: small objects share a slot
 
 POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND = range(6)
-"""Kinds of slots: a pointer; the three words of a slice; the two of a string; those of an
-interface; a Swiss map's directory and its length, with the type of the tables in the next slot
-(SECOND)."""
+"""Kinds of slots: a pointer; the three words of a slice; the two words of a string; the two words
+of an interface; the directory of a Swiss map and its length, with the type of the tables in the
+next slot (SECOND)."""
 
 SEEDED = 64
 _BUDGET = 1 << 20
@@ -65,7 +66,7 @@ class TypeTable(NamedTuple):
 
 
 class TypeSearch:
-    """A search for types. `types` ("I") has the type value of each block's object, or NONE; those
+    """A search for types. `types` ("I") has the type value of each block's object, or NONE. Types
     that are set before `run` are followed."""
 
     def __init__(self, blocks: Blocks, table: TypeTable) -> None:

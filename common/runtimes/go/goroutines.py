@@ -21,8 +21,10 @@ from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import TOP_FRAME, FunctionTable
+from findleaks.runtimes.user_threads import describe_state
 from findleaks.target.arch import AARCH64
 from findleaks.target.base import Module, Range, Target, Thread
+from findleaks.target.elf import occurrences
 from findleaks.target.ranges import nonzero_pieces
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
@@ -38,7 +40,7 @@ _REASONS = 64
 _FIELDS = ("stack.lo", "stack.hi", "m", "sched.sp", "sched.pc", "syscallsp", "syscallpc", "atomicstatus", "goid", "waitsince", "waitreason")
 # Start functions of goroutines that do not belong to the runtime.
 _USERS = ("runtime.main", "runtime.corostart", "runtime.handleAsyncEvent")
-_FIELDS_FURTHER = ("gopc", "startpc", "param", "waiting")
+_FIELDS_FURTHER = ("gopc", "startpc")
 
 
 class _G(NamedTuple):
@@ -49,7 +51,7 @@ class _G(NamedTuple):
 
 
 class Goroutines:
-    """Goroutines of a program, and the functions in which they are."""
+    """The goroutines of a program, and the functions that they execute."""
 
     def __init__(self, target: Target, engine: Engine, program: Program, data: Sequence[Range], file: Module) -> None:
         """`data`: Go's variables; `file`: the program."""
@@ -70,14 +72,18 @@ class Goroutines:
         return _G(one.size, known) if all(name in known for name in _FIELDS) else None
 
     def addresses(self) -> Sequence[int]:
-        """Return the addresses of all g structures, also of unused ones; () if not found."""
+        """The addresses of all g structures, including unused ones; () if they are not found."""
         layout = self._layout
         best: tuple[int, ...] = ()
         if layout is None:
             return best
         for start, end in self._data:
+            before: tuple[int, ...] = ()  # a slice may extend over two pieces
+            behind = 0
             for piece in nonzero_pieces(self._target, start, end):
-                words = self._target.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8]))
+                own = self._target.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8]))
+                words = (*before, *own) if piece.address == behind else tuple(own)
+                before, behind = words[-2:], piece.address + len(piece.data)
                 for at in range(len(words) - 2):
                     place, count, room = words[at], words[at + 1], words[at + 2]
                     if len(best) < count <= room < _MAX_GOROUTINES and place % 8 == 0 and place:
@@ -121,11 +127,7 @@ class Goroutines:
         for region in self._target.regions():
             if region.readable and not region.writable and self._file.start <= region.start < self._file.end:
                 for piece in self._target.pieces(region.start, region.end):
-                    content = bytes(piece.data)
-                    at = content.find(text)
-                    while at >= 0:
-                        yield piece.address + at
-                        at = content.find(text, at + 1)
+                    yield from (piece.address + at for at in occurrences(bytes(piece.data), text))
 
     def _strings(self, words: Sequence[int]) -> Iterator[str]:
         for at in range(0, len(words), 2):
@@ -151,7 +153,7 @@ class Goroutines:
         return [one for _, one in sorted(made, key=lambda pair: pair[0])]
 
     def _now(self) -> Optional[int]:
-        """The monotonic clock of a live process, by which waitsince is measured."""
+        """The monotonic clock of a live process. waitsince is measured by this clock."""
         return time.monotonic_ns() if self._target.live else None
 
     def _goroutine(
@@ -190,7 +192,8 @@ class Goroutines:
         return function is not None and function.name.startswith("runtime.") and function.name not in _USERS
 
     def _position(self, read: Callable[[str], int], state: int, stack: Range, threads: Mapping[int, Thread]) -> tuple[int, int, int]:
-        """Return sp, pc and the thread that runs a goroutine (0: none). `read` returns a field."""
+        """Return sp, pc and the thread that runs a goroutine (0: none). `read` returns a field of
+        the goroutine."""
         running = threads.get(self._thread_of(read("m"))) if state in (_RUNNING, _SYSCALL) else None
         tid = running.tid if running is not None else 0
         if state == _SYSCALL and stack.start <= read("syscallsp") < stack.end:
@@ -201,7 +204,7 @@ class Goroutines:
 
     @cached_property
     def _procid(self) -> Optional[int]:
-        """The offset of the kernel's number of a thread in runtime.m."""
+        """The offset in runtime.m of the kernel's number of the thread."""
         address = self._program.types.find("runtime.m")
         return self._program.types.offset(address, "procid") if address is not None else None
 
@@ -210,13 +213,34 @@ class Goroutines:
         return (self._memory.word(m + self._procid) or 0) if self._procid is not None and m else 0
 
     def _creator(self, pc: int) -> Optional[NamedFrame]:
-        """Return where the go statement is."""
+        """Return the frame that contains the go statement."""
         frames = self.name(pc, True) if pc else ()
         return frames[-1] if frames else None
 
     def unwind(self, pc: int, sp: int, stack: Range) -> tuple[NamedFrame, ...]:
         """Return the frames of a stack, innermost first."""
-        made: list[NamedFrame] = []
+        return tuple(frame for pc, called, _ in self._walk(pc, sp, stack) for frame in self.name(pc, called))
+
+    def describe_stack(self, threads: Sequence[UserThread], address: int) -> str:
+        """Return a phrase for an address on the stack of one of these goroutines: "stack of
+        goroutine 7 (waiting, chan receive), in main.worker"; "" elsewhere."""
+        one = next((one for one in threads if one.stack.start <= address < one.stack.end), None)
+        if one is None:
+            return ""
+        if address < one.sp:
+            return f"stack of goroutine {one.number}, not in use"
+        frame = ""
+        for pc, called, end in self._walk(one.pc, one.sp, one.stack):
+            # Frames of generated functions have no name. Arguments of the function that such a
+            # frame calls are stored there.
+            frame = next((named.short_name() for named in reversed(self.name(pc, called))), frame)
+            if address < end:
+                break
+        return f"stack of goroutine {one.number} ({describe_state(one)}){f', in {frame}' if frame else ''}"
+
+    def _walk(self, pc: int, sp: int, stack: Range) -> Iterator[tuple[int, bool, int]]:
+        """Yield for each function on a stack, innermost first: its pc, whether the pc is a return
+        address, and the end of its frame."""
         links = self._target.arch.name == AARCH64.name
         called = False
         for _ in range(_MAX_FRAMES):
@@ -224,15 +248,15 @@ class Goroutines:
             function = table.find(pc - called) if table is not None else None
             depth = table.depth(pc) if table is not None else None
             if table is None or function is None or depth is None:
-                break
-            made += self.name(pc, called)
+                return
+            end = sp + depth + (0 if links else 8)
+            yield pc, called, end
             if function.flag & TOP_FRAME or not stack.start <= sp < stack.end or depth < 0:
-                break
+                return
             caller = self._memory.word(sp if links else sp + depth)
             if not caller:
-                break
-            sp, pc, called = sp + depth + (0 if links else 8), caller, True
-        return tuple(made)
+                return
+            sp, pc, called = end, caller, True
 
     def name(self, pc: int, called: bool) -> tuple[NamedFrame, ...]:
         """Return the functions at `pc`, inlined ones first, without those that the compiler

@@ -68,11 +68,9 @@ class Arena(NamedTuple):
     """An arena.
 
     `entry` is the address of its heapArena. `spans` has the mspan of each page, 0 for none.
-    `starts` has a bit for each page, set if a span of objects begins there (pageInUse). `layout` is
-    the offset of the spans in the heapArena."""
+    `starts` has a bit for each page, set if a span of objects begins there (pageInUse)."""
 
     entry: int
-    layout: int
     spans: Sequence[int]
     starts: bytes
 
@@ -90,7 +88,8 @@ class Heap(NamedTuple):
 
 
 def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap]:
-    """Return the heap to whose table a word in this data points, or None. Raises Interrupted."""
+    """Return the heap whose table of arenas is referenced by a word in this data, or None. Raises
+    Interrupted."""
     offset = OFFSETS.get(target.arch.name)
     if offset is None:
         return None
@@ -101,18 +100,20 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
         looks += len(slots)
         if looks > MAX_LOOKS:
             break
-        arenas: dict[int, Arena] = {}
+        found: dict[int, int] = {}
         for base in slots:
             if target.interrupted():
                 raise Interrupted
             entry = _entry(target, table + ((base + offset) // ARENA) * 8)
-            arena = _arena(memory, base, entry) if entry else None
-            if arena is not None:
-                arenas[base] = arena
-        if arenas:
-            entries = [arenas[base].entry for base in sorted(arenas)]
-            layout = next(iter(arenas.values())).layout
-            return Heap(table, sorted(arenas), _read(target, engine, arenas), entries, layout)
+            if entry:
+                found[base] = entry
+        # One arena is enough to identify the table. In the others, most pages may be freed, and
+        # refer to mspans that span other pages now.
+        layouts = (_find_layout(memory, base, entry) for base, entry in found.items())
+        layout = next((one for one in layouts if one is not None), None)
+        if layout is not None:
+            arenas = {base: arena for base in sorted(found) if (arena := _read_arena(memory, found[base], layout)) is not None}
+            return Heap(table, list(arenas), _read(target, engine, arenas), [one.entry for one in arenas.values()], layout)
     return None
 
 
@@ -151,18 +152,31 @@ def _entry(target: Target, address: int) -> int:
     return 0
 
 
-def _arena(memory: Memory, base: int, address: int) -> Optional[Arena]:
-    """Return the heapArena at `address`, of any version; None unless most mspans checked span the
-    pages that refer to them."""
+def _find_layout(memory: Memory, base: int, address: int) -> Optional[int]:
+    """Return the offset of the spans in the heapArena at `address`; None if there is no heapArena.
+
+    A sample of the mspans is checked: most of them must span the pages that refer to them."""
     for place in SPANS_AT:
-        words = memory.words(address + place, PAGES + PAGES // 64)
-        if words is None:
+        arena = _read_arena(memory, address, place)
+        if arena is None:
             continue
-        spans = words[:PAGES]
-        used = [number for number, word in enumerate(spans) if word][:SAMPLE]
-        if used and 2 * sum(_covers(memory.words(spans[n], COUNT + 1), base + n * PAGE) for n in used) > len(used):
-            return Arena(address, place, array("Q", spans), b"".join(word.to_bytes(8, "little") for word in words[PAGES:]))
+        # A freed page may still refer to an mspan that now spans other pages. Therefore the first
+        # pages of spans of objects are checked first, then all pages that refer to an mspan.
+        used = islice((number for number in _bits(arena.starts) if arena.spans[number]), SAMPLE)
+        for pages in (list(used), [number for number, word in enumerate(arena.spans) if word][:SAMPLE]):
+            covering = sum(_covers(memory.words(arena.spans[number], COUNT + 1), base + number * PAGE) for number in pages)
+            if 2 * covering > len(pages):
+                return place
     return None
+
+
+def _read_arena(memory: Memory, address: int, place: int) -> Optional[Arena]:
+    """Return the heapArena at `address`; None if it cannot be read. `place` is the offset of its
+    spans in bytes."""
+    words = memory.words(address + place, PAGES + PAGES // 64)
+    if words is None:
+        return None
+    return Arena(address, array("Q", words[:PAGES]), b"".join(word.to_bytes(8, "little") for word in words[PAGES:]))
 
 
 def _covers(span: Optional[Sequence[int]], page: int) -> bool:
@@ -172,13 +186,15 @@ def _covers(span: Optional[Sequence[int]], page: int) -> bool:
 def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span]:
     """Return the spans in use of these arenas.
 
-    [] unless each mspan is valid and each span of objects is found. An mspan is also valid if it
-    spans other pages now."""
+    The result is [] unless nearly all mspans are valid and nearly all spans of objects are found. A
+    few may be invalid, because a thread may have been stopped while it changed them. An mspan is
+    also valid if it now spans other pages than those that refer to it."""
     addresses = sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0})
     data, _ = read_records(target, engine, array("Q", addresses), 8 * MSPAN)
     content = bytes(data)
     words = target.arch.unpack(content)
     found: list[tuple[int, Sequence[int]]] = []
+    wrong = 0
     for number, address in enumerate(addresses):
         if number % OFTEN == 0 and target.interrupted():
             raise Interrupted
@@ -187,8 +203,8 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
         if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
             # Freed pages may still refer to their mspan, which may span other pages now, or none.
             # This mspan is invalid.
-            return []
-        if span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
+            wrong += 1
+        elif span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
             found.append((number, span))
     limited = {at: sum(_limited(span, at) for _, span in found) for at in ELEMENT}
     # Require 90 %: the elemsize of free mspans is stale.
@@ -199,11 +215,14 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
     live = sorted(
         Span(span[START], span[START] + span[COUNT] * PAGE, state, addresses[number])
         for state, (number, span) in zip(states, found)
-        if state
+        if 0 < state <= MANUAL
     )
+    overlapping = {other.address for one, other in zip(live, live[1:]) if one.end > other.start}
+    live = [span for span in live if span.address not in overlapping]
     objects = {span.start for span in live if span.state == OBJECTS}
-    sound = all(state <= MANUAL for state in states) and all(one.end <= other.start for one, other in zip(live, live[1:]))
-    return live if sound and all(base + page * PAGE in objects for base, arena in arenas.items() for page in _bits(arena.starts)) else []
+    wrong += len(overlapping) + sum(state > MANUAL for state in states)
+    wrong += sum(base + page * PAGE not in objects for base, arena in arenas.items() for page in _bits(arena.starts))
+    return live if 100 * wrong <= len(live) else []
 
 
 def _bits(data: bytes) -> Iterator[int]:

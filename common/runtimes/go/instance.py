@@ -9,20 +9,26 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Finding, Part, Runtime, Type, UserThread
+from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Type, UserThread
+from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
+from findleaks.runtimes.go.holders import find_holders
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
+from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
 from findleaks.runtimes.go.verdict_findings import describe_goroutines, find_free_memory, find_sparse_maps, large_groups
+from findleaks.runtimes.object_graph import ObjectGraph
+from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range, Target, Thread
@@ -35,11 +41,13 @@ class Go(Runtime):
     name = "Go"
     user_thread = "goroutine"
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
+    garbage_remedy = "free memory of C before its last reference is dropped, or with runtime.AddCleanup: Go's collector does not free it"
     shares_module = True  # if the program calls C, the module also has C code
 
-    def __init__(self, target: Target, engine: Engine, module: Module) -> None:
+    def __init__(self, target: Target, engine: Engine, module: Module, directory: Optional[Directory] = None) -> None:
         self.where = os.path.basename(module.path)
         self.problems: list[Problem] = []
+        self._directory = directory
         self._target, self._engine, self._module, self._memory = target, engine, module, Memory(target)
         self._data = [part for image in find_images(target) if image.module == module for part in image.data]
         self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
@@ -64,7 +72,7 @@ class Go(Runtime):
 
     @cached_property
     def mem_stats(self) -> Optional[MemStats]:
-        """What runtime.MemStats would say; None if it is unknown."""
+        """The values that runtime.MemStats would have; None if they are unknown."""
         objects, manual = (sum(span.end - span.start for span in self._spans if span.state == state) for state in (OBJECTS, MANUAL))
         old = self.version.startswith("1.18")
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
@@ -87,6 +95,21 @@ class Go(Runtime):
     def _graph(self) -> Optional[Graph]:
         return self._objects.mark() if self._objects is not None else None
 
+    def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
+        span = self._span_at(address) if address is not None else None
+        return self._object_graph if address is None or (span is not None and span.state == OBJECTS) else None
+
+    @cached_property
+    def _object_graph(self) -> Optional[GoGraph]:
+        if self._objects is None or self._graph is None or self.program is None:
+            return None
+        return GoGraph(self._target, self._engine, self._objects, self._graph, self.program.types, self.goroutines)
+
+    def _span_at(self, address: int) -> Optional[Span]:
+        """Return the span in use that contains an address, or None."""
+        at = bisect_right(self._spans, (address, 1 << 64)) - 1
+        return self._spans[at] if at >= 0 and address < self._spans[at].end else None
+
     @property
     def lists_objects(self) -> bool:  # type: ignore[override]
         return self._objects is not None
@@ -98,10 +121,7 @@ class Go(Runtime):
     def _types(self) -> Sequence[Type]:
         if self._objects is None or self._graph is None:
             return []
-        return [
-            Type(one.name, one.live.blocks, one.live.bytes, {"garbage_objects": one.garbage.blocks, "garbage_bytes": one.garbage.bytes})
-            for one in self._objects.by_type(self._graph)
-        ]
+        return [type_with_garbage(*one) for one in self._objects.by_type(self._graph)]
 
     @cached_property
     def _spans(self) -> Sequence[Span]:
@@ -182,14 +202,28 @@ class Go(Runtime):
     def _user_threads(self) -> Sequence[UserThread]:
         return self.goroutines.list() if self.goroutines is not None else ()
 
+    def holders(self) -> Optional[Holders]:
+        """Return the objects that refer to native memory, garbage among them; None if there are no
+        native blocks."""
+        native = self._directory.ranges() if self._directory is not None else []
+        if not native or self._objects is None or self._graph is None:
+            return None
+        return find_holders(self._objects, self._engine, self._graph, native)
+
     def findings(self) -> Sequence[Finding]:
-        groups = large_groups(group_user_threads(one for one in self._user_threads if not one.is_internal))
+        used = sum(part.used or 0 for part in self._parts)
+        groups = large_groups(group_user_threads(one for one in self._user_threads if not one.is_internal), used)
         retained: Sequence[Optional[Retained]] = [None] * len(groups)
         if groups and self._objects is not None and self._graph is not None:
             retained = self._objects.retained_by(self._graph, [group.threads for group in groups])
         many = [describe_goroutines(group, one) for group, one in zip(groups, retained)]
         maps = [] if self._objects is None or self._graph is None else find_sparse_maps(self._target, self._objects, self._graph)
-        return [*find_free_memory(self._target, self.mem_stats, self._parts), *many, *maps]
+        found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many, *maps]
+        if self._object_graph is None:
+            return found
+        known = sum(one.bytes for one in [*many, *maps])
+        retainer = list(find_retainer(self._object_graph, self.name, self._types, known))
+        return [*found, *(retainer or find_large_types(self._object_graph, self.name, self._types, known))]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
@@ -205,19 +239,22 @@ class Go(Runtime):
     def note(self) -> str:
         if self._heap is None:
             return ""
-        known = "are read without their native memory" if self.lists_objects else "are not followed individually"
+        garbage = ", garbage included," if self.lists_objects else ""
         return (
-            f"Go's objects {known}; memory that C code allocates with malloc (cgo) counts as reachable if anything in "
-            "Go's heap refers to it, and as leaked otherwise"
+            f"memory that C code allocates with malloc (cgo) counts as reachable if anything in Go's heap{garbage} "
+            "refers to it, and as leaked otherwise"
         )
 
     def describe(self, address: int) -> str:
         if self._heap is None or range_at(self._ranges, address) is None:
             return ""
-        at = bisect_right(self._spans, (address, 1 << 64)) - 1
-        if at < 0 or address >= self._spans[at].end:
+        span = self._span_at(address)
+        if span is None:
             return "Go's heap" + (", free pages" if self._spans else "")
-        return "Go's heap, objects" if self._spans[at].state == OBJECTS else "Go's heap, a goroutine's stack or collector data"
+        if span.state == OBJECTS:
+            return "Go's heap, a free slot" if self._object_graph is not None else "Go's heap, objects"
+        stack = self.goroutines.describe_stack(self._user_threads, address) if self.goroutines is not None else ""
+        return "Go's heap, " + (stack or "a goroutine's stack or collector data")
 
 
 def _sum(ranges: Sequence[Range]) -> int:

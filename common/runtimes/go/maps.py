@@ -1,7 +1,8 @@
-"""Finds large maps with few entries: a Go map never shrinks.
+"""Find large maps with few entries. They exist because a Go map never shrinks.
 
-A map is recognised by its structure, as global variables have no type without debug information.
-The map type is the only one whose groups or buckets have the size that the objects show.
+A map is recognised by its structure, because global variables have no type without debug
+information. Its type is known if only one map type has groups or buckets of the size that the
+objects show.
 
 Sources: Go 1.24 to 1.26, src/internal/runtime/maps: map.go (Map), table.go (table); up to 1.23,
 src/runtime/map.go (hmap, makeBucketArray); src/internal/abi: map_swiss.go, map_noswiss.go."""
@@ -13,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Optional
 
+from findleaks.allocators.base import size_at
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
-from findleaks.engine.terms import State
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.types import MAP, Type
 from findleaks.value_classes import NamedTuple
@@ -31,8 +32,8 @@ _LARGE = 32 << 10  # larger objects are rounded up to pages
 
 
 class GoMap(NamedTuple):
-    """A map. `variable` is the address of the global variable that refers to it, 0 if none does;
-    `type` is the address of its type (0: unknown), `bytes` what its groups or buckets take."""
+    """A map. `variable`: the address of the global variable that refers to it, 0 if none does.
+    `type`: the address of its type (0: unknown). `bytes`: the bytes of its groups or buckets."""
 
     address: int
     variable: int
@@ -59,8 +60,7 @@ class MapReader:
 
     def _size(self, address: int) -> int:
         """Return the size of the object that begins at this address; 0 if none does."""
-        found = self._blocks.lookup(address)
-        return found[2] if found is not None and found[1] == address and found[3] == State.IN_USE else 0
+        return size_at(self._blocks, address)
 
     def _read_swiss(self, head: int, variable: int, words: Sequence[int]) -> Optional[GoMap]:
         used, _, directory, length, flags, _ = words
@@ -92,13 +92,13 @@ class MapReader:
         return GoMap(head, variable, self._find_type(room, buckets, _BUCKET_SIZE), count, slots, room)
 
     def _contents(self, address: int) -> int:
-        """Return the bytes of the object whose contents begin at this address, after a header if it
-        has one; 0 if there is none."""
+        """Return the bytes of the object whose contents begin at this address; 0 if there is none.
+        A header may precede the contents."""
         return self._size(address) or max(self._size(address - 8) - 8, 0)
 
     def _find_type(self, size: int, count: int, field: tuple[int, int]) -> int:
-        """Return the address of the only map type of which `count` groups fill an object of `size`
-        bytes; 0 if there is none, or several."""
+        """Return the address of the map type of which `count` groups fill an object of `size`
+        bytes; 0 if there is no such type, or more than one."""
         found = {one.name: one.address for one, unit in self._map_types(field) if self._fits(unit * count, size)}
         return next(iter(found.values())) if len(found) == 1 else 0
 

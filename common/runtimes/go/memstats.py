@@ -1,13 +1,13 @@
-"""Reads the counters behind runtime.MemStats without symbols.
+"""Read the counters of runtime.MemStats without symbols.
 
-runtime.memstats.heapStats has three generations of counters, whose sums are the figures of
-MemStats. They are recognised by their values: the bytes in use are those of the spans of objects,
-and what stacks and the collector have is in the other spans in use.
+runtime.memstats.heapStats has three generations of counters, and the sums over them are the figures
+of MemStats. The counters are recognised by their values: the bytes in use equal those of the spans
+of objects, and the bytes of stacks and of the collector equal those of the other spans in use.
 
 Sources: Go 1.18 to 1.26, src/runtime/mstats.go (heapStatsDelta, consistentHeapStats, mstats,
-readmemstats_m) and mgcpacer.go (gcControllerState, since 1.19). heapStatsDelta has
-inPtrScalarBits up to 1.24 or 1.25. mstats begins with heapStats since 1.19; in 1.18 they follow
-5,960 bytes of other figures."""
+readmemstats_m) and mgcpacer.go (gcControllerState, since 1.19). heapStatsDelta has inPtrScalarBits
+up to 1.24 or 1.25. mstats begins with heapStats since 1.19; in 1.18 they follow 5,960 bytes of
+other figures."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.base import Count
 from findleaks.target.base import Range
+from findleaks.target.encoded_numbers import signed
 from findleaks.value_classes import NamedTuple
 
 PAGE = 8 << 10
@@ -64,25 +65,26 @@ def mem_stats(memory: Memory, data: Sequence[Range], objects: int, manual: int, 
     `objects`, `manual`: bytes of the spans in use with objects, and of the others. `old`: Go
     1.18."""
     best: Optional[tuple[bool, int, dict[str, Count]]] = None
-    for start, words in _variables(memory, data):
+    variables = list(_variables(memory, data))
+    for start, words in variables:
         for before in _BEFORE:
             for at, off in _candidates(words, before, objects, manual):
                 stride = _stride(before)
-                sums = [_signed(sum(words[at + i + stride * g] for g in range(_GENERATIONS))) for i in range(stride)]
+                sums = [_sum(words, at + i, stride) for i in range(stride)]
                 # If two generations are zeros, the sums are the same one stride before.
                 system = dict(_system(memory, start + 8 * at, before, sums, old))
                 if best is None or (not system, off) < best[:2]:
                     best = not system, off, {**_heap(sums, before), **system}
-    return _pacer(memory, data, best[2]) if best is not None else None
+    return _pacer(variables, best[2]) if best is not None else None
 
 
 def _stride(before: int) -> int:
     return before + _SMALL + _CLASSES + 2 + _CLASSES
 
 
-def _signed(value: int) -> int:
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >> 63 else value
+def _sum(words: Sequence[int], at: int, stride: int) -> int:
+    """Return the sum of a counter over all generations. `at` is its index in the first one."""
+    return signed(sum(words[at + stride * g] for g in range(_GENERATIONS)) & (1 << 64) - 1, 64)
 
 
 def _variables(memory: Memory, data: Sequence[Range]) -> Iterator[tuple[int, array[int]]]:
@@ -96,7 +98,8 @@ def _variables(memory: Memory, data: Sequence[Range]) -> Iterator[tuple[int, arr
 
 
 def _candidates(words: Sequence[int], before: int, objects: int, manual: int) -> Iterator[tuple[int, int]]:
-    """Yield indices at which heapStats may begin, and by how many bytes the counters are off."""
+    """Yield the indices at which heapStats may begin, and the number of bytes by which the counters
+    there differ."""
     stride, mask = _stride(before), (1 << 64) - 1
     second, third = stride, 2 * stride
     for at in range(len(words) - _GENERATIONS * stride):
@@ -104,7 +107,7 @@ def _candidates(words: Sequence[int], before: int, objects: int, manual: int) ->
         off = abs(heap - objects)
         if off > _TOLERANCE or heap % PAGE or not heap:
             continue
-        sums = [_signed(sum(words[at + i + stride * g] for g in range(_GENERATIONS))) for i in range(before)]
+        sums = [_sum(words, at + i, stride) for i in range(before)]
         rest = sum(sums[_STACKS:])
         sound = all(0 <= one < _LIMIT and one % 4096 == 0 for one in sums) and sums[_COMMITTED] >= heap + rest
         if sound and rest and abs(rest - manual) <= _TOLERANCE:
@@ -150,22 +153,22 @@ def _system(memory: Memory, address: int, before: int, sums: Sequence[int], old:
 
 
 def _is_sound(values: Mapping[str, int]) -> bool:
-    """Whether these may be the system's figures: each is an amount of memory, and the time of the
-    last collection is 0 or a date."""
+    """Whether these may be the system's figures: each must be an amount of memory, and the time of
+    the last collection must be 0 or a date."""
     last, amounts = values.get("LastGC", 1), [value for name, value in values.items() if name.endswith("Sys")]
     if (last and last not in _YEARS) or any(value >= _LIMIT for value in amounts):
         return False
     return values.get("MSpanSys", 0) > 0 < values.get("MCacheSys", 0)
 
 
-def _pacer(memory: Memory, data: Sequence[Range], counters: dict[str, Count]) -> MemStats:
-    """Add what gcController has: GOGC, GOMEMLIMIT and the goal of the next collection.
+def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Count]) -> MemStats:
+    """Add the figures of gcController: GOGC, GOMEMLIMIT and the goal of the next collection.
 
-    It is recognised by three of its words that heapStats has too. Before them, heapMinimum is 4 MiB
-    times GOGC / 100."""
+    gcController is recognised by three of its words that heapStats has, too. Before them,
+    heapMinimum is 4 MiB times GOGC / 100."""
     inside, released = counters["HeapInuse"].value, counters["HeapReleased"].value
     wanted = (inside, released, counters["HeapIdle"].value - released)
-    for _, words in _variables(memory, data):
+    for _, words in variables:
         at = -1
         while True:
             try:
@@ -177,8 +180,7 @@ def _pacer(memory: Memory, data: Sequence[Range], counters: dict[str, Count]) ->
             counters["TotalAlloc"] = Count(words[at + 3], "bytes")
             counters["HeapAlloc"] = Count(max(words[at + 3] - words[at + 4], 0), "bytes")
             for start in range(at - 10, max(at - 80, -1), -1):
-                percent = words[start] & 0xFFFFFFFF
-                percent = percent - (1 << 32) if percent >> 31 else percent
+                percent = signed(words[start] & 0xFFFFFFFF, 32)
                 if words[start] >> 32 == 0 or percent == -1:
                     minimum = (4 << 20) * percent // 100 if percent >= 0 else 4 << 20
                     if words[start + 2] == minimum and 0 < words[start + 1] <= _NO_LIMIT and -1 <= percent < 1 << 20:

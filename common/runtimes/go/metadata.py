@@ -1,5 +1,5 @@
-"""Finds memory that Go's runtime maps for itself, outside the heap: descriptors of spans and
-arenas, the bitmaps of the page allocator, and what the runtime allocates and never frees.
+"""Find memory that Go's runtime maps for itself, outside the heap. It contains descriptors of spans
+and arenas, the bitmaps of the page allocator, and what the runtime allocates and never frees.
 
 Sources: Go 1.18 to 1.26, src/runtime: malloc.go (persistentalloc: chunks of 256 KiB, each of which
 begins with the address of the next; persistentChunks), mpagealloc.go (pageAlloc.summary: five
@@ -28,15 +28,15 @@ _PAGE = 4096
 
 
 class Metadata(NamedTuple):
-    """This memory: ranges that are mapped, readable and writable, sorted and disjoint.
-    `persistent` is the part that is never freed."""
+    """The memory that Go's runtime maps for itself: ranges that are mapped, readable and writable,
+    sorted and disjoint. `persistent`: the part that is never freed."""
 
     ranges: Sequence[Range]
     persistent: Sequence[Range]
 
 
 def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) -> Metadata:
-    """Return this memory. `data`: the program's variables."""
+    """Return the memory that Go's runtime maps for itself. `data`: the program's variables."""
     regions = anonymous(memory.target.regions())
     if not regions:
         return Metadata([], [])
@@ -61,7 +61,7 @@ def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) 
 
 
 def _persistent_chunks(memory: Memory, head: int) -> list[Range]:
-    """Return the chunks of a list that begins at `head`; [] if it is none."""
+    """Return the chunks of the list that begins at `head`; [] if there is no such list."""
     found: dict[int, None] = {}
     while head:
         following = memory.word(head) if head % _PAGE == 0 and head not in found and len(found) < _MAX_CHUNKS else None

@@ -1,8 +1,8 @@
-"""Finds runtime.moduledata without symbols: where a Go program's function table, type descriptors
-and variables are.
+"""Find runtime.moduledata without symbols. It shows where a Go program's function table, type
+descriptors and variables are.
 
-pcHeader, the start of the function table, has a magic number. A moduledata begins with its address.
-The offsets of its other fields come from its own type descriptor.
+pcHeader, the start of the function table, has a magic number. A moduledata begins with the address
+of the pcHeader. The offsets of the other fields come from the type descriptor of moduledata.
 
 Sources: Go 1.18 to 1.26, src/runtime/symtab.go (pcHeader, moduledata), src/internal/abi/symtab.go
 (the magic numbers: 0xfffffff0 since 1.18, 0xfffffff1 since 1.20)."""
@@ -17,6 +17,7 @@ from findleaks.engine.contract import Engine
 from findleaks.runtimes.go.types import Types
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target
+from findleaks.target.elf import occurrences
 from findleaks.target.ranges import nonzero_pieces
 from findleaks.value_classes import NamedTuple
 
@@ -26,7 +27,6 @@ _TYPES = range(32, 48)  # words of a moduledata, one of which is `types`; the ne
 _NAME = b"*runtime.moduledata"
 _MAX_MODULES = 64
 _MAX_SECTION = 1 << 29
-_CHUNK = 64  # bytes by which searched pieces overlap: a pcHeader's first words
 
 
 class ModuleData(NamedTuple):
@@ -90,17 +90,14 @@ def _headers(target: Target, module: Module) -> Iterator[tuple[int, int]]:
         for piece in target.pieces(max(region.start, module.start), min(region.end, module.end)):
             content = bytes(piece.data)
             for magic, version in MAGICS.items():
-                wanted = magic.to_bytes(4, "little") + end
-                at = content.find(wanted)
-                while at >= 0:
+                for at in occurrences(content, magic.to_bytes(4, "little") + end):
                     if (piece.address + at) % 8 == 0:
                         yield piece.address + at, version
-                    at = content.find(wanted, at + 1)
 
 
 def _types(memory: Memory, address: int, module: Module) -> Optional[Range]:
-    """Return the type descriptors of the moduledata at `address`, which include its own type; None
-    if this is no moduledata."""
+    """Return the range of type descriptors of the moduledata at `address`, which includes the type
+    of moduledata itself; None if there is no moduledata."""
     words = memory.words(address, _TYPES.stop + 1)
     for at in _TYPES if words is not None else ():
         start, end = words[at : at + 2] if words is not None else (0, 0)

@@ -1,24 +1,28 @@
-"""Lists the objects of Go's heap: their types, and which of them are garbage.
+"""List the objects of Go's heap: their types, and which of them are garbage.
 
 Each slot of a span is a block of the engine. Types spread from headers and interface values
-(engine.py). Live objects are marked from Go's roots: its global variables, by their bitmaps of
-pointers; goroutines' stacks from the stack pointer on, of which each word counts; registers of
-threads; finalizers and other special records. Each word of an object with pointers counts as a
-reference, also to the interior of another object, as Go's pointers may."""
+(engine.py). Live objects are marked from Go's roots: its global variables, of which only the words
+in their bitmaps of pointers count; goroutines' stacks from the stack pointer on, of which each word
+counts; registers of threads; finalizers and other special records. Each word of an object with
+pointers counts as a reference, even if it refers to the interior of another object, because Go's
+pointers may do so."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
-from findleaks.engine.terms import Kind, State, Totals
+from findleaks.engine.terms import State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
-from findleaks.runtimes.go.engine import NONE, TypeSearch, TypeTable
+from findleaks.runtimes.garbage import mark_objects
+from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, TypeTable
 from findleaks.runtimes.go.heap import Heap
 from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
@@ -34,19 +38,23 @@ from findleaks.runtimes.go.spans import (
     special_records,
 )
 from findleaks.runtimes.go.type_table import TypeNames
+from findleaks.runtimes.object_graph import GARBAGE, LIVE, run_in_slices
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import merge_ranges, nonzero_pieces
+from findleaks.target.elf import occurrences
+from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces
 from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
+# Go 1.18 to 1.26, src/runtime/runtime2.go (p), mgcwork.go, mwbbuf.go, mpagecache.go
+_NO_REFERENCES = ("gcw", "wbBuf", "pcache")
 
 
 class ObjectType(NamedTuple):
-    """The objects of one type: live ones, and garbage that is not collected yet. Bytes are those of
-    their slots."""
+    """The objects of one type: live objects, and garbage that is not collected yet. Bytes are those
+    of their slots."""
 
     name: str
     live: Totals
@@ -54,7 +62,8 @@ class ObjectType(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """What only some goroutines reach: objects, and the types with most bytes."""
+    """Objects that only a group of goroutines reaches: their number and bytes, and the types with
+    the most bytes."""
 
     totals: Totals
     types: Sequence[tuple[str, Totals]]
@@ -76,7 +85,7 @@ class HeapObjects:
         threads: Callable[[], Sequence[UserThread]],
     ) -> None:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
-        self._persistent, self._threads = persistent, threads
+        self._persistent, self.threads = persistent, threads
         self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
         self.names = TypeNames(program.types)
         self._blocks: Optional[Blocks] = None
@@ -94,7 +103,8 @@ class HeapObjects:
         if self._memory.target.interrupted():
             raise Interrupted
 
-    def _pieces(self, ranges: Sequence[Range]) -> Iterator[Piece]:
+    def pieces(self, ranges: Sequence[Range]) -> Iterator[Piece]:
+        """Yield the memory of some ranges."""
         for start, end in ranges:
             self._check()
             yield from self._memory.target.pieces(start, end)
@@ -111,12 +121,12 @@ class HeapObjects:
 
     def _find_types(self) -> array[int]:
         spans = self.spans or ()
-        pieces = list(self._pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
+        pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
         known = self.names.register(self._type_addresses(pieces))
         maps = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps() if one.type]
         large = [(span.start, self.names.number(span.large)) for span in spans if span.large and span.has_pointers]
         columns = self.names.columns()
-        headers = any(span.large for span in spans) or self._has_headers()
+        headers = any(span.large for span in spans) or self.has_headers
         arenas = array("Q", self._heap.arenas)
         search = TypeSearch(
             self.blocks, TypeTable(*known, *columns, arenas, page_classes(self._heap, spans), smaller_sizes(spans), headers)
@@ -134,9 +144,10 @@ class HeapObjects:
         self._name_functions(search, pieces)
         return search.types
 
-    def _has_headers(self) -> bool:
-        """Whether objects of more than 512 bytes have headers: since 1.22, when mspan has the type
-        of large objects."""
+    @cached_property
+    def has_headers(self) -> bool:
+        """Whether objects of more than 512 bytes have headers. They do since 1.22, where mspan has
+        the type of large objects."""
         structure = self._program.types.find("runtime.mspan")
         return structure is not None and self._program.types.field(structure, "largeType") is not None
 
@@ -164,8 +175,9 @@ class HeapObjects:
         return self._engine.sum_by_value(array("Q", bytes(values)), array("Q"))[0]
 
     def _itabs(self, pieces: Sequence[Piece]) -> Iterator[int]:
-        """Yield addresses of itabs: those that the linker made, and words that may refer to one
-        made at run time, which is in memory that the runtime never frees."""
+        """Yield addresses of itabs: those that the linker made, and those that words may refer to
+        in memory that the runtime never frees. Itabs that are made at run time are in this
+        memory."""
         for module in self._program.modules:
             start, end = module.itabs
             yield from self._memory.words(start, (end - start) // 8) or ()
@@ -187,40 +199,66 @@ class HeapObjects:
                 numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
             search.types[index] = numbers[code]
 
+    def span_of(self, index: int) -> Optional[ObjectSpan]:
+        """Return the span that contains a block."""
+        spans, address = self.spans or (), self.blocks.address(index)
+        at = bisect_right(spans, (address, 1 << 64)) - 1
+        return spans[at] if at >= 0 and address < spans[at].end else None
+
+    def header_of(self, index: int) -> int:
+        """Return the bytes of the header in a block; 0 if it has none. The header contains the
+        address of the type."""
+        span = self.span_of(index)
+        return HEADER if span is not None and self.has_headers and span.has_pointers and span.size > NO_HEADER and not span.large else 0
+
+    @cached_property
+    def collector_words(self) -> list[Range]:
+        """Return the fields of runtime.p objects that contain addresses which the collector does
+        not follow: its queues, where stale addresses of objects stay, and the cache of free
+        pages."""
+        types = self._program.types
+        structure = types.find("runtime.p")
+        value = self.names.value(structure) if structure is not None else NONE
+        if structure is None or value == NONE:
+            return []
+        made: list[Range] = []
+        for field in (types.field(structure, name) for name in _NO_REFERENCES):
+            kind = types.at(field.type) if field is not None else None
+            if field is not None and kind is not None:
+                places = _places_of(self.types, value)
+                starts = [self.blocks.address(index) + self.header_of(index) + field.offset for index in places]
+                made += [Range(start, start + kind.size) for start in starts]
+        return merge_ranges(made)
+
     def mark(self) -> Graph:
         """Return a graph in which all live objects are marked, and garbage is classified."""
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
-        for piece in self._pieces(ranges_with_pointers(self.spans or ())):
-            graph.scan_blocks(piece)
+        for piece in self.pieces(ranges_with_pointers(self.spans or ())):
+            graph.scan_blocks(blank_out(piece, self.collector_words))
         for words in self.root_words():
             graph.root_words(words)
-        for piece in self._pieces(live_stacks(self._threads())):
+        for piece in self.pieces(live_stacks(self.threads())):
             graph.scan_roots(piece)
-        for piece in self._pieces(self._finalized()):
+        for piece in self.pieces(self.finalized()):
             graph.scan_roots(piece)
-        while not graph.mark(_SLICE):
-            self._check()
-        while not graph.classify(_SLICE):
-            self._check()
-        return graph
+        return mark_objects(graph, self._memory.target)
 
     def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]]) -> list[Retained]:
-        """Return what each of these groups of goroutines retains: objects that are reachable only
-        from their stacks."""
+        """Return what each of these groups of goroutines retains: the objects that are reachable
+        only from their stacks."""
         tree = graph.dominators(len(groups) + 1)
         every = {one.number for group in groups for one in group}
         for root, group in enumerate(groups):
             self._add_stacks(tree, group, root)
         for words in self.root_words():
             tree.root_words(words, len(groups))
-        self._add_stacks(tree, [one for one in self._threads() if one.number not in every], len(groups))
-        while not tree.compute(_SLICE):
-            self._check()
+        self._add_stacks(tree, [one for one in self.threads() if one.number not in every], len(groups))
+        run_in_slices(tree.compute, self._memory.target)
         return [Retained(total, self._types_of(tree, root)) for root, total in enumerate(tree.by_root()[:-1])]
 
     def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
-        for piece in self._pieces(live_stacks(threads)):
+        for piece in self.pieces(live_stacks(threads)):
             tree.root_words(self._memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), root)
 
     def _types_of(self, tree: Dominators, root: int) -> list[tuple[str, Totals]]:
@@ -242,12 +280,13 @@ class HeapObjects:
         """Return large maps to which global variables refer."""
         if self._maps is None:
             reader = MapReader(self._memory, self._program, self.blocks)
-            found = (reader.read(word, address) for words in self._variable_words() for address, word in words)
+            found = (reader.read(word, address) for words in self.variable_words() for address, word in words)
             self._maps = [one for one in found if one is not None]
         return self._maps
 
     def large_maps(self) -> list[GoMap]:
-        """Return large maps: those of variables, and those that are known by their types."""
+        """Return large maps: those that variables refer to, and those that are known by their
+        types."""
         reader, found = MapReader(self._memory, self._program, self.blocks), {one.address: one for one in self.variable_maps()}
         for address in heads(self.blocks, self.types, self.names.map_values()):
             one = reader.read(address) if address not in found else None
@@ -260,8 +299,8 @@ class HeapObjects:
         value = self.types[self.blocks.find(one.address)]
         return self.names.title(value) if value != NONE else ""
 
-    def _variable_words(self) -> Iterator[list[tuple[int, int]]]:
-        """Yield the words of global variables that may be pointers, with their addresses."""
+    def variable_words(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield addresses and values of the words of global variables that may be pointers."""
         memory = self._memory
         for module in self._program.modules:
             for (start, end), mask in ((module.data, module.data_mask), (module.bss, module.bss_mask)):
@@ -279,17 +318,22 @@ class HeapObjects:
         """Yield the words of global variables that may be pointers, of registers, and of special
         records."""
         memory = self._memory
-        for pairs in self._variable_words():
+        for pairs in self.variable_words():
             yield [word for _, word in pairs]
         for thread in memory.target.threads():
             yield thread.words
-        for _, further in special_records(memory, self._program.types, self.spans or ()):
+        for _, _, further in self.records():
             yield further
 
-    def _finalized(self) -> list[Range]:
-        """Return objects with finalizers: what they refer to is live, even if they are not."""
+    def records(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """Yield the special records of objects; see special_records."""
+        return special_records(self._memory, self._program.types, self.spans or ())
+
+    def finalized(self) -> list[Range]:
+        """Return objects with finalizers. What they refer to is live, even if the objects
+        themselves are not."""
         types, made = self._program.types, []
-        for address, words in special_records(self._memory, types, self.spans or ()):
+        for address, _, words in self.records():
             if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer
                 size = next((span.size for span in self.spans or () if span.start <= address < span.end), 0)
                 made.append(Range(address, address + size))
@@ -297,32 +341,23 @@ class HeapObjects:
 
     def by_type(self, graph: Graph) -> list[ObjectType]:
         """Return the objects by type."""
-        live, garbage = (graph.label_totals(kinds) for kinds in ((Kind.REACHABLE, Kind.POSSIBLE), (Kind.DEFINITE, Kind.INDIRECT)))
+        live, garbage = map(graph.label_totals, (LIVE, GARBAGE))
         made: dict[str, list[Totals]] = {}
         for value, (used, unused) in enumerate(zip(live, garbage)):
             if used.blocks or unused.blocks:
                 made.setdefault(self.names.title(value), []).extend((used, unused))
-        found = [ObjectType(name, _add(parts[::2]), _add(parts[1::2])) for name, parts in made.items()]
-        whole = (_add(map(graph.totals, (Kind.REACHABLE, Kind.POSSIBLE))), _add(map(graph.totals, (Kind.DEFINITE, Kind.INDIRECT))))
-        rest = [_subtract(one, _add(of)) for one, of in zip(whole, ([f.live for f in found], [f.garbage for f in found]))]
+        found = [ObjectType(name, Totals.sum_of(parts[::2]), Totals.sum_of(parts[1::2])) for name, parts in made.items()]
+        whole = [Totals.sum_of(map(graph.totals, kinds)) for kinds in (LIVE, GARBAGE)]
+        rest = [_subtract(one, Totals.sum_of(of)) for one, of in zip(whole, ([f.live for f in found], [f.garbage for f in found]))]
         if rest[0].blocks or rest[1].blocks:
             found.append(ObjectType(UNTYPED, *rest))
         return found
 
 
 def _places_of(types: array[int], value: int) -> Iterator[int]:
-    """Yield the indices of a value. A search of bytes is ten times faster than one of numbers."""
-    content, wanted = types.tobytes(), array("I", [value]).tobytes()
-    at = content.find(wanted)
-    while at >= 0:
-        if at % 4 == 0:
-            yield at // 4
-        at = content.find(wanted, at + (1 if at % 4 else 4))
-
-
-def _add(parts: Iterable[Totals]) -> Totals:
-    parts = list(parts)
-    return Totals(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
+    """Yield the indices at which `types` has a value. To search bytes is ten times faster than to
+    compare numbers."""
+    return (at // 4 for at in occurrences(types.tobytes(), array("I", [value]).tobytes()) if at % 4 == 0)
 
 
 def _subtract(one: Totals, other: Totals) -> Totals:

@@ -1,4 +1,4 @@
-"""The text of the panic or fatal error with which Go's runtime ended the process.
+"""Find the text of the panic or fatal error with which Go's runtime ended the process.
 
 Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (g, m, _panic; since 1.26 the argument is the
 first field of _panic, before that the second), panic.go (gopanic, preprintpanics, which replaces an
@@ -48,7 +48,7 @@ def find_fatal_message(memory: Memory, code: Sequence[Range], thread: Thread) ->
 
 
 def _goroutines(memory: Memory, thread: Thread) -> Iterator[tuple[int, ...]]:
-    """Yield the words of the goroutines of the thread's m, the one in g first."""
+    """Yield the words of the goroutines of the thread's m. The goroutine in g is the first."""
     own = next(filter(None, (_g(memory, memory.word(thread.thread_pointer - below) or 0) for below in _TLS)), None)
     m = own[_M] if own is not None else 0
     if own is None or not m:
@@ -96,8 +96,8 @@ def _value(memory: Memory, type_: int, data: int) -> str:
 
 
 def _fatal(memory: Memory, code: Sequence[Range], g: Sequence[int]) -> str:
-    """Return the argument of runtime.throw or runtime.fatal: a string behind a return address of a
-    call of a function that prints "fatal error: "."""
+    """Return the argument of runtime.throw or runtime.fatal. It is a string above the return
+    address of a call to a function that prints "fatal error: "."""
     low, high = g[0], g[1]
     for _, words in memory.scan(max(low, high - _SEARCHED), high):
         for at in range(len(words) - 2):
@@ -109,7 +109,7 @@ def _fatal(memory: Memory, code: Sequence[Range], g: Sequence[int]) -> str:
 
 
 def _calls_throw(memory: Memory, code: Sequence[Range], address: int) -> bool:
-    """Whether the call before a return address calls a function that prints "fatal error: ",
+    """Whether the call before a return address calls a function that prints "fatal error: ", either
     itself or in a closure."""
     call = memory.read(address - 5, 5)
     if call[:1] != b"\xe8":
@@ -138,7 +138,7 @@ def _is_mark(memory: Memory, address: int) -> bool:
 
 
 def _text(memory: Memory, address: int, length: int) -> str:
-    """Return the UTF-8 text at an address, at most LONGEST bytes of it; "" if it is none."""
+    """Return the UTF-8 text at an address, at most LONGEST bytes; "" if the bytes are not text."""
     data = memory.read(address, min(length, LONGEST)) if address and length else b""
     try:
         return data.decode("utf-8")

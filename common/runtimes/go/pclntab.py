@@ -1,5 +1,5 @@
-"""Reads Go's function table (pclntab): function, file and line, inlined calls and stack depth of
-a code address. Stripped programs keep it, because panics print it.
+"""Read Go's function table (pclntab). For an address of code, it has the function, file and line,
+inlined calls and stack depth. Stripped programs have this table, too, because panics print from it.
 
 Sources: Go 1.18 to 1.26, src/runtime: symtab.go (functab, pcvalue, step, funcline1), runtime2.go
 (_func, without startLine up to 1.19), symtabinl.go (inlinedCall: 20 bytes up to 1.19, 16 since
@@ -15,6 +15,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.go.moduledata import ModuleData
+from findleaks.target.encoded_numbers import uleb128
 from findleaks.value_classes import NamedTuple
 
 TOP_FRAME = 1  # a flag: the function is the outermost of its stack
@@ -28,8 +29,8 @@ _LAYOUTS = {118: (40, 36, 37, 39, 20, 12, 16), 120: (44, 40, 41, 43, 16, 4, 8)}
 
 
 class Function(NamedTuple):
-    """An entry of the table. `tables` has the offsets in pctab of pcsp, pcfile, pcln; `pcdata` and
-    `funcdata` are further tables."""
+    """An entry of the table. `tables`: the offsets in pctab of pcsp, pcfile and pcln. `pcdata` and
+    `funcdata`: further tables."""
 
     entry: int
     name: str
@@ -42,8 +43,8 @@ class Function(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A source position. `inlined`: the function is part of the next place's code. `is_wrapper`:
-    the compiler generated the function."""
+    """A source position. `inlined`: whether the function is inlined in the function of the next
+    place. `is_wrapper`: whether the compiler generated the function."""
 
     function: str
     file: str
@@ -94,18 +95,6 @@ class FunctionTable:
         kind, size = self._layout[1], self._layout[0]
         return max((content[at + kind] for at in self._offsets[:-1] if at + size <= len(content)), default=-1)
 
-    def named(self, name: str) -> Optional[int]:
-        """Return the entry of the function with this name, or None."""
-        content = self._memory.read(*_sized(self.module.names))
-        at = content.find(b"\0" + name.encode() + b"\0")
-        if at < 0:
-            return None
-        for start in self._starts:
-            function = self._find(self.module.text.start + start)
-            if function is not None and function.name == name:
-                return function.entry
-        return None
-
     def _text(self, address: int) -> str:
         data = self._memory.read(address, 256) or self._memory.read(address, 16)
         while data and b"\0" not in data and len(data) < _MAX_NAME:
@@ -117,31 +106,30 @@ class FunctionTable:
 
     def _value(self, table: int, function: Function, pc: int) -> Optional[int]:
         """Return the value of a table at `pc`, or None."""
-        data, at = self._pctab, table
-        if not table:
-            return None
-        where, value, first = function.entry, -1, True
-        while at < len(data):
-            delta, at = _varint(data, at)
-            if not delta and not first:
+        at, where, value = table, function.entry, -1
+        while table:
+            try:
+                delta, following = uleb128(self._pctab, at)
+                step, following = uleb128(self._pctab, following)
+            except ValueError:  # the table is cut off
                 return None
-            first = False
+            if not delta and at != table:
+                return None
             value += -(delta >> 1) - 1 if delta & 1 else delta >> 1
-            step, at = _varint(data, at)
-            where += step * self.module.quantum
+            where, at = where + step * self.module.quantum, following
             if pc < where:
                 return value
         return None
 
     def _depth(self, pc: int) -> Optional[int]:
-        """Return the bytes between the stack pointer at `pc` and that at the function's entry, or
-        None."""
+        """Return the distance in bytes from the stack pointer at `pc` to the stack pointer at the
+        function's entry, or None."""
         function = self.find(pc)
         return self._value(function.tables[0], function, pc) if function is not None else None
 
     def _places(self, pc: int) -> tuple[Place, ...]:
-        """Return the functions inlined at `pc`, innermost first, and then the function itself. `pc`
-        is that of an instruction, for a caller that of its call."""
+        """Return the functions inlined at `pc`, innermost first, and then the function itself.
+        `pc`: the address of an instruction; for a caller, that of its call instruction."""
         function = self.find(pc)
         if function is None:
             return ()
@@ -180,18 +168,3 @@ class FunctionTable:
 
 def _sized(place: tuple[int, int]) -> tuple[int, int]:
     return place[0], place[1] - place[0]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at `at` and the position after it; see encoding/binary.Uvarint."""
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            break
-    return value, at

@@ -18,6 +18,7 @@ from findleaks.runtimes.go.engine import ARENA, NOSCAN, NOTHING, PAGE
 from findleaks.runtimes.go.heap import OBJECTS, Heap
 from findleaks.runtimes.go.types import Types
 from findleaks.target.base import Range
+from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 GRANULE = 8
@@ -121,9 +122,9 @@ def smaller_sizes(spans: Sequence[ObjectSpan]) -> array[int]:
     return array("Q", [sizes.get(number - 1, 0) if number else 0 for number in range(128)])
 
 
-def special_records(memory: Memory, types: Types, spans: Sequence[ObjectSpan]) -> Iterator[tuple[int, Sequence[int]]]:
+def special_records(memory: Memory, types: Types, spans: Sequence[ObjectSpan]) -> Iterator[tuple[int, int, Sequence[int]]]:
     """Yield the object of each special record (a finalizer, a sample of the heap profile), and the
-    words after the record's head."""
+    address and the values of the words after the record's head."""
     structure = types.find("runtime.special")
     head = types.at(structure) if structure is not None else None
     offset = types.field(structure, "offset") if structure is not None else None
@@ -139,20 +140,13 @@ def special_records(memory: Memory, types: Types, spans: Sequence[ObjectSpan]) -
                 break
             slot = int.from_bytes(place, memory.arch.byteorder) // span.size
             if slot < span.slots:
-                yield span.start + slot * span.size, words[head.size // 8 :]
+                yield span.start + slot * span.size, record + head.size // 8 * 8, words[head.size // 8 :]
             record, seen = words[0], seen + 1
 
 
 def ranges_with_pointers(spans: Sequence[ObjectSpan]) -> list[Range]:
     """Return the memory of spans whose objects have pointers, sorted; adjacent spans are joined."""
-    made: list[Range] = []
-    for span in spans:
-        if span.has_pointers:
-            if made and made[-1].end == span.start:
-                made[-1] = Range(made[-1].start, span.end)
-            else:
-                made.append(Range(span.start, span.end))
-    return made
+    return merge_ranges(Range(span.start, span.end) for span in spans if span.has_pointers)
 
 
 def joined_ranges(spans: Sequence[ObjectSpan]) -> list[Range]:

@@ -1,7 +1,7 @@
-"""Turns Go's type descriptors into the table that finds the types of objects (engine.py).
+"""Convert Go's type descriptors to the table with which engine.py finds the types of objects.
 
-Maps, channels, texts and functions get types of their own, as no descriptor has the layout of their
-objects.
+Maps, channels, texts and functions get separate types, because no descriptor has the layout of
+their objects.
 
 Sources: Go 1.18 to 1.26, src/runtime: map.go (hmap, up to 1.23), chan.go (hchan);
 src/internal/runtime/maps: map.go (Map), table.go (table), group.go (groupsReference), since 1.24;
@@ -30,13 +30,15 @@ class _Slot(NamedTuple):
 
 
 class TypeNames:
-    """Numbers of types, with what the search for types must know. `names` by number."""
+    """The numbers of types, and what the search for types must know about them. `names`: the names
+    by number."""
 
     def __init__(self, types: Types) -> None:
         self._types = types
         self._numbers: dict[tuple[str, int], int] = {}
         self._pending: list[tuple[int, tuple[str, int]]] = []
         self.names: list[str] = []
+        self.keys: list[tuple[str, int]] = []  # by number: how its objects are read, its descriptor
         self._sizes, self._pointers = array("Q"), bytearray()
         self._slots: list[Sequence[_Slot]] = []
         self.text = self._add(("text", 0), "string contents", 1, 0)
@@ -47,11 +49,17 @@ class TypeNames:
     def _add(self, key: tuple[str, int], name: str, size: int, pointers: int) -> int:
         number = self._numbers[key] = len(self.names)
         self.names.append(name)
+        self.keys.append(key)
         self._sizes.append(size)
         self._pointers.append(pointers)
         self._slots.append(())
         self._pending.append((number, key))
         return number
+
+    def _number(self, key: tuple[str, int], name: str, size: int, pointers: int) -> int:
+        """Return the number of the type with this key. The type is added if it is new."""
+        number = self._numbers.get(key)
+        return self._add(key, name, size, pointers) if number is None else number
 
     def number(self, address: int) -> int:
         """Return the number of a type, or NONE if there is none at this address."""
@@ -66,7 +74,8 @@ class TypeNames:
         return self._add(("name", len(self.names)), name, 0, 0)
 
     def value(self, address: int, is_array: bool = False) -> int:
-        """Return the type value of an object of a type, or of an array of these; or NONE."""
+        """Return the type value of an object of the type at this address, or of an array of such
+        objects; NONE if there is no type."""
         number = self.number(address)
         return NONE if number == NONE else number << 1 | is_array
 
@@ -172,18 +181,14 @@ class TypeNames:
     def _channel_value(self, one: Type) -> int:
         if self._channel is None:
             return NONE
-        key = ("channel", one.address)
-        number = self._numbers.get(key)
-        return (self._add(key, one.name, self._channel.size, terms.ANY) if number is None else number) << 1
+        return self._number(("channel", one.address), one.name, self._channel.size, terms.ANY) << 1
 
     def _map_value(self, one: Type) -> int:
-        key = ("map", one.address)
-        number = self._numbers.get(key)
-        return (self._add(key, one.name, 6 * _WORD, 1) if number is None else number) << 1
+        return self._number(("map", one.address), one.name, 6 * _WORD, 1) << 1
 
     def _map_slots(self, one: Type) -> Iterator[_Slot]:
-        """Yield the slots of a map's head: buckets and oldbuckets of hmap up to 1.23, else the
-        directory of maps.Map."""
+        """Yield the slots of a map's head: up to 1.23, buckets and oldbuckets of hmap; since 1.24,
+        the directory of maps.Map."""
         inside = self._inside(one)
         fields = self._types.fields(inside.address) if inside is not None else ()
         if inside is None or not fields:
@@ -195,11 +200,10 @@ class TypeNames:
             return
         group = self.number(inside.address)
         self.names[group] = f"{one.name} groups"
-        if ("table", one.address) not in self._numbers:
-            self._add(("table", one.address), f"{one.name} table", 4 * _WORD, 1)
-            self._add(("tables", one.address), f"{one.name} directory", _WORD, 1)
+        self._number(("table", one.address), f"{one.name} table", 4 * _WORD, 1)
+        tables = self._number(("tables", one.address), f"{one.name} directory", _WORD, 1)
         yield _Slot(2 * _WORD, terms.DIRECTORY, group << 1)
-        yield _Slot(2 * _WORD, terms.SECOND, self._numbers["tables", one.address] << 1 | 1)
+        yield _Slot(2 * _WORD, terms.SECOND, tables << 1 | 1)
 
     def _inside(self, one: Type) -> Optional[Type]:
         """Return the type of a map's buckets or groups."""

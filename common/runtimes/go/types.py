@@ -1,8 +1,8 @@
-"""Reads Go's type descriptors: names, sizes, fields and element types. Stripped programs keep them,
-because the garbage collector and package reflect need them.
+"""Read Go's type descriptors: names, sizes, fields and element types. Stripped programs have them,
+too, because the garbage collector and package reflect need them.
 
 The descriptors of the runtime's own structures (runtime.g, runtime.mspan) give the offsets of their
-fields, so that these need no table by version.
+fields. Therefore no table of offsets by version is needed.
 
 Source: Go 1.18 to 1.26, src/internal/abi/type.go (src/runtime/type.go up to 1.20): Type has 48
 bytes; by kind, an element type, a slice of fields or a map's types follow. Up to 1.18 a field's
@@ -16,6 +16,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Range
+from findleaks.target.elf import occurrences
 from findleaks.value_classes import NamedTuple
 
 HEADER = 48  # bytes of abi.Type
@@ -59,6 +60,7 @@ class Types:
         self._shift = 0
         self.at = lru_cache(_CACHED)(self._at)
         self.fields = lru_cache(_CACHED)(self._fields)
+        self.find = lru_cache(_CACHED)(self._find)
         g = self.find("runtime.g")
         if g is not None and len(self.fields(g)) > 1 and self.fields(g)[1].offset == 32:
             self._shift = 1  # the second field follows two words
@@ -111,23 +113,18 @@ class Types:
         length); () if unreadable."""
         return self._memory.words(address + HEADER, count) or ()
 
-    def find(self, name: str) -> Optional[int]:
+    def _find(self, name: str) -> Optional[int]:
         """Return the address of the named structure type, or None."""
-        text = f"*{name}".encode()
-        encoded = bytes([len(text)]) + text if len(text) < 128 else b""
+        text = f"*{name}".encode()  # shorter than 128 bytes
         for section in self.sections:
             content = self._memory.read(section.start, min(section.end - section.start, _MAX_SECTION))
-            at = content.find(encoded) if encoded else -1
-            while at > 0:
-                reference = (at - 1).to_bytes(4, self._memory.arch.byteorder)
-                place = content.find(reference)
-                while place >= 0:
-                    address = section.start + place - _STR
-                    one = self.at(address) if place % 8 == _STR % 8 and place >= _STR else None
-                    if one is not None and one.kind == STRUCT and one.name == name:
-                        return address
-                    place = content.find(reference, place + 1)
-                at = content.find(encoded, at + 1)
+            # Types refer to names by offset. A byte of flags precedes the length and the text.
+            names = (at - 1 for at in occurrences(content, bytes([len(text)]) + text) if at)
+            places = (place for at in names for place in occurrences(content, at.to_bytes(4, self._memory.arch.byteorder)))
+            for place in places:
+                one = self.at(section.start + place - _STR) if place % 8 == _STR % 8 and place >= _STR else None
+                if one is not None and one.kind == STRUCT and one.name == name:
+                    return one.address
         return None
 
     def offset(self, structure: int, path: str) -> Optional[int]:
@@ -137,7 +134,7 @@ class Types:
         return found.offset if found is not None else None
 
     def field(self, structure: int, path: str) -> Optional[Field]:
-        """As `offset`, with the field's type."""
+        """Return the offset and the type of a field, or None; see `offset`."""
         offset = 0
         one: Optional[Field] = None
         for name in path.split("."):

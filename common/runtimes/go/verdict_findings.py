@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Kind, Totals
+from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import Finding, Part
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
 from findleaks.target.base import Target
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
+_SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES = 3  # types that a sentence names
 _LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
@@ -48,14 +50,21 @@ def is_library(function: str) -> bool:
     return function.startswith(_LIBRARIES)
 
 
-def large_groups(groups: Sequence[UserThreadGroup]) -> list[UserThreadGroup]:
-    """Return the groups that are reported, at most three: many goroutines that wait at the same
-    place. `groups`: those with most goroutines first."""
-    return [group for group in groups[:_MOST_GROUPS] if len(group.threads) >= _MANY and group.first.state == "waiting" and group.frames]
+def large_groups(groups: Sequence[UserThreadGroup], heap: int) -> list[UserThreadGroup]:
+    """Return the groups that are reported, at most three. Such a group has many goroutines that
+    wait at the same place. `groups`: those with the most goroutines first. `heap`: bytes of Go's
+    heap in use."""
+
+    def is_large(group: UserThreadGroup) -> bool:
+        count = len(group.threads)
+        return count >= _MANY or (count >= _SOME and group.stack_bytes * _PART >= heap)
+
+    return [group for group in groups[:_MOST_GROUPS] if is_large(group) and group.first.state == "waiting" and group.frames]
 
 
 def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) -> Finding:
-    """Return the finding about a group. `retained`: what only these goroutines reach."""
+    """Return the finding about a group. `retained`: what is reachable only from these
+    goroutines."""
     count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
     function = frame.short_name() if frame is not None else ""
     place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
@@ -88,7 +97,7 @@ def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) ->
 def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each live map, at most three, that takes much memory for few entries."""
     sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
-    live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in (Kind.REACHABLE, Kind.POSSIBLE)]
+    live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in LIVE]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_GROUPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
         kind = shortened(objects.title_of(one)) or "map"
@@ -107,4 +116,4 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iter
         }
         remedies = ("replace the map by a new one, such as maps.Clone returns: delete() and clear() keep its memory",)
         cause = "It had more entries once: a map of Go never shrinks."
-        yield Finding("go-map", one.bytes, title, cause, remedies, ("runtime --only go",), facts)
+        yield Finding("go-map", one.bytes, title, cause, remedies, (f"path {one.address:#x}", "runtime --only go"), facts)

@@ -1,0 +1,39 @@
+"""Lists the Go objects that refer to native memory, such as a struct with a pointer that C returned
+(cgo)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from findleaks.allocators.bulk import MOST_RANGES, search_ranges
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.terms import NO_BLOCK
+from findleaks.runtimes.base import Holders
+from findleaks.runtimes.go.engine import NONE
+from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
+from findleaks.runtimes.go.spans import joined_ranges
+from findleaks.runtimes.object_graph import GARBAGE
+from findleaks.target.base import Range
+from findleaks.target.ranges import merge_to_most, range_at
+
+
+def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Sequence[Range]) -> Holders:
+    """Return the objects with a word that points into `native`, the allocators' heaps.
+
+    A type for each type of Go follows for live objects, then one for the garbage of each type. An
+    object with a finalizer counts as live: the finalizer may free what the object refers to."""
+    found: set[int] = set()
+    searched = merge_to_most(native, MOST_RANGES)
+    for piece in objects.pieces(joined_ranges(objects.spans or ())):
+        found.update(objects.blocks.find_all(search_ranges(engine, piece, searched))[0])
+    indices = array("I", sorted(found - {NO_BLOCK}))
+    columns = objects.blocks.columns_of(indices)
+    names = objects.names
+    titles = [*(names.title(value) for value in range(2 * len(names.names))), UNTYPED]
+    count, finalized, types = len(titles), objects.finalized(), array("I")
+    for index, address in zip(indices, columns.address):
+        value = objects.types[index]
+        is_garbage = graph.kind(index) in GARBAGE and range_at(finalized, address) is None
+        types.append((value if value != NONE else count - 1) + (count if is_garbage else 0))
+    return Holders(array("Q", columns.address), array("Q", columns.size), types, [*titles, *titles], garbage=count)

@@ -1,0 +1,124 @@
+"""The objects of Go's heap as a graph, which commands use to answer questions about single
+objects."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.allocators.bulk import find_pointers
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.dominators import Dominators
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.go.engine import NONE
+from findleaks.runtimes.go.goroutines import Goroutines
+from findleaks.runtimes.go.members import name_member
+from findleaks.runtimes.go.objects import UNTYPED, HeapObjects, live_stacks
+from findleaks.runtimes.go.types import Types
+from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import subtract
+
+_SECTIONS = ("runtime.bss", "runtime.data")  # symbols of whole sections
+_TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, NewTicker)"
+_TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
+_RECORD = "record of a finalizer, a cleanup or a weak pointer"
+
+
+class GoGraph(ObjectGraph):
+    """See ObjectGraph. Each word of an object with pointers counts as a reference, even if it
+    refers to the interior of another object."""
+
+    noun = "Go object"
+
+    def __init__(
+        self, target: Target, engine: Engine, objects: HeapObjects, graph: Graph, types: Types, goroutines: Optional[Goroutines]
+    ) -> None:
+        super().__init__(target, engine, objects.blocks, graph)
+        self._objects, self._types, self._goroutines = objects, types, goroutines
+
+    def type_of(self, index: int) -> str:
+        value = self._objects.types[index]
+        return self._objects.names.title(value) if value != NONE else UNTYPED
+
+    def labels(self) -> tuple[array[int], Sequence[str]]:
+        names = self._objects.names
+        return self._objects.types, [names.title(value) for value in range(2 * len(names.names))]
+
+    def name_member(self, index: int, offset: int) -> str:
+        value = self._objects.types[index]
+        return name_member(self._types, self._objects.names, value, offset) if value != NONE else ""
+
+    def extent(self, index: int) -> tuple[int, int]:
+        start, end = super().extent(index)
+        return start + self._objects.header_of(index), end
+
+    def references_of(self, index: int, low: int, high: int) -> Iterator[ObjectWord]:
+        start, end = self.extent(index)
+        span = self._objects.span_of(index)
+        if span is not None and span.has_pointers:
+            queues = [one for one in self._objects.collector_words if start <= one.start < end]
+            for address, value in self._search(subtract([Range(start, end)], queues), low, high):
+                yield ObjectWord(address, value, self.name_member(index, address - start))
+
+    def _search(self, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Yield address and value of the words in some ranges with a value in [low, high)."""
+        for piece in self._objects.pieces(ranges):
+            yield from zip(*find_pointers(self.engine, piece, low, high))
+
+    def roots_to(self, low: int, high: int) -> Iterator[ObjectWord]:
+        objects = self._objects
+        for pairs in objects.variable_words():
+            yield from (ObjectWord(address, value, self._name_variable(address)) for address, value in pairs if low <= value < high)
+        for address, value in self._search(live_stacks(self._threads), low, high):
+            where = self._goroutines.describe_stack(self._threads, address) if self._goroutines is not None else ""
+            yield ObjectWord(address, value, where)
+        for address, value in self._search(objects.finalized(), low, high):
+            yield ObjectWord(address, value, "object with a finalizer")
+        for _, place, words in objects.records():
+            yield from (ObjectWord(place + 8 * at, value, _RECORD) for at, value in enumerate(words) if low <= value < high)
+        for thread in self.target.threads():
+            names = [*thread.names, *[""] * (len(thread.words) - len(thread.names))]
+            found = {(name or "vector", value) for name, value in zip(names, thread.words) if low <= value < high}
+            yield from (ObjectWord(0, value, "", name, thread.tid) for name, value in sorted(found))
+
+    def _name_variable(self, address: int) -> str:
+        """Return "variable main.sessions", or "variable at 0x5a5bd8" for a stripped program.
+
+        The compiler also creates variables without a name, such as X for `var cache = &X{}`. These
+        get the name of a variable that refers to them."""
+        name = self._symbol(address)
+        if name:
+            return f"variable {name}"
+        owners = (place for pairs in self._objects.variable_words() for place, value in pairs if value == address)
+        owner = next(filter(None, map(self._symbol, owners)), "")
+        return f"variable {owner} (through {address:#x})" if owner else f"variable at {address:#x}"
+
+    def _symbol(self, address: int) -> str:
+        """Return the variable that contains an address ("main.state+8"), or ""."""
+        symbol = self.target.symbolize(address)
+        if symbol is None or symbol.name in _SECTIONS or not symbol.address <= address < symbol.address + max(symbol.size, 1):
+            return ""
+        offset = address - symbol.address
+        return f"{symbol.name}{f'+{offset}' if offset else ''}"
+
+    def describe_root(self, index: int) -> str:
+        # A shortest path to a timer begins at a processor (runtime.p). Any stack of the runtime may
+        # refer to that, which says nothing about the program.
+        path = self.path(index)
+        links = zip(path[:_TIMER_LINKS], path[1:])
+        if any(self.type_of(one) == "runtime.p" and self.link(one, after).name.startswith(".timers") for one, after in links):
+            return _TIMERS
+        return super().describe_root(index)
+
+    @property
+    def _threads(self) -> Sequence[UserThread]:
+        return self._objects.threads()
+
+    def add_roots(self, tree: Dominators, root: int) -> None:
+        objects = self._objects
+        for words in objects.root_words():
+            tree.root_words(words, root)
+        for piece in objects.pieces([*live_stacks(self._threads), *objects.finalized()]):
+            tree.root_words(self.target.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), root)
