@@ -1,14 +1,18 @@
-"""The answer to "why is this block reachable?": the shortest chain of references to it."""
+"""Answer the question "why is this block reachable?" with the shortest chain of references to
+it."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple, Optional, TypeVar
 
-from findleaks.audit.address_info import AddressDescription, Describer
+from findleaks.answers.path_steps import STEPS, Step, select_links
+from findleaks.audit.address_info import Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
+from findleaks.audit.managed_graph import find_object
 from findleaks.audit.managed_objects import find_links_to, list_owned_objects
 from findleaks.audit.member_names import name_in_block
 from findleaks.audit.references import find_root_references
@@ -16,62 +20,42 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import counted
-from findleaks.results import references
 from findleaks.results.references import Path, Skipped
 from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-STEPS = 25  # References of a chain that are kept if the caller gives no limit.
-LAST = 4  # Steps shown at the end of a shortened chain, for example a list of a million nodes.
-CHUNK = 4096  # Blocks visited between two checks for Ctrl-C.
-NEAREST = 6  # References between objects that are shown at each end of a chain of managed objects.
-# The search for a chain from a variable starts at this many roots that refer to a block.
+CHUNK = 4096  # blocks that are visited between two checks for Ctrl-C
+NEAREST = 6  # references between managed objects that are shown at each end of a chain
+# A chain from a variable is searched for from this many roots that refer to a block.
 TRIED = 16
-SEARCH = 1_000_000  # Most leaked blocks visited while searching for a chain from a leak head.
+# Leaked blocks that are visited at most in the search for a chain from a leak head
+SEARCH = 1_000_000
 
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class Step:
-    """A reference to the next block: a word that refers to `offset` bytes into it."""
-
-    origin: str
-    address: int  # The address of the word; 0 if it is not in memory.
-    value: int  # The value of the word.
-    offset: int
-    answer: Optional[AddressDescription]
-    disguise: str = ""  # How the pointer is disguised; None for a plain pointer.
-
-    def result(self) -> references.Step:
-        return references.Step(
-            self.origin,
-            self.address or None,
-            self.value,
-            self.offset,
-            interior=self.offset != 0,
-            disguise=self.disguise or None,
-            place=self.answer.result() if self.answer is not None else None,
-        )
-
-
 class FoundPath(NamedTuple):
-    """The result. `from_head`: the chain begins at the leak head of another block."""
+    """The result. `from_head`: whether the chain begins at a leak head that is a different
+    block."""
 
     result: Path
     from_head: bool
 
 
 def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
-    """The shortest chain from a root to the block that contains `address`, or from its leak head if
-    no root reaches it.
+    """Return the shortest chain from a root to the block or managed object that contains `address`.
+    If no root reaches the block, the chain begins at its leak head.
 
-    `limit`: references to keep; the middle of a longer chain is omitted (0: all). UsageError: the
-    address is in no block."""
+    `limit`: number of references to include; the middle of a longer chain is omitted (0: all).
+    Raises UsageError if the address is in neither a block nor a managed object."""
     index = session.directory.blocks.find(address)
     describer = Describer(session)
     answer = describer.answer(address)
+    if answer.object is not None:
+        from findleaks.answers.managed_references import find_path_of_object
+
+        return FoundPath(find_path_of_object(session, describer, answer, limit), False)
     if index < 0:
         raise UsageError(f"{address:#x} is in no block: {answer.phrase}")
     graph = session.graph()
@@ -83,7 +67,7 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
     steps = [variable] if variable is not None else []
     if chain and lost_from < 0 and not steps:
         chain, steps = _through_objects(session, describer, chain)
-    links, skipped, last = _shown(chain, limit)
+    links, skipped, last = select_links(chain, limit)
     before = {b: a for a, b in links}
     steps += [_block_step(session, describer, a, b, before.get(a, -1)) for a, b in links]
     gap = Skipped(skipped, len(steps) - last) if skipped else None
@@ -93,8 +77,9 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
 
 
 def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optional[Step]]:
-    """The part of the chain from the last variable of a managed language on, with the step from
-    that variable. If there is no such variable: the chain unchanged, and None."""
+    """Return the end of the chain that begins at the last variable of a managed language, and the
+    step from that variable. If the chain has no such variable, return the chain unchanged, and
+    None."""
     blocks = session.directory.blocks
     known = {blocks.find(one.value): (runtime, one) for runtime in session.runtimes for one in runtime.variables()} if chain else {}
     for at in range(len(chain) - 1, -1, -1):
@@ -106,8 +91,9 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optio
 
 
 def _through_objects(session: Session, describer: Describer, chain: list[int]) -> tuple[list[int], list[Step]]:
-    """The chain from its last object that is not a block (Ruby's), with the steps to its first
-    block. It starts at a variable if one leads to that object, else at the root."""
+    """Return the part of the chain after its last managed object that is not a block (Ruby), and
+    the steps to the first block of this part. The steps begin at a variable if one leads to that
+    object, else at the root."""
     blocks = session.directory.blocks
     pages = {blocks.find(page.start) for one in list_owned_objects(session) for page in one.objects.pages}
     last = max((at for at, index in enumerate(chain[:-1]) if index in pages), default=-1)
@@ -129,29 +115,41 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
                     steps[NEAREST + 1], origin=f"… {counted(left, 'more reference')}, then {steps[NEAREST + 1].origin}"
                 )
             return chain[last + 1 :], [*steps, _object_step(describer, one.runtime, word.address, word.value, word.offset)]
-    return chain, [_root_step(session, describer, chain[0])]
+    return chain, _steps_from_root(session, describer, chain[0])
 
 
 def _object_step(describer: Describer, runtime: Runtime, place: int, value: int, offset: int) -> Step:
-    """A reference from an object or from its storage."""
+    """Return a reference from a managed object, or from the storage that belongs to it."""
     answer = describer.answer(place)
     return Step(runtime.describe(place) or answer.phrase, place, value, offset, answer)
 
 
-def _shown(chain: Sequence[int], limit: int) -> tuple[list[tuple[int, int]], int, int]:
-    """The links to show, the number of links omitted, and the number of shown links after the
-    gap."""
-    links = list(zip(chain, chain[1:]))
-    if limit <= 0 or len(links) <= limit:
-        return links, 0, 0
-    last = min(LAST, limit - 1)
-    first = limit - last
-    return [*links[:first], *links[len(links) - last :]], len(links) - limit, last
+def _steps_from_root(session: Session, describer: Describer, index: int) -> list[Step]:
+    """Return the step from a root word to block `index`. If a managed object contains the word (Go,
+    the JVM), the steps to this object come first."""
+    step = _root_step(session, describer, index)
+    if step.answer is None or step.answer.sort != "mapping":
+        return [step]
+    from findleaks.answers.managed_references import find_object_path
+
+    low, high = _extent(session, index)
+    for one in islice(find_root_references(session, low, high), TRIED):
+        found = find_object(session, one.address) if one.address else None
+        path = find_object_path(session, describer, found, 2 * NEAREST) if found is not None else None
+        if found is not None and path is not None and path.steps:
+            member, answer = found.member_at(one.address), describer.answer(one.address)
+            origin = f"{found.phrase()}{'; ' if member else ''}{member}"
+            steps = [*path.steps, Step(origin, one.address, one.value, one.value - low, answer)]
+            if path.skipped is not None:
+                after, left = path.skipped.after, counted(path.skipped.steps, "more reference")
+                steps[after] = replace(steps[after], origin=f"… {left}, then {steps[after].origin}")
+            return steps
+    return [step]
 
 
 def _root_step(session: Session, describer: Describer, index: int) -> Step:
-    """The root word that refers to block `index`. References to its start are preferred, then words
-    in memory."""
+    """Return the root word that refers to block `index`. References to the start of the block are
+    preferred, then words in memory."""
     low, high = _extent(session, index)
     references = find_root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
@@ -167,8 +165,8 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
 
 
 def _block_step(session: Session, describer: Describer, source: int, to: int, holder: int = -1) -> Step:
-    """The first word of block `source` that refers to block `to`. References to its start are
-    preferred. `holder`: the block that `source` was reached from; -1: none."""
+    """Return the first word of block `source` that refers to block `to`. References to the start of
+    `to` are preferred. `holder`: the block from which `source` was reached; -1: none."""
     base = session.directory.blocks.address(source)
     low, high = _extent(session, to)
     word, order = session.target.arch.word, session.target.arch.byteorder
@@ -194,13 +192,13 @@ def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:
 
 
 def _extent(session: Session, index: int) -> tuple[int, int]:
-    """Start and end of a block. The length is at least one byte."""
+    """Return the start and the end of a block. A block of size 0 counts as one byte."""
     blocks = session.directory.blocks
     return blocks.address(index), blocks.address(index) + max(blocks.size(index), 1)
 
 
 def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Optional[Item]:
-    """The first item of the lowest rank. An item of rank 0 ends the search."""
+    """Return the first item of the lowest rank. The search ends at an item of rank 0."""
     best: Optional[Item] = None
     for one in found:
         if best is None or rank(one) < rank(best):
@@ -211,8 +209,8 @@ def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Optional[
 
 
 def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
-    """The shortest chain of leaked blocks from `leader` to `index`; [index] if none is found within
-    SEARCH blocks."""
+    """Return the shortest chain of leaked blocks from `leader` to `index`; [index] if none is found
+    within SEARCH blocks."""
     before = {leader: -1}
     queue = deque([leader])
     taken = 0

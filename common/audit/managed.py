@@ -1,12 +1,12 @@
-"""Native memory that managed objects retain: the blocks that would be freed if all objects of one
-type were."""
+"""Compute the native memory that managed objects retain: the blocks that would be freed if all
+objects of one type were freed."""
 
 from __future__ import annotations
 
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
@@ -15,27 +15,34 @@ from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, shortened, size
 from findleaks.runtimes.base import Holders, Runtime, Type
+from findleaks.runtimes.garbage import GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES, GARBAGE_OBJECTS
 from findleaks.session import Session
 
 if TYPE_CHECKING:
     from findleaks.results.verdict import ManagedMemory
 
-_LEAKED = re.compile(b"[" + bytes([Kind.DEFINITE, Kind.INDIRECT]) + b"]")  # in Graph.kinds
+# Matches leaked blocks in Graph.kinds, which has one byte for each block
+_LEAKED = re.compile(b"[" + bytes([Kind.DEFINITE, Kind.INDIRECT]) + b"]")
 
-STEP = 1 << 19  # objects handled between two checks for Ctrl-C
+_NAMED = 2  # number of types that a sentence names after the largest
+
+STEP = 1 << 19  # objects processed between two checks for Ctrl-C
 
 
 class TypeHoldings(NamedTuple):
-    """The objects of one type, with the blocks in use that only they retain."""
+    """The objects of one type, and the blocks in use that only they retain."""
 
     type: Type
     native: Optional[Totals]  # None if unknown
     reported: Optional[int]  # see Runtime.reported_bytes
-    leaked: Optional[Totals]  # objects that are definitely or indirectly lost; None if unknown
+    # Number and bytes of the objects that are definitely or indirectly lost; None if unknown
+    leaked: Optional[Totals]
+    # Bytes of other objects in the runtime's own heap that these retain
+    retained: Optional[int] = None
 
     @property
     def held(self) -> Totals:
-        """`native`; 0 blocks if it is unknown."""
+        """The value of `native`, or 0 blocks if it is unknown."""
         return self.native or Totals(0, 0)
 
     @property
@@ -45,11 +52,13 @@ class TypeHoldings(NamedTuple):
 
 
 class RuntimeHoldings(NamedTuple):
-    """A runtime with its types; the most bytes (objects and the blocks they retain) first."""
+    """A runtime and its types. The types with the most bytes (objects and the blocks they retain)
+    are first."""
 
     runtime: Runtime
     types: list[TypeHoldings]
-    native: Optional[Totals]  # sum over the types; blocks that several retain are not included
+    # Sum over the types; a block that several types retain together is not included
+    native: Optional[Totals]
 
     @property
     def name(self) -> str:
@@ -57,7 +66,7 @@ class RuntimeHoldings(NamedTuple):
 
     @property
     def held(self) -> Totals:
-        """`native`; 0 blocks if it is unknown."""
+        """The value of `native`, or 0 blocks if it is unknown."""
         return self.native or Totals(0, 0)
 
     @property
@@ -76,35 +85,59 @@ class RuntimeHoldings(NamedTuple):
 
     @property
     def unreported(self) -> int:
-        """Bytes that were not reported to the runtime, of types that reported less than half of
-        what they retain."""
+        """Bytes that were not reported to the runtime. Only types that reported less than half of
+        what they retain are included."""
         reporting = ((row.held.bytes, row.reported) for row in self.types if row.reported is not None)
         return sum(held - reported for held, reported in reporting if 2 * reported < held)
 
     @property
+    def garbage_native(self) -> int:
+        """Bytes of native memory that garbage retains."""
+        return sum(row.type.own.get(GARBAGE_NATIVE_BYTES, 0) for row in self.types)
+
+    @property
     def by_native(self) -> list[TypeHoldings]:
-        """The types, the most native memory first."""
+        """The types, those that retain the most native memory first."""
         return sorted(self.types, key=lambda row: -row.held.bytes)
 
     def sentence(self) -> str:
         """Return "objects of Ruby retain 986 MiB of native memory in 52,000 blocks"."""
         if self.object_bytes > self.held.bytes:
-            count = f"{_objects(self.objects)} of {self.name}'s"
-            return f"{count} occupy {size(self.object_bytes)} and retain {size(self.held.bytes)} of native memory"
+            native = f" and retain {size(self.held.bytes)} of native memory" if self.held.bytes else ""
+            return f"{_objects(self.objects)} of {self.name} occupy {size(self.object_bytes)}{native}"
         return f"objects of {self.name} retain {size(self.held.bytes)} of native memory in {blocks(self.held.blocks)}"
 
-    def cause(self) -> str:
-        """Return a clause on the largest type, and on memory that the runtime does not know of."""
+    def cause(self, example: Optional[int]) -> str:
+        """Return a clause about the largest type, and about memory that was not reported to the
+        runtime. The clause has the path to `example`, which comes from the method of that name."""
         if self.object_bytes > self.held.bytes:
-            most = max(self.by_native, key=lambda row: row.bytes)
+            most, *others = sorted(self.types, key=lambda row: -row.bytes)
             count = _objects(most.type.objects)
-            return f"the largest type is {shortened(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
+            words = f"the largest type is {shortened(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
+            more = [f"{shortened(row.type.name)}: {_objects(row.type.objects)}, {size(row.bytes)}" for row in others[:_NAMED] if row.bytes]
+            words = f"{words}; then {'; '.join(more)}" if 2 * most.bytes < self.bytes else words
+            graph = self.runtime.object_graph()
+            path = graph.describe_example(example) if graph is not None and example is not None else ""
+            return f"{words}; one of the {shortened(most.type.name)} objects is reached by {shortened(path, 400)}" if path else words
         top = self.by_native[0]
-        verb = "retains" if top.type.objects == 1 else "retain"
-        words = f"{_objects(top.type.objects)} of {shortened(top.type.name)} {verb} {size(top.held.bytes)}"
+        unused, lost = top.type.own.get(GARBAGE_NATIVE_BYTES, 0), top.type.own.get(GARBAGE_OBJECTS, 0)
+        total = top.type.objects + (lost if unused else 0)
+        verb = "retains" if total == 1 else "retain"
+        words = f"{_objects(total)} of {shortened(top.type.name)} {verb} {size(top.held.bytes)}"
+        if unused:
+            words += f"; {number(lost)} of these are garbage that was not collected yet, and retain {size(unused)}"
+        chain = self.runtime.reference_chain(top.type.name)
+        words += f"; one of them is reached by {chain}" if chain else ""
         if self.unreported:
             return f"{words}; {size(self.unreported)} of this memory was not reported to {self.name}, so its collector is not triggered"
         return words
+
+    def example(self) -> Optional[int]:
+        """Return the address of a live object of the type that `cause` names first; None if it is
+        unknown."""
+        graph = self.runtime.object_graph()
+        most = max(self.types, key=lambda row: row.bytes) if self.object_bytes > self.held.bytes else self.by_native[0]
+        return graph.example(most.type.name) if graph is not None else None
 
     def result(self) -> ManagedMemory:
         """Return the figures as a typed result, with the three types that retain the most."""
@@ -132,23 +165,23 @@ def list_runtime_holdings(
 ) -> list[RuntimeHoldings]:
     """Return the objects of each runtime by type.
 
-    native: if False, no graph is computed, and the memory that objects retain, and which of them
-    are leaked, is unknown. group: maps a type's name to the name of its row. Types with one name
-    count as one type, also for the memory that only they retain together. leaked_too: if False,
-    memory that leaked objects retain is left out."""
+    native: if False, no graph is computed. Then it is unknown how much memory objects retain and
+    which objects are leaked. group: maps the name of a type to the name of its row. Types with the
+    same row count as one type, also for the memory that only they retain together. leaked_too: if
+    False, memory that leaked objects retain is left out."""
     holders = [_group_holders(runtime.holders(), group) for runtime in runtimes] if native else [None for _ in runtimes]
     totals = sum_retained_by_type(session, [one for one in holders if one is not None], leaked_too) if any(holders) else []
     found, which = [], iter(totals)
     for runtime, one in zip(runtimes, holders):
         session.report_progress(f"counting the objects of {runtime.name}", 0.0)
-        mine: dict[str, Totals] = {}
-        for name, total in zip(one.names, next(which)) if one is not None else ():
-            mine[name] = Totals.sum_of((mine.get(name, Totals(0, 0)), total))
+        names, retained = (one.names, next(which)) if one is not None else ((), [])
+        first = one.garbage if one is not None and one.garbage else len(names)
+        mine, unused = _sum_by_name(names, retained), _sum_by_name(names[first:], retained[first:])
         leaked = _leaked_objects(session, runtime, group) if native else None
         nothing = Totals(0, 0)
         rows = [
             TypeHoldings(
-                kind,
+                _with_garbage(kind, unused.get(kind.name, nothing)),
                 mine.get(kind.name, nothing) if one else None,
                 reported,
                 leaked.get(kind.name, nothing) if leaked is not None else None,
@@ -161,18 +194,38 @@ def list_runtime_holdings(
     return found
 
 
+def with_retained(session: Session, holdings: RuntimeHoldings, group: Callable[[str], str] = str) -> RuntimeHoldings:
+    """Return the holdings with the bytes of the objects in the runtime's own heap that each type
+    retains. `group`: see `list_runtime_holdings`."""
+    graph = holdings.runtime.object_graph()
+    if graph is None:
+        return holdings
+    session.report_progress(f"computing memory retained by objects of {holdings.name}", 0.0)
+    retained = graph.retained_by_type(group) or {}
+    return holdings._replace(types=[row._replace(retained=retained.get(row.type.name)) for row in holdings.types])
+
+
+def _sum_by_name(names: Iterable[str], totals: Iterable[Totals]) -> dict[str, Totals]:
+    found: dict[str, Totals] = {}
+    for name, total in zip(names, totals):
+        found[name] = Totals.sum_of((found.get(name, Totals(0, 0)), total))
+    return found
+
+
+def _with_garbage(kind: Type, native: Totals) -> Type:
+    """Add the native memory that garbage of the type retains to the type's counts."""
+    if not native.blocks:
+        return kind
+    return kind._replace(own={**kind.own, GARBAGE_NATIVE_BLOCKS: native.blocks, GARBAGE_NATIVE_BYTES: native.bytes})
+
+
 def _leaked_objects(session: Session, runtime: Runtime, group: Callable[[str], str]) -> Optional[dict[str, Totals]]:
-    """Count the runtime's objects that are definitely or indirectly lost, by type; None if
-    unknown."""
+    """Return the number and bytes of the runtime's objects that are definitely or indirectly lost,
+    by type; None if unknown."""
     known = session.object_types
     if known is None or known.runtime != runtime.name:
         return None
-    found: dict[str, Totals] = {}
-    for name, total in zip(known.names, session.graph().label_totals((Kind.DEFINITE, Kind.INDIRECT))):
-        if total.blocks:
-            key = group(name)
-            found[key] = Totals.sum_of((found.get(key, Totals(0, 0)), total))
-    return found
+    return _sum_by_name(map(group, known.names), session.graph().label_totals((Kind.DEFINITE, Kind.INDIRECT)))
 
 
 def package_of_type(name: str) -> str:
@@ -182,8 +235,8 @@ def package_of_type(name: str) -> str:
 
 
 def _types(runtime: Runtime, group: Callable[[str], str]) -> Iterator[tuple[Type, Optional[int]]]:
-    """Yield the runtime's types, grouped, with the bytes that they reported to it; None if no type
-    reports."""
+    """Yield the runtime's types, grouped. The second value is the number of bytes that the type
+    reported to the runtime; None if no type reports."""
     groups: dict[str, list[Type]] = {}
     for kind in runtime.types():
         groups.setdefault(group(kind.name), []).append(kind)
@@ -197,33 +250,36 @@ def _types(runtime: Runtime, group: Callable[[str], str]) -> Iterator[tuple[Type
 
 
 def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optional[Holders]:
-    """Merge the types of the same objects into groups.
-    If some types of a group own only part of the memory that they retain, the two parts stay
-    separate."""
+    """Merge types into groups.
+    Types that own all of the memory that they retain, and types that own only part of it, are
+    merged separately."""
     if one is None or group is str:
         return one
-    numbers: dict[tuple[bool, str], int] = {}
-    places = [numbers.setdefault((at >= one.owning, group(name)), len(numbers)) for at, name in enumerate(one.names)]
+    numbers: dict[tuple[bool, bool, str], int] = {}
+    first = one.garbage or len(one.names)
+    places = [numbers.setdefault((at >= one.owning, at >= first, group(name)), len(numbers)) for at, name in enumerate(one.names)]
     number = {**dict(enumerate(places)), NO_ROOT: NO_ROOT, IGNORED: IGNORED}.__getitem__
     return one._replace(
         types=array("I", map(number, one.types)),
-        names=[name for _, name in numbers],
+        names=[name for _, _, name in numbers],
         blocks=array("I", map(number, one.blocks)),
-        owning=sum(not rest for rest, _ in numbers),
+        owning=sum(not rest for rest, _, _ in numbers),
+        garbage=sum(not unused for _, unused, _ in numbers) if one.garbage else 0,
         owned=[(places[kind], owned) for kind, owned in one.owned],
     )
 
 
 def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
-    """Return, by runtime and by number of the type, the memory that only objects of this type
-    retain.
-    Blocks that contain the objects themselves (CPython) are left out, and on request leaked
-    objects."""
+    """Return the memory that only objects of one type retain: a list for each runtime, indexed by
+    the number of the type.
+    Blocks that contain the objects themselves (CPython) do not count. leaked_too: if False, leaked
+    objects do not count either."""
     first = list(accumulate((len(one.names) for one in holders), initial=0))
-    rest = first[-1]  # the root for all root memory outside managed objects
+    rest = first[-1]  # the root for all root memory that is not in managed objects
     graph = session.graph()
     bounds, owners = _all_bounds(session, holders, first, rest)
-    # The roots of one priority must have consecutive numbers. Two runtimes in a process are rare.
+    # The roots of one priority must have consecutive numbers. With two runtimes, which is rare,
+    # they have not.
     owning = holders[0].owning if len(holders) == 1 else 0
     pages = [part for one in holders for part in one.pages]
     tree = graph.dominators(rest + 1, bounds, owners, priorities=[owning] if owning else ())
@@ -233,7 +289,8 @@ def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_to
         for part in pages:
             index = session.directory.blocks.find(part.start)
             if index >= 0:
-                roots_of_blocks[index] = IGNORED  # its words are read object by object
+                # The words of this block are read object by object
+                roots_of_blocks[index] = IGNORED
     if roots_of_blocks is not None:
         tree.merge_into_roots(roots_of_blocks if leaked_too else _exclude_leaked(graph, roots_of_blocks))
     for one, start in zip(holders, first):
@@ -247,7 +304,7 @@ def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_to
 
 
 def _exclude_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
-    """Return a copy with NO_ROOT for objects in leaked blocks."""
+    """Return a copy of `roots_of_blocks` in which objects in leaked blocks have NO_ROOT."""
     made = roots_of_blocks[:]
     for match in _LEAKED.finditer(graph.kinds()):
         made[match.start()] = NO_ROOT
@@ -255,7 +312,8 @@ def _exclude_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:
 
 
 def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[int], rest: int) -> tuple[array[int], array[int]]:
-    """Return the bounds of the objects that are in no block, and the root of each."""
+    """Return the bounds of the objects that are in no block, and the root of the memory after each
+    bound."""
     made = [_object_bounds(session, one, start, rest) for one, start in zip(holders, first) if one.addresses]
     if len(made) > 1:  # rare: two runtimes in a process
         parts = sorted((item for bounds, owners in made for item in zip(bounds, owners)), key=lambda item: item[0])
@@ -265,8 +323,8 @@ def _all_bounds(session: Session, holders: Sequence[Holders], first: Sequence[in
 
 
 def _roots_of_blocks(holders: Sequence[Holders], first: Sequence[int]) -> Optional[array[int]]:
-    """Return, by block, the root of its object's type, or NO_ROOT; None if no object is in a
-    block."""
+    """Return the root of the type of the object in each block, NO_ROOT for other blocks; None if no
+    object is in a block."""
     made: Optional[array[int]] = None
     for one, start in zip(holders, first):
         if one.blocks:

@@ -1,9 +1,10 @@
-"""Objects that variables of a managed language retain, where the objects are not blocks (Ruby).
+"""Find objects that variables of a managed language retain, for runtimes whose objects are not
+blocks (Ruby).
 
 Such objects refer to one another from their own memory and through buffers in blocks (the elements
-of an Array). A graph of objects and buffers shows which objects each variable retains. The memory
-of these objects, which is root memory, then gets the variable as owner: native memory that they
-retain is attributed to it.
+of an Array). The graph of objects and buffers shows which objects each variable retains. The memory
+of these objects is root memory. It gets the variable as its owner, so native memory that the
+objects retain is attributed to the variable.
 
 References from elsewhere (stacks, classes, the interpreter) do not change the owner."""
 
@@ -30,9 +31,9 @@ SOME = 1 << 18  # blocks read from the tree between two checks for Ctrl-C
 class OwnedObjects(NamedTuple):
     """Objects that single variables retain.
 
-    The columns `starts`, `ends` and `owners` have one value for each object, ascending by address;
-    an owner is an index into `variables`. `totals`: number and bytes of the objects, by variable.
-    `graph` has the objects and their buffers as `blocks`."""
+    The columns `starts`, `ends` and `owners` have one value for each object, ascending by address.
+    An owner is an index into `variables`. `totals`: number and bytes of the objects that each
+    variable retains. `blocks`: all objects and their buffers; `graph` contains their references."""
 
     runtime: Runtime
     variables: Sequence[Variable]
@@ -42,11 +43,12 @@ class OwnedObjects(NamedTuple):
     totals: Sequence[Totals]
     blocks: Blocks
     graph: Graph
-    objects: Objects  # all objects, whatever owns them
+    objects: Objects  # all objects, including those that no single variable retains
 
 
 def list_owned_objects(session: Session) -> list[OwnedObjects]:
-    """Return these objects for each runtime that has such. Computed once for a session."""
+    """Return the owned objects of each runtime that has variables and such objects. They are
+    computed once for a session."""
     return session.once(
         list_owned_objects, lambda: [made for made in (_find_owned_objects(session, one) for one in session.runtimes) if made is not None]
     )
@@ -91,7 +93,7 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
 def _build_columns(
     session: Session, runtime: Runtime, variables: Sequence[Variable], objects: Objects, owners: array[int], blocks: Blocks, graph: Graph
 ) -> OwnedObjects:
-    """Build the columns. `owners`: by object, the number of its variable, or NO_ROOT."""
+    """Build the columns. `owners`: for each object, the number of its variable, or NO_ROOT."""
     starts, ends, mine = array("Q"), array("Q"), array("I")
     counts, held = [0] * len(variables), [0] * len(variables)
     for first in range(0, len(owners), SOME):
@@ -111,7 +113,7 @@ def _build_columns(
 
 
 def _find_outside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:
-    """Yield the places of buffers that are in none of these sorted, disjoint ranges.
+    """Yield ranges of buffers that lie in none of the given ranges, which are sorted and disjoint.
     Buffers in Ruby's transient heap are left out."""
     starts, sizes = buffers[0::2], buffers[1::2]
     first = 0
@@ -123,8 +125,8 @@ def _find_outside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Rang
 
 
 class _ObjectRun(NamedTuple):
-    """`number` adjacent objects: from index `first` in their heap, and from `place` in the joined
-    directory."""
+    """`number` adjacent objects. `first`: index of the first in the list of the runtime's objects.
+    `place`: index of the first in the joined directory."""
 
     first: int
     number: int
@@ -132,7 +134,8 @@ class _ObjectRun(NamedTuple):
 
 
 def _join_directories(session: Session, objects: Objects) -> Optional[tuple[Blocks, list[_ObjectRun]]]:
-    """Return all objects and buffers in one directory; None if they contradict one another."""
+    """Return all objects and buffers in one directory, and the runs of objects in it; None if they
+    overlap."""
     addresses, starts = objects.addresses, objects.buffers[0::2]
     sizes = objects.buffers[1::2]
     made = session.engine.blocks(session.target.arch, GRANULE)
@@ -168,7 +171,8 @@ class ObjectLink(NamedTuple):
 
 def find_links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, Variable, list[ObjectLink]]]:
     """Return the shortest path from a variable to the object that contains this word.
-    That is the variable, and the references from its value on. None if no path exists."""
+    The result is the variable with its objects, and the references on the path from its value; None
+    if there is no path."""
     for one in list_owned_objects(session):
         at = bisect_right(one.objects.addresses, word) - 1
         start = one.objects.addresses[at] if at >= 0 else 0
@@ -182,7 +186,7 @@ def find_links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, V
 
 
 def _link(session: Session, blocks: Blocks, source: int, to: int) -> ObjectLink:
-    """Return the first word of one node that refers to another."""
+    """Return the first word of node `source` that refers to node `to`."""
     start, low = blocks.address(source), blocks.address(to)
     for piece in session.pieces([Range(start, start + blocks.size(source))], "reading objects"):
         for where in session.engine.search(piece, low, low + max(blocks.size(to), 1)):

@@ -1,5 +1,5 @@
-"""Rows of `roots`: memory that several roots retain together, roots that reach a block, and leak
-heads."""
+"""Build rows of `roots`: memory that several roots retain together, roots that reach a block, and
+leak heads."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
 from findleaks.wildcards import matches
 
-LONG = 16  # a shared block that retains fewer blocks may be a node of a list with a row
-SEARCHED = 5  # most such blocks whose roots are looked up: each takes a search of all root memory
+# A shared block that retains fewer blocks may be a node of a list, which gets a row instead
+LONG = 16
+SEARCHED = 5  # blocks whose roots are looked up at most; each takes a search of all root memory
 
 MANY, PART = 100, 0.1
-"""Blocks of one size form a row if at least MANY of them retain PART of the shared memory."""
+"""Shared blocks of one size form one row if there are at least MANY of them, and if together they
+retain the fraction PART of the shared memory."""
 
-FIRST = 3  # sizes with the most bytes that have a row even if they retain only a quarter of PART
+FIRST = 3  # sizes with the most bytes; they form a row even if they retain only a quarter of PART
 
 EXPANDED = 256
-"""Most leak heads that are shown with their fields.
-Each takes a millisecond, and a process may have leaked a million times."""
+"""Leak heads that are shown with their fields.
+Each takes a millisecond, and a process may have a million leak heads."""
 
 MAX_REFERRERS, FAR = 100, 100
-"""Most referrers of a shared block that are followed, and most steps up the dominator tree from
-each."""
+"""Maximum number of referrers of a shared block that are followed, and of steps from each up the
+dominator tree."""
 
 
 def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
-    """Return the row of the memory that no root retains alone, with the blocks that retain most of
-    it.
-    `spread`: that memory by size of block."""
+    """Return the row of the memory that no root retains alone. It contains rows of the blocks that
+    retain most of this memory.
+    `spread`: number and bytes of this memory by size of block."""
     tree = builder.tree
     made = RetainedNode("retained by several roots", tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
     lists: list[array[int]] = []
     for child in found[: limit or None]:
         if any(child.block in nodes for nodes in lists):
-            continue  # another node of a list that already has a row
+            continue  # this is another node of a list that already has a row
         row, nodes = builder.of_shared_list(child.block) if len(made.fields) < SEARCHED and child.blocks < LONG else (None, array("I"))
         made.fields.append(row or builder.of_block(child.block, len(made.fields) < 3))
         lists += [nodes] if row is not None else []
@@ -62,9 +64,9 @@ def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Se
 
 
 def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spread: Sequence[Spread]) -> None:
-    """Replace the rows of many blocks of one size by one row, if the blocks together retain PART of
-    the shared memory, or are those of one of the first sizes. A block that retains PART of it alone
-    keeps its row."""
+    """Merge the rows of many blocks of one size into one row. The blocks must together retain the
+    fraction PART of the shared memory, or a quarter of it for the FIRST sizes. A block that alone
+    retains the fraction PART keeps its row."""
     blocks_, part = builder.reader.blocks, PART * made.totals.bytes
     for at, group in enumerate(sorted(spread, key=lambda one: -one.bytes)):
         least = part if at >= FIRST else part / 4
@@ -86,9 +88,9 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
 
 
 def match_owners(every: Sequence[Owner], word: str) -> list[int]:
-    """Return the numbers of owners with this name or label.
-    If there are none: owners whose name or label matches it as a pattern, or whose name ends in
-    "::" and this name."""
+    """Return the numbers of the owners with this name or label.
+    If there are none, return the owners whose name or label matches `word` as a pattern, or whose
+    name ends in "::" and `word`."""
     exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
     if exact:
         return exact
@@ -98,8 +100,8 @@ def match_owners(every: Sequence[Owner], word: str) -> list[int]:
 
 
 def describe_retainer(builder: TreeBuilder, named: Owners, index: int) -> str:
-    """Return what retains a block: the name of a root, or a block with its address; "" if no root
-    reaches it."""
+    """Return what retains a block: the label of a root, or the name and address of a block; "" if
+    no root reaches the block."""
     holder = builder.tree.idom(index)
     if holder is None:
         return ""
@@ -111,8 +113,8 @@ def describe_retainer(builder: TreeBuilder, named: Owners, index: int) -> str:
 
 def name_roots_that_reach(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     """Return labels of the roots that reach a block that no root retains alone.
-    They have a reference to it, or retain a referrer of it. Only roots of the first priority among
-    them are named."""
+    These roots have a reference to the block, or retain a block that refers to it. Only those with
+    the highest priority among them are named."""
     reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []
@@ -131,14 +133,15 @@ def name_roots_that_reach(builder: TreeBuilder, named: Owners, index: int) -> li
 
 
 def build_leaked_tree(session: Session) -> Dominators:
-    """Dominator tree of lost blocks: definitely lost under root 0, possibly lost under root 1."""
+    """Return the dominator tree of lost blocks. Definitely lost blocks are under root 0, and
+    possibly lost blocks under root 1."""
     tree = session.graph().dominators(2, lost=True)
     tree.refer_lost(0, 1)
     return session.computed(tree, "computing retained sizes")
 
 
 def list_leak_heads(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:
-    """Return the leak heads, with the memory that each retains and its kind, the largest first.
+    """Return the leak heads, the largest first. Each has the memory that it retains, and its kind.
     The EXPANDED largest have their fields."""
     most = limit + 1 if limit else len(builder.reader.blocks)
     found = [

@@ -1,4 +1,4 @@
-"""Rows of the retained tree, and phrases for what they retain."""
+"""Rows of the retained tree, and phrases that describe what they retain."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from findleaks.formatting import counted, size
 
 
 class RetainedBlocks(NamedTuple):
-    """Blocks of one size that the nodes of a container retain. `strings`: the examined ones are
-    text."""
+    """Blocks of one size that the nodes of a container retain. `strings`: whether the examined
+    blocks are text."""
 
     size: int
     blocks: int
@@ -24,13 +24,14 @@ class RetainedBlocks(NamedTuple):
 
 @dataclass
 class Contents:
-    """A container, and the blocks that it retains."""
+    """The contents of a container: its nodes, and the blocks that it retains."""
 
     container: Container
-    nodes: int  # number of its nodes' blocks that the owner retains
+    nodes: int  # number of blocks with nodes that the owner retains
     least: int  # usable bytes of the smallest node
     most: int  # usable bytes of the largest node
-    kept: list[RetainedBlocks]  # blocks other than nodes and tables, the most bytes first
+    # Blocks that contain no nodes and no tables, the sizes with the most bytes first
+    kept: list[RetainedBlocks]
 
 
 class SimilarFields(NamedTuple):
@@ -47,7 +48,7 @@ class RetainedNode:
 
     name: str
     totals: Totals
-    sort: str  # "root", "field", "block", "shared"
+    sort: str  # "root", "field", "block" or "shared"
     owner: Optional[Owner] = None
     place: str = ""  # the place of the field ("Profiler+0x68")
     what: str = ""  # the container, type or text that the field refers to
@@ -55,19 +56,20 @@ class RetainedNode:
     offset: Optional[int] = None
     contents: Optional[Contents] = None
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    # Rows of the next level, up to the limit.
+    # Rows of the next level; not more than the limit.
     fields: list[RetainedNode] = field(default_factory=list)
     left: int = 0  # number of fields without a row
     more: Totals = NOTHING  # memory that these fields retain
     shared: Totals = NOTHING  # memory that is reached through several fields
     shared_rows: list[RetainedNode] = field(default_factory=list)  # its largest blocks
-    holders: list[str] = field(default_factory=list)  # for a shared block: the roots that reach it
+    # For a shared block: labels of the roots that reach it
+    holders: list[str] = field(default_factory=list)
     alike: Optional[SimilarFields] = None
 
 
 def join_steps(steps: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the steps from an object to the one that is shown (name of the field, phrase for its
-    object) as text: ["function make", "closure variable kept: list of 18"]."""
+    """Return steps as text: ["function make", "closure variable kept: list of 18"]. A step is the
+    name of a field, and a phrase for the object that the field refers to."""
     joined: list[list[str]] = []
     for name, label in steps:
         if name:

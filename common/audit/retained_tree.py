@@ -1,4 +1,5 @@
-"""The retained tree: a root, its fields, and the blocks and containers that they refer to."""
+"""Build the rows of the retained tree: a root, its fields, and the blocks and containers that the
+fields refer to."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from functools import partial
 from typing import Optional
 
 from findleaks.audit.block_contents import describe_untyped, find_hint
-from findleaks.audit.block_type import find_block_type, find_object_type
+from findleaks.audit.block_type import find_block_type, is_managed
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import recognise_first_node
@@ -35,16 +36,20 @@ from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
+from findleaks.session.known_types import known_types
 from findleaks.target.base import Range
 
-STEPS = 32  # most blocks with a single field that are skipped on the way to one that gets a row
+# A block with a single field is skipped in favour of the block that it refers to, at most this
+# often
+STEPS = 32
 CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
-SIZES = 4096  # most different sizes of blocks that are counted separately
-SHARED_PART = 0.1  # least part of a row that memory reached through several fields is shown from
-MOST_SHARED = 5  # rows of such memory
+SIZES = 4096  # sizes of blocks that are counted separately at most
+# Memory that is reached through several fields is shown if it is this fraction of a row
+SHARED_PART = 0.1
+MOST_SHARED = 5  # maximum number of rows for such memory
 NAMED_SPANS = 8  # words of a field for which a name is looked up
-NAMED_WORDS = 256  # words of a managed object in which a reference is looked for
-UNTYPED = "block of "  # beginning of the name of a block whose type is unknown
+NAMED_WORDS = 256  # words of a managed object that are searched for a reference
+UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
@@ -52,8 +57,9 @@ class TreeBuilder:
     """Builds rows of the retained tree."""
 
     def __init__(self, session: Session, reader: ContainerReader, tree: Dominators, depth: int, limit: int, least: float = 0.0) -> None:
-        """`tree` is computed. `depth`: levels below the requested row. `limit`: most rows of a
-        level (0: all). `least`: fields that retain a smaller fraction of their root get no row."""
+        """`tree` must be computed. `depth`: levels below the requested row. `limit`: maximum number
+        of rows of a level (0: all). `least`: a field that retains a smaller fraction of its root
+        gets no row."""
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
@@ -82,7 +88,7 @@ class TreeBuilder:
         if not expand or made.totals.blocks < 2:
             made.what = self._hint(index, name)
             return made
-        container = None if self._is_managed(index) else recognise_first_node(self.reader, block)
+        container = None if is_managed(self.session, index) else recognise_first_node(self.reader, block)
         if container is not None:
             made.sizes = self.tree.sizes(index, SIZES)
             made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
@@ -95,9 +101,9 @@ class TreeBuilder:
     def of_shared_list(self, index: int) -> tuple[Optional[RetainedNode], array[int]]:
         """Return a row for the list or tree that begins with a shared block, and the blocks of its
         nodes.
-        None unless each node lies in a block, and several roots retain all of them."""
+        The row is None unless all nodes are in blocks that no root retains alone."""
         block = self.reader.block(index)
-        container = None if self._is_managed(index) else recognise_first_node(self.reader, block)
+        container = None if is_managed(self.session, index) else recognise_first_node(self.reader, block)
         if container is None:
             return None, array("I")
         indices, sizes = self.reader.blocks.find_all(container.nodes)
@@ -113,8 +119,8 @@ class TreeBuilder:
         self._bytes = int(max(row.totals.bytes, self.tree.total().bytes / 4) * self.least)
 
     def name(self, index: int, type_: Optional[Type] = None) -> str:
-        """Return the name of a block in rows: its type or size. `type_`: the type by its pointer's
-        declaration."""
+        """Return the name of a block in rows: its type or its size. `type_`: the type that a
+        pointer to the block is declared to point to."""
         block = self.reader.block(index)
         type_name = find_block_type(self.session, index)
         if not type_name and type_ is not None and type_.is_structure and type_.size <= block.size:
@@ -122,27 +128,28 @@ class TreeBuilder:
         return type_name or f"{UNTYPED}{size(block.size)}"
 
     def declared_origin(self, index: int) -> Origin:
-        """Return a block as the owner of fields. If its content does not show its type, debug
-        information is asked what pointers to it are declared to point to."""
+        """Return a block as the origin of fields. If its content does not show its type, the type
+        is that which pointers to the block are declared to point to."""
         name = self.name(index)
         return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
     def _label(self, index: int, type_: Optional[Type] = None) -> str:
-        """Return the name of a block in rows, with more about a managed object: "list of 20"."""
+        """Return the name of a block in rows. For a managed object, the name says more: "list of
+        20"."""
         return name_managed_object(self.session, index) or self.name(index, type_)
 
-    def _is_managed(self, index: int) -> bool:
-        return find_object_type(self.session, index) is not None
-
     def _origin(self, index: int, type_: Optional[Type] = None, before: Optional[Origin] = None) -> Origin:
-        """Return the origin of a block's fields. `before`: that of the field that refers to it."""
-        holder = before.start if before is not None and before.start and self._is_managed(self.reader.blocks.find(before.start)) else 0
+        """Return the origin of a block's fields. `before`: the origin of the field that refers to
+        the block."""
+        holder = (
+            before.start if before is not None and before.start and is_managed(self.session, self.reader.blocks.find(before.start)) else 0
+        )
         member = partial(block_field, self.session, index)
         return Origin(self.name(index, type_), self.reader.blocks.address(index), type_, holder, member)
 
     def _place(self, origin: Origin, offset: int) -> tuple[str, Optional[Type]]:
-        """Return the name of the field at this offset, and its type. A managed object's field is
-        named by its runtime."""
+        """Return the name of the field at this offset, and its type. For a managed object, the
+        runtime names the field."""
         member = name_managed_member(self.session, origin.start + offset, origin.holder)
         if not member:
             named = find_thread_local(self.session, origin.start + offset) if origin.name.startswith(UNTYPED) else None
@@ -160,14 +167,14 @@ class TreeBuilder:
         return type_.pointee() if type_ is not None and first is not None and (first.block, first.offset) == (index, 0) else None
 
     def _fill(self, row: RetainedNode, found: Fields, origin: Origin, depth: int, expands_shared: bool = True) -> None:
-        """Set the fields of a row. If one field refers to one block, that block's fields are shown
-        instead."""
+        """Set the fields of a row. If the owner's only field refers to a single block, the fields
+        of that block are shown instead."""
         steps: list[tuple[str, str]] = []
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
             container = self._agreed(only, origin) if only is not None else None
             if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
-                # The owner consists of this container only.
+                # The owner consists only of this container.
                 made = self._field_row(only, found.tree, origin, -1)
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
@@ -192,7 +199,8 @@ class TreeBuilder:
         row.what = " → ".join(filter(None, (row.what, *join_steps(steps))))
         row.shared = found.shared
         if depth > 0 and expands_shared and found.shared.bytes >= SHARED_PART * row.totals.bytes:
-            row.shared_rows = self._shared_rows(found.tree, max(int(SHARED_PART * row.totals.bytes), 1), depth, origin)
+            least = max(int(SHARED_PART * row.totals.bytes), self._bytes, 1)
+            row.shared_rows = self._shared_rows(found.tree, least, depth, origin)
         if depth <= 0:
             row.left, row.more = len(found.all), row.totals
             return
@@ -206,27 +214,28 @@ class TreeBuilder:
         row.more = sum_retained(rest)
 
     def _first_named(self, one: Field, origin: Origin) -> int:
-        """Return the address of the first word of a field that a runtime names, else of its first
-        word. Other words of a managed object may be links of a list of all objects."""
+        """Return the address of the first word of a field that a runtime has a name for; if there
+        is none, of the field's first word. Other words of a managed object may be links of a list
+        of all objects."""
         places = (span.start for span in one.spans[:NAMED_SPANS])
         named = (place for place in places if name_managed_member(self.session, place, origin.holder))
         return next(named, one.spans[0].start)
 
     def _step(self, origin: Origin, only: Field, index: int) -> tuple[str, str]:
-        """Return the name of an object's only field, if the program's author knows it, and a phrase
-        for the object in block `index` that it refers to."""
+        """Return the name of an object's only field, and a phrase for the object in block `index`
+        that the field refers to. The name is "" unless the program's author knows it."""
         at = self._first_named(only, origin) if only.spans and origin.start else 0
         member = name_managed_member(self.session, at, origin.holder) if at else ""
         label = name_managed_object(self.session, index)
         return member if is_telling(member) else "", label
 
     def _shared_rows(self, tree: Dominators, least: int, depth: int, origin: Origin) -> list[RetainedNode]:
-        """Return rows for blocks that several fields of `origin` reach, of at least `least` bytes
-        each.
+        """Return rows for the blocks of at least `least` bytes that several fields of `origin`
+        reach.
 
-        Example: a server has its clients in a list and in an index. No field retains them, but each
-        client retains its buffers. A large block has a row with its own fields; many small ones of
-        one size have a row together."""
+        Example: a server has its clients in a list and in an index. No field alone retains the
+        clients, but each client retains its buffers. A large block gets a row with its own fields.
+        Many small blocks of one size get one row together."""
         large = [child for child in tree.children(SHARED, MOST_SHARED) if child.bytes >= least]
         rows = [self._shared_row(child, depth, origin) for child in large]
         named = Counter(self.reader.block(child.block).size for child in large)
@@ -240,7 +249,8 @@ class TreeBuilder:
             made = RetainedNode(f"{count:,} of {name}", totals, "block", address=self.reader.block(group.example).start)
             made.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
             rows.append(made)
-        if not rows and least > 1 and tree.retained(SHARED).bytes:  # Show the largest at least.
+        # Show at least the largest ones.
+        if not rows and least > 1 and tree.retained(SHARED).bytes:
             most = next(iter(tree.spread(SHARED, 1)), None)
             return self._shared_rows(tree, max(min(most.bytes, least - 1), 1), depth, origin) if most is not None else rows
         return sorted(rows, key=lambda row: (-row.totals.bytes, row.address))
@@ -251,17 +261,18 @@ class TreeBuilder:
         label = f"{member}{': ' if member else ''}{self._label(child.block, origin.type)} at {origin.start:#x}"
         made = RetainedNode(label, Totals(child.blocks, child.bytes), "block", address=origin.start)
         if child.blocks > 1:
-            # At depth 1 the block's own fields still get rows, as they show where the bytes are.
+            # At depth 1, the block's own fields still get rows, because they show where the bytes
+            # are.
             self._fill(made, self._fields(child.block), origin, max(depth - 1, 1), expands_shared=depth > 1)
         else:
             made.what = self._hint(child.block, origin.name)
         return made
 
     def _name_first_reference(self, origin: Origin, index: int) -> str:
-        """Return the name of the first word of a managed object that refers to a block, if the
-        program's author knows it."""
+        """Return the name of the first word in a managed object that refers to a block; "" unless
+        the program's author knows this name."""
         start = self.reader.blocks.find(origin.start)
-        if start < 0 or not self._is_managed(start):
+        if start < 0 or not is_managed(self.session, start):
             return ""
         low, block = self.reader.blocks.address(start), self.reader.block(index)
         words = self.session.types.memory.words(low, min(self.reader.blocks.size(start) // self.reader.size, NAMED_WORDS)) or ()
@@ -272,15 +283,16 @@ class TreeBuilder:
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
         """Return the container that the field heads, unless debug information contradicts it."""
         if one.container is not None and one.spans and origin.start:
-            if self._is_managed(self.reader.blocks.find(origin.start)) or origin.holder:
-                return None  # fields of managed objects are no containers of C and C++
+            if is_managed(self.session, self.reader.blocks.find(origin.start)) or origin.holder:
+                return None  # fields of managed objects are not containers of C and C++
             one.found = check_declared_type(
                 one.container, origin.place(one.spans[0].start - origin.start)[1], one.places[0] if one.places else None
             )
         return one.found
 
     def _group_row(self, group: Sequence[Field], tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
-        """Return the row of a field, or of several similar fields, described by the largest."""
+        """Return the row of a field. For a group of similar fields, the row describes the largest
+        one."""
         first = group[0]
         several = len(group) > 1
         made = self._field_row(first, tree, origin, -1 if several else depth)
@@ -339,21 +351,26 @@ class TreeBuilder:
         return f"{name}, and {describe_blocks([(s, n) for s, n in rest.items() if n])} below it"
 
     def _hint(self, index: int, name: str) -> str:
-        """Return the text or the contents of a block without a type, or ""."""
+        """Return the text or the contents of a block without a type; "" if neither is known."""
         block = self.reader.block(index)
         return describe_untyped(self.session, block.start, block.size) if name.startswith(UNTYPED) else ""
 
     def _contents(
         self, node: int, totals: Totals, container: Container, tree: Dominators, sizes: Sequence[tuple[int, int]]
     ) -> Optional[Contents]:
-        """A container's blocks; None if its links turn out to run through something larger."""
+        """Return what a container retains. Returns None if the links of its nodes turn out to
+        belong to a larger structure."""
         blocks = self.reader.blocks
         left = Counter(dict(sizes))
         for table in container.tables:
             left[blocks.size(blocks.find(table))] -= 1
         counted = self._node_sizes(container)
         same = sum(left[length] for length in counted)
-        if container.what.endswith(("linked list", "tree")) and same > 2 * container.length + 16:
+        if (
+            ("linked list" in container.what or container.what == "binary tree")
+            and same > 2 * container.length + 16
+            and not self._is_declared(container)
+        ):
             return None
         nodes = min(container.length if container.nodes else 0, same)
         for length, number in counted.items():
@@ -362,6 +379,14 @@ class TreeBuilder:
         strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container, counted.keys()) if kept else set()
         found = [RetainedBlocks(s, n, s in strings) for s, n in kept]
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
+
+    def _is_declared(self, container: Container) -> bool:
+        """Whether debug information says that the nodes have no links except those of this list."""
+        known = known_types(self.session)
+        if known is None or not container.nodes or "linked list" not in container.what:
+            return False
+        links = known.count_links(self.reader.blocks.find(container.nodes[0]))
+        return links == (2 if "doubly" in container.what else 1)
 
     def _node_sizes(self, container: Container) -> Counter[int]:
         counted: Counter[int] = Counter()
@@ -373,7 +398,8 @@ class TreeBuilder:
         return counted
 
     def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
-        """Return the sizes whose blocks, except nodes, are text, judged by a sample."""
+        """Return those of the `sizes` whose blocks, except nodes, are text. A sample of the blocks
+        is examined."""
         blocks, nodes = self.reader.blocks, container.nodes
         indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
         sample = [(blocks.address(index), blocks.size(index)) for index in indices]
@@ -389,6 +415,6 @@ class TreeBuilder:
 
 def build_root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
     """Return rows of the roots that retain anything, the largest first.
-    `expanded`: how many of them have their fields (0: all)."""
+    `expanded`: the number of rows that have their fields (0: all)."""
     order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
     return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]

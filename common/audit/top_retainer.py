@@ -1,29 +1,37 @@
-"""The top retainer: the root, and the container in it, that retain most of the memory in use."""
+"""Find the top retainer: the root that retains most of the memory in use, and the container in it
+that retains most of that."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import NamedTuple, Optional
 
-from findleaks.audit.owner import Owner
+from findleaks.audit.member_names import is_telling
+from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.retained_roots import PART, build_shared_row
 from findleaks.audit.retained_rows import RetainedNode
-from findleaks.audit.retained_tree import TreeBuilder
+from findleaks.audit.retained_tree import UNTYPED, TreeBuilder
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
+from findleaks.runtimes.base import NO_OBJECT
 from findleaks.session import Session
 
 DEPTH = 3  # levels of fields examined below a root
+DEPTH_MANAGED = 24
+"""Levels that are examined below a variable of a managed language. Between an event loop and the
+queue of a task are more than ten."""
 
 MOST = 0.5
-"""Least fraction that counts as "most" of the reachable memory, or of the memory that a field's
-owner retains."""
+"""Fraction of the reachable memory, or of the memory that a field's owner retains, that counts as
+"most"."""
 
 
-MEMBERS = 1 << 20  # retained blocks listed at a time
-NAMED = 12  # most variables of managed languages that are named
+MEMBERS = 1 << 20  # retained blocks that are listed at a time
+NAMED = 12  # maximum number of variables of managed languages that are named
 
 
 class TopRetainer(NamedTuple):
@@ -32,10 +40,12 @@ class TopRetainer(NamedTuple):
     owner: Owner
     totals: Totals
     reached: Totals
-    field: Optional[RetainedNode]  # the field that retains most of it, if one does
-    variables: Sequence[tuple[Owner, Totals]]  # variables of managed languages that retain most
+    # The field that retains most of the root's memory; None if no field does
+    field: Optional[RetainedNode]
+    variables: Sequence[tuple[Owner, Totals]]  # variables of managed languages that retain the most
     tree: Dominators
     node: int  # number of the root in `tree`
+    level: int = 0  # level of `field` below a variable of a managed language
 
     @property
     def is_most(self) -> bool:
@@ -47,9 +57,28 @@ class TopRetainer(NamedTuple):
         for first in range(0, self.totals.blocks, MEMBERS):
             yield self.tree.members(self.node, first, MEMBERS)
 
+    def object_types(self, session: Session) -> list[tuple[str, Totals]]:
+        """Return the types of the managed objects that the root retains, those with the most bytes
+        first.
+
+        The list is empty if objects of the runtime are not blocks."""
+        known = session.object_types
+        if known is None:
+            return []
+        found: dict[int, Totals] = {}
+        for indices in self.members():
+            types = array("Q", map(known.types.__getitem__, indices))
+            sizes = array("Q", session.directory.blocks.columns_of(indices).size)
+            counts = dict(zip(*session.engine.sum_by_value(types, array("Q"))))
+            for number, total in zip(*session.engine.sum_by_value(types, sizes)):
+                if number != NO_OBJECT:
+                    found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(counts[number], total)))
+        order = sorted(found, key=lambda number: (-found[number].bytes, number))
+        return [(known.names[number], found[number]) for number in order]
+
     def most_common_size(self) -> tuple[int, int]:
-        """Return the usable size with the most bytes among the retained blocks, and the number of
-        blocks."""
+        """Return a usable size and the number of retained blocks with this size: the size whose
+        blocks have the most bytes together."""
         return next(iter(self.tree.sizes(self.node, 1)), (0, 0))
 
     @property
@@ -60,7 +89,7 @@ class TopRetainer(NamedTuple):
 
 
 def find_top_retainer(session: Session) -> Optional[TopRetainer]:
-    """Return the root that retains more than any other; None if there is no root."""
+    """Return the root that retains the most; None if there is no root."""
     reader, named, tree = build_owner_tree(session)
     totals = tree.by_root()
     most = max(range(len(named.all)), key=lambda number: totals[number].bytes, default=-1)
@@ -72,13 +101,18 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     found = TopRetainer(named.all[most], totals[most], reached, None, variables, tree, root_node(most))
     if not found.is_most:
         return found
-    row = TreeBuilder(session, reader, tree, DEPTH, 3).of_root(named.all[most], root_node(most))
-    return found._replace(field=_deepest(row))
+    managed = found.owner.sort == OwnerSort.MANAGED
+    # Few levels of a managed object have a name. To save time, only rows with most of the memory
+    # are built.
+    builder = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST) if managed else TreeBuilder(session, reader, tree, DEPTH, 3)
+    row = builder.of_root(found.owner, root_node(most))
+    field, level = _deepest_named(row) if managed else (_deepest(row), 0)
+    return found._replace(field=field, level=level)
 
 
 def find_shared_part(session: Session) -> Optional[tuple[Totals, RetainedNode]]:
-    """Return the memory that several roots retain together, and the row of its largest part; None
-    if it is little, or no part stands out."""
+    """Return the memory that several roots retain together, and the row of its largest part.
+    Returns None if there is little such memory, or if no part is much larger than the others."""
     reader, named, tree = build_owner_tree(session)
     totals = tree.retained(SHARED)
     if totals.bytes < PART * tree.total().bytes:
@@ -87,13 +121,36 @@ def find_shared_part(session: Session) -> Optional[tuple[Totals, RetainedNode]]:
     return (totals, row.fields[0]) if row.fields and row.fields[0].totals.bytes >= PART * totals.bytes else None
 
 
+def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
+    """Return the deepest field that retains most of the memory and whose name the program's author
+    knows, and its level. The result's name begins with that of the named field above it: "local
+    variable q → ._queue"."""
+    found, holder, level = row if row.what else None, "", 0
+    for depth in count(1):
+        below = _largest_part(row)
+        if below is None:
+            break
+        row, name = below, below.place
+        if below.sort == "block" and ": " in below.name:  # "local variable q: Queue at 0x…"
+            name = below.name.partition(": ")[0]
+        if is_telling(name) and not name.startswith(UNTYPED):
+            found, level = replace(row, name=f"{holder} → {row.name}" if holder else row.name), depth
+            holder = row.name
+    return found, level
+
+
+def _largest_part(row: RetainedNode) -> Optional[RetainedNode]:
+    """Return the field, or the shared block, that retains most of the memory of this row."""
+    largest_first = sorted([*row.fields, *row.shared_rows], key=lambda child: -child.totals.bytes)
+    return next((child for child in largest_first if child.totals.bytes >= MOST * row.totals.bytes), None)
+
+
 def _deepest(row: RetainedNode) -> Optional[RetainedNode]:
     """Return the deepest field that retains most of its owner: a container, a field of a block, or
     a block that several fields refer to."""
     found = row if row.contents is not None else None
     for _ in range(DEPTH + 1):
-        largest_first = sorted([*row.fields, *row.shared_rows], key=lambda child: -child.totals.bytes)
-        below = next((child for child in largest_first if child.totals.bytes >= MOST * row.totals.bytes), None)
+        below = _largest_part(row)
         if below is None:
             break
         found = row = below

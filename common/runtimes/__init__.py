@@ -1,2 +1,2 @@
-"""Managed runtimes in a process, read from their data structures; the layouts are derived from
-their code."""
+"""Read managed runtimes in a process from their data structures. The layouts are derived from their
+code."""

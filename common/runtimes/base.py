@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import Exclusion, Heuristic, Totals
+from findleaks.engine.terms import Exclusion, Heuristic
+from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
+from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.target.base import Piece, Range, Target, Thread
 
 if TYPE_CHECKING:
@@ -25,14 +27,14 @@ if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
     from findleaks.results import verdict
     from findleaks.runtimes.managed_frame import Frame
+    from findleaks.runtimes.object_graph import ObjectGraph
     from findleaks.unwind.stacks import NamedFrame
 
 NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
 
 
 class Count(NamedTuple):
-    """A counter of the runtime, with the runtime's name for it. `unit` is "bytes", or "" for a
-    plain number."""
+    """A counter of the runtime. `unit` is "bytes", or "" for a plain number."""
 
     value: int
     unit: str = ""
@@ -57,13 +59,12 @@ class Part(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size of its ranges, resident or not."""
+        """Bytes of these ranges, resident or not."""
         return sum(end - start for start, end in self.ranges)
 
 
 class Type(NamedTuple):
-    """The live objects of one type and their bytes in the managed heap. `own` has counts that only
-    this runtime reports."""
+    """The live objects of one type. `own` has counts that only this runtime reports."""
 
     name: str
     objects: int
@@ -96,6 +97,7 @@ class Holders(NamedTuple):
     owning: int = 0
     pages: Sequence[Range] = ()
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
+    garbage: int = 0  # types from this number on stand for garbage; 0: no type does
 
 
 class Exclusions(NamedTuple):
@@ -109,36 +111,14 @@ class ObjectTypes(NamedTuple):
     """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT.
 
     `ranks` has a number (at least 1) for each type; a cycle is named after its object of the
-    highest rank. `runtime` is the runtime's name, `phrase` names an object in a sentence ("Python
-    object")."""
+    highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object")."""
 
     types: array[int]  # "I", by block
     names: Sequence[str]
     ranks: array[int]  # "I"
     runtime: str
     phrase: str
-
-
-class MiscountedType(NamedTuple):
-    """Leaked objects of one type.
-
-    `objects` is the number of objects that count more references than exist, `excess` the sum of
-    these differences, `uncollected` the number of objects that the collector has not freed yet."""
-
-    name: str
-    objects: int
-    excess: int
-    uncollected: int
-
-
-class ReferenceCounts(NamedTuple):
-    """Reference counts of leaked objects, compared with the existing references."""
-
-    verdicts: bytearray  # by block: the CountVerdict of its leak head
-    # "I", by block: number of references that its object counts but that do not exist
-    excess: array[int]
-    totals: Sequence[Totals]  # by CountVerdict, of all leaked blocks
-    types: Sequence[MiscountedType]  # those with the most miscounted objects first
+    are_native: bool = False  # whether the objects are structures of native code
 
 
 class Objects(NamedTuple):
@@ -181,8 +161,8 @@ class UserThread(NamedTuple):
     """A thread that the runtime schedules itself, such as a goroutine.
 
     `number` is the runtime's, `state` and `reason` ("" if unknown) are the runtime's words.
-    [`sp`, stack.end) is live. `waiting`: nanoseconds, None if unknown. `creator`: where it was
-    created. `thread`: the kernel's number of the thread that runs it, 0 if none does."""
+    [`sp`, stack.end) is live. `waiting`: nanoseconds, None if unknown. `creator`: the place of its
+    creation. `thread`: the kernel's number of the thread that runs it, 0 if none does."""
 
     number: int
     state: str
@@ -213,7 +193,7 @@ class Finding:
     `kind` identifies it for programs. `bytes` is the size of the memory concerned, `resident` that
     of its resident part (None: unknown). `title` and `cause` ("" if unknown) are sentences,
     `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
-    behind it."""
+    behind it. `of_blocks` is True if its memory consists of reachable blocks of allocators."""
 
     kind: str
     bytes: int
@@ -223,6 +203,7 @@ class Finding:
     commands: tuple[str, ...] = ()
     facts: dict[str, object] = field(default_factory=dict)
     resident: Optional[int] = None
+    of_blocks: bool = False
 
     @property
     def weight(self) -> int:
@@ -241,16 +222,18 @@ class Finding:
 class Runtime:
     """A runtime in a process; subclasses set the attributes and override what they can read.
 
-    Methods may be called repeatedly and in any order. They raise only Interrupted; data that cannot
-    be read become a line in `problems`."""
+    Methods may be called repeatedly and in any order, and raise only Interrupted. `problems` says
+    what cannot be read."""
 
     name: str  # "Ruby"
     version: str  # "3.1.2", or "" if unknown
     where: str  # "libruby-3.1.so.3.1.2"
     problems: list[Problem]
-    # Whether it has mappings to which no word in memory refers.
-    maps_unreferenced_memory = False
+    maps_unreferenced_memory = False  # whether it has mappings to which no word in memory refers
+    counts_garbage = False  # whether `types` counts objects that the collector has not freed yet
     lists_objects = False  # whether `types` includes all objects of its heap
+    objects_are_native = False  # whether its objects are structures of native code, in its blocks
+    reports_objects = False  # whether `findings` reports these objects, however many they are
     shares_module = False  # whether the module `where` also has data of the program
 
     def counters(self) -> Mapping[str, Count]:
@@ -271,13 +254,12 @@ class Runtime:
         return []
 
     def note(self) -> str:
-        """Return a sentence for `find`, `verdict` and `map` that says which of its memory was read,
-        or ""."""
+        """Return a sentence for `find`, `verdict` and `map` that says which memory of the runtime
+        was read, or ""."""
         return ""
 
     def reserved(self) -> Sequence[Range]:
-        """Return addresses that are reserved for its heap but not mapped yet; see
-        Allocator.reserved."""
+        """Return addresses reserved for its heap but not mapped yet; see Allocator.reserved."""
         return []
 
     user_thread = ""
@@ -291,18 +273,20 @@ class Runtime:
         """Return live objects by type, in no order. Five million objects take less than 3 s."""
         return []
 
+    def reference_chain(self, type_name: str) -> str:
+        """Return the types on a path from a root to a live object ("A → B → C"), or ""."""
+        return ""
+
     def holders(self) -> Optional[Holders]:
         """Return objects that may refer to native blocks; None if unknown."""
         return None
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """Return native bytes that this type's objects reported to the collector; None if
-        unknown."""
+        """Return native bytes that objects of a type reported to the collector; None if unknown."""
         return None
 
     def dead(self) -> Sequence[Range]:
-        """Return sorted, disjoint parts of its heap without live objects (free slots): words there
-        are not references."""
+        """Return sorted, disjoint parts of the heap whose words are not references (free slots)."""
         return []
 
     def sites(self) -> Sequence[Site]:
@@ -323,40 +307,48 @@ class Runtime:
         object."""
         return []
 
+    def callbacks(self) -> Sequence[Variable]:
+        """Return lists of callbacks, whose `address` is 0, and variables that refer to tables of
+        all callbacks. They own only memory that no other variable or mapping reaches."""
+        return []
+
+    def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
+        """Return the graph of the objects in the runtime's heap; None if it has none, or if
+        `address` is not in this heap."""
+        return None
+
     def object_nodes(self) -> Optional[Objects]:
-        """Return the objects of its heap, if they are not blocks and `variables` refer to them;
-        else None. The result includes the objects to which variables refer."""
+        """Return objects of the heap that are not blocks, and those of `variables`, or None."""
         return None
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Return words in blocks that are not references in any graph; None unless its objects are
-        blocks.
-
-        These are links of lists of all objects, addresses kept for bookkeeping, and data that the
-        runtime will not use again."""
+        """Return words in blocks that are not references in any graph: links of lists of all
+        objects, addresses kept for bookkeeping, data that the runtime will not use again. None
+        unless its objects are blocks."""
         return None
 
     def words_for_ownership(self) -> Optional[Exclusions]:
-        """Return `excluded_words` and further words that only a scan of all objects finds.
-
-        Used to determine which root retains a block, not whether any root does."""
+        """Return `excluded_words` and further words that only a scan of all objects finds. Used to
+        determine which root retains a block, not whether any root does."""
         return self.excluded_words()
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return memory outside blocks that contains addresses of its objects only to find them, in
-        any order.
+        """Return memory outside blocks, in any order, whose words are not references in any graph.
 
-        Examples: heads of lists of all objects, unused parts of its stacks. Words in it are not
-        references in any graph."""
+        Examples: heads of lists of all objects, unused parts of its stacks."""
         return []
 
+    def interior_offsets(self) -> Sequence[tuple[int, int]]:
+        """Return pairs (usable size, offset): pointers to the offset of a block of this size count
+        as pointers to its start, because an object begins there."""
+        return ()
+
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
-        """Return interior-pointer rules for a runtime whose allocator does not know its objects;
-        see Allocator.heuristics."""
+        """Return rules for interior pointers that the allocator lacks; see Allocator.heuristics."""
         return Heuristic.NONE, ()
 
     def permanent_blocks(self) -> Sequence[int]:
-        """Return starts of blocks that the runtime never frees: they are roots."""
+        """Return the starts of blocks that the runtime never frees. They are roots."""
         return ()
 
     def object_types(self) -> Optional[ObjectTypes]:
@@ -370,10 +362,12 @@ class Runtime:
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Compare the reference counts of leaked objects with the existing references. `graph` is
-        classified, `pieces` is the memory of all blocks. None if the runtime does not count
-        references."""
+        classified, `pieces` is the memory of all blocks. None if objects have no counts."""
         return None
 
+    collect_calls = "", ""  # calls that free garbage, and that enable the collector
+    cycle_remedy = ""  # a clause: what to do about cycles, if nothing collects them; "": not needed
+    garbage_remedy = ""  # a clause: what frees native memory of garbage; "": the collector does
     report_call = ""  # function by which native code reports bytes to the collector; "": none
 
     def is_own_name(self, symbol: str) -> bool:
@@ -387,7 +381,7 @@ class Runtime:
         return ""
 
     def name_object(self, index: int) -> str:
-        """Return a phrase for the object in a block ("list of 20"); "" if its type says all."""
+        """Return a phrase for the object in a block ("list of 20"); "" if its type is enough."""
         return ""
 
     def name_member(self, address: int, holder: int = 0) -> str:
@@ -408,12 +402,11 @@ class Runtime:
         return ()
 
     def describe(self, address: int) -> str:
-        """Return a phrase that describes the managed object at this address ("Ruby String, 12
-        characters"), or ""."""
+        """Return a phrase for the managed object at an address ("Ruby String, 12 bytes"), or ""."""
         return ""
 
 
 class Finder(Protocol):
-    """Finds a runtime in a target. It runs for every process: a miss must take less than 1 ms."""
+    """Finds a runtime. It runs for every process, so a miss must take less than 1 ms."""
 
     def __call__(self, target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]: ...

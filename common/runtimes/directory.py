@@ -1,4 +1,4 @@
-"""The managed runtimes found in a target."""
+"""Find the managed runtimes in a target."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import importlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from findleaks.allocators import directory as allocators
+from findleaks.allocators.images import find_modules
+
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.engine.contract import Engine
     from findleaks.runtimes.base import Finder, Finding, Runtime
     from findleaks.runtimes.managed_heap import ManagedHeap
     from findleaks.target.base import Target
+    from findleaks.unwind.managed_frames import ManagedFrames
 
 FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.cpython",
@@ -19,11 +23,33 @@ FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.jvm",
     "findleaks.runtimes.node",
     "findleaks.runtimes.go",
+    "findleaks.runtimes.php",
+    "findleaks.runtimes.postgresql",
+    "findleaks.runtimes.talloc",
+    "findleaks.runtimes.apr",
+    "findleaks.runtimes.perl",
+    "findleaks.runtimes.lua",
+    "findleaks.runtimes.glib",
+    "findleaks.runtimes.nginx",
 )
 """Modules with `find(target, engine, directory)`; add new runtimes here.
 
 A module may also have `HEAP`, a ManagedHeap, and `findings(target)`, which reports problems that
-are visible without reading the heap, and `find_scheduler(target, engine)`, see find_schedulers."""
+are visible without reading the heap, `find_scheduler(target, engine)`, see find_schedulers, and
+`find_frames(target)`, see find_frames."""
+
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    "findleaks.runtimes.php": allocators.ONLY_IN["findleaks.allocators.zend"],
+    "findleaks.runtimes.postgresql": ("postgres", "postmaster", "edb-postgres"),
+    "findleaks.runtimes.talloc": ("libtalloc",),
+    "findleaks.runtimes.apr": ("libapr-1",),
+    "findleaks.runtimes.lua": ("lua", "liblua5", "liblua.", "liblua-", "texlua"),
+    "findleaks.runtimes.glib": ("libglib-2.0",),
+    "findleaks.runtimes.nginx": ("nginx", "openresty", "angie"),
+    "findleaks.runtimes.perl": allocators.ONLY_IN["findleaks.allocators.perl"],
+}
+"""Prefixes of the names of the files that contain a runtime. The module of such a runtime is
+imported only if a file with this prefix is loaded. Some runtimes have no entry."""
 
 
 def known() -> list[str]:
@@ -38,8 +64,8 @@ def findings(target: Target) -> Iterator[Finding]:
 
 
 def heap_owners(files: Sequence[str], allocators: Collection[str]) -> list[str]:
-    """Return the owners of managed heaps that none of these allocators serves. `files` are the base
-    names of loaded files."""
+    """Return the owners of managed heaps that are not served by one of these allocators. `files`:
+    the base names of loaded files."""
     heaps: list[ManagedHeap] = [module.HEAP for module in map(importlib.import_module, FINDERS) if hasattr(module, "HEAP")]
     found = {heap.owner for heap in heaps if heap.allocator not in allocators and any(file.startswith(heap.files) for file in files)}
     return sorted(found, reverse=True)  # the JVM, V8, Ruby, CPython
@@ -49,6 +75,8 @@ def find(target: Target, engine: Engine, directory: Directory, names: Sequence[s
     """Return the runtimes in the process: all, or those whose module has one of `names`."""
     found: list[Runtime] = []
     for module in FINDERS:
+        if module in ONLY_IN and not find_modules(target, ONLY_IN[module]):
+            continue
         if not names or module.rsplit(".", 1)[-1] in names:
             finder: Finder = importlib.import_module(module).find
             found += finder(target, engine, directory)
@@ -61,3 +89,12 @@ def find_schedulers(target: Target, engine: Engine) -> list[Runtime]:
     Their modules have `find_scheduler(target, engine)`."""
     modules = map(importlib.import_module, FINDERS)
     return [one for module in modules if hasattr(module, "find_scheduler") for one in module.find_scheduler(target, engine)]
+
+
+def find_frames(target: Target) -> list[ManagedFrames]:
+    """Return readers of the frames of managed functions. No heap of an allocator is read.
+
+    Runtimes' modules have `find_frames(target)`, which returns a reader or None."""
+    modules = map(importlib.import_module, FINDERS)
+    found = (module.find_frames(target) for module in modules if hasattr(module, "find_frames"))
+    return [one for one in found if one is not None]

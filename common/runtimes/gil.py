@@ -1,11 +1,12 @@
-"""Determines whether a thread holds CPython's global interpreter lock, from the current thread
+"""Determine whether a thread holds CPython's global interpreter lock, from the current thread
 state.
 
-`PyThreadState_Get`, exported by every version, and `PyThreadState_GetUnchecked` load that state
-(Python/pystate.c). Up to 3.11 it is one variable: the state of the thread that holds the lock.
-Among its first words is `thread_id`, the result of pthread_self() (Include/cpython/pystate.h,
-struct _ts). From 3.12 on the variable is thread-local, and 0 while the thread does not hold the
-lock. The operands of the getter's code give the variable's address."""
+`PyThreadState_Get`, which every version exports, and `PyThreadState_GetUnchecked` load that state
+(Python/pystate.c). Up to 3.11, it is one variable: the state of the thread that holds the lock. One
+of the first words of the state is `thread_id`, the result of pthread_self()
+(Include/cpython/pystate.h, struct _ts). From 3.12 on, the variable is thread-local, and is 0 while
+the thread does not hold the lock. The operands in the code of these functions give the variable's
+address."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ ENTRY, VALUE = 16, 0
 
 @dataclass(frozen=True)
 class Lock:
-    """Location of the current thread state.
+    """The location of the current thread state.
 
-    It is at `address`, or thread-local at `offset` from the thread pointer or, with `module`, from
-    the start of that module's block."""
+    The state is at `address`; or it is thread-local, at `offset` from the thread pointer or, with
+    `module`, from the start of that module's block."""
 
     arch: Arch
     address: int = 0

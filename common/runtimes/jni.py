@@ -1,10 +1,10 @@
-"""Finds functions of the Java Native Interface in a libjvm without symbols, by index in its
+"""Find functions of the Java Native Interface in a libjvm without symbols, by their index in its
 function table.
 
 The order is that of the interface (Java Native Interface Specification, chapter 4, "Interface
-Function Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot keeps the table in
-writable data, because agents may replace entries (src/hotspot/share/prims/jni.cpp). The table after
-it is for -Xcheck:jni; its functions call those of the first."""
+Function Table"; JNI 1.1 to 21): four words of 0, then the functions. HotSpot has the table in
+writable data, because agents may replace entries (src/hotspot/share/prims/jni.cpp). The next table
+is for -Xcheck:jni; its functions call those of the first table."""
 
 from __future__ import annotations
 

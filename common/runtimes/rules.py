@@ -1,9 +1,9 @@
 """Rules of `count --outside-scope`: what opens and closes a scope, and whether a thread is in one.
 
-A rule with a `state` reads that state and needs no breakpoints: "v8" reads the level of handle
-scopes in the thread's isolate, "gil" whether the thread holds CPython's lock. Other rules count,
-for each thread, the calls of `enter` minus the calls of `leave` since counting began. "gil" does
-the same if the interpreter's code is not as expected."""
+A rule with a `state` reads this state and needs no breakpoints: "v8" reads the level of handle
+scopes in the thread's isolate, and "gil" reads whether the thread holds CPython's lock. For each
+thread, other rules count the calls of `enter` minus the calls of `leave` since counting began.
+"gil" does the same if the interpreter's code is not as expected."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from findleaks.errors import UsageError
 class Rule:
     """One kind of scope.
 
-    `guarded` are the functions usually counted. `enter` and `leave` are names of functions. At
-    least one of them must exist for a built-in rule, all must exist for a user's own rule."""
+    `guarded`: the functions that are usually counted. `enter` and `leave`: names of functions. For
+    a built-in rule, at least one of them must exist. For a user's own rule, all must exist."""
 
     name: str
     enter: tuple[str, ...]

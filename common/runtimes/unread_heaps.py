@@ -1,8 +1,9 @@
-"""Managed heaps that findleaks does not read, recognised by loaded files and by symbols.
+"""Recognise managed heaps that findleaks does not read, by loaded files and by symbols.
 
-Heaps in ANONYMOUS mappings show as unattributed memory. Heaps IN_BLOCKS of malloc have an object in
-each block, or many objects in large blocks. The collector's lists and tables refer to all of them,
-so garbage counts as reachable. These names do not show which memory belongs to a heap."""
+Heaps in ANONYMOUS mappings appear as unattributed memory. Heaps IN_BLOCKS of malloc have an object
+in each block, or many objects in large blocks. The collector's lists and tables refer to all
+objects, so garbage counts as reachable. The names of files and symbols do not show which memory
+belongs to a heap."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from findleaks.value_classes import NamedTuple
 class UnreadHeap(NamedTuple):
     """A managed heap that is recognised but not read.
 
-    `files` are prefixes of the names of loaded files. `symbol` is defined in programs that are
-    statically linked with the runtime. It is looked up only in the program itself, because reading
-    all symbol tables takes long."""
+    `files`: prefixes of the names of loaded files. `symbol`: a symbol that is defined in programs
+    that are statically linked with the runtime. It is looked up only in the program itself, because
+    reading all symbol tables takes long."""
 
     owner: str  # in a sentence
     files: tuple[str, ...] = ()
@@ -26,7 +27,6 @@ class UnreadHeap(NamedTuple):
 
 
 ANONYMOUS: tuple[UnreadHeap, ...] = (
-    UnreadHeap("PHP", ("php", "libphp")),
     UnreadHeap("Erlang", ("beam.",)),
     UnreadHeap("the Boehm collector", ("libgc.so",), "GC_init"),
     UnreadHeap("Nim", (), "NimMain"),
@@ -44,8 +44,8 @@ IN_BLOCKS: tuple[UnreadHeap, ...] = (
     UnreadHeap("PyPy", ("libpypy",)),
     UnreadHeap("OCaml", ("ocaml",), "caml_startup"),
 )
-"""Lua and Perl are recognised only as the program itself. If another program embeds them, most
-blocks belong to that program."""
+"""Lua and Perl count only if their reader found no objects. They are recognised only as the program
+itself: if another program embeds them, most blocks belong to that program."""
 
 
 def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Groups threads that a runtime schedules itself (goroutines) by state and call stack."""
+"""Group threads that a runtime schedules itself (goroutines) by state and call stack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class UserThreadGroup:
 
     @property
     def stack_bytes(self) -> int:
-        """Bytes of their stacks, used or not."""
+        """Bytes of the stacks of these threads, used or not."""
         return sum(one.stack.end - one.stack.start for one in self.threads)
 
     @property
@@ -50,6 +50,6 @@ def describe_state(one: UserThread) -> str:
 
 
 def own_frame(frames: Sequence[NamedFrame], is_library: Callable[[str], bool]) -> Optional[NamedFrame]:
-    """Return the innermost frame outside the runtime's libraries, else the outermost frame; None if
-    there is no frame."""
+    """Return the innermost frame that is not in the runtime's libraries. If all are, return the
+    outermost frame; None if there is no frame."""
     return next((one for one in frames if not is_library(one.function)), frames[-1] if frames else None)

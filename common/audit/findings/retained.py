@@ -1,6 +1,6 @@
-"""Findings about reachable memory: retained by one root, by managed objects, or by many roots.
+"""Report reachable memory that is retained by one root, by managed objects, or by many roots.
 
-At most one of them is reported, as all are about the same blocks."""
+At most one of these findings is reported, because all of them describe the same blocks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.figures import BlockFigures, Figures, format_amount
 from findleaks.audit.findings.free_memory import to_sentence
-from findleaks.audit.findings.significance import PART, denominator, denominator_without_files
+from findleaks.audit.findings.significance import PART, denominator_without_files
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, number, size, some
+from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
@@ -25,32 +25,38 @@ if TYPE_CHECKING:
     from findleaks.audit.retained_rows import RetainedNode
     from findleaks.audit.top_retainer import TopRetainer
 
-HELD, GROWN = 8 << 20, 0.25
-"""Bytes in use, and their fraction of the memory without files, from which on the top retainer is
-computed."""
+HELD, GROWN = 4 << 20, 0.25
+"""The top retainer is computed if at least HELD bytes are in use, and if they are at least the
+fraction GROWN of the memory without files."""
+
+SPREAD = 6 << 20
+"""Fewest resident bytes that no single root retains for a finding; twice as many mapped bytes if
+residency is unknown. An idle JVM has 9 MiB, of which 4 MiB are resident."""
 
 SHOWN = 0.05
-"""Least fraction of the memory of managed objects that a variable retains if it is named."""
+"""A variable is named if it retains at least this fraction of the memory of managed objects."""
 
-GROWTH = 0.5
-"""Least fraction of `denominator` that is in use for a finding about memory that no single root
-retains."""
+MOST = 0.5
+"""Memory that no single root retains is reported if it is reachable, resident, and at least this
+fraction of the memory in use."""
+
+TYPES = 3  # maximum number of types of objects that a finding names
 
 CONCENTRATED, MUCH = 0.5, 256 << 20
-"""Managed objects are reported if one type has this fraction of their bytes, if one variable has
-half of this fraction, or if they have MUCH bytes. Otherwise they may be the modules that an
-interpreter has loaded: objects of many types that no single variable retains."""
+"""Managed objects are reported if one type has the fraction CONCENTRATED of their bytes, if one
+variable retains half of this fraction, or if they have MUCH bytes. Other managed objects may be the
+modules that an interpreter has loaded: objects of many types that no single variable retains."""
 
 
 def find_retained_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
     """Yield at most one finding.
 
-    `scopes`: other findings about reachable blocks. Their blocks are not reported again: a finding
-    needs more than four times their bytes."""
+    `scopes`: other findings about reachable blocks. To avoid that the same blocks are reported
+    twice, a finding needs more than four times the bytes of these."""
     grown = _top_retainer(session, accounting)
     reported = sum(one.bytes for one in scopes)
     found = chain(
-        _find_managed_objects(accounting, figures, grown),
+        _find_managed_objects(session, accounting, figures, grown),
         _find_one_root(session, accounting, figures, grown),
         _find_many_roots(session, accounting, figures, grown),
     )
@@ -58,8 +64,8 @@ def find_retained_memory(session: Session, accounting: Accounting, figures: Bloc
 
 
 def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetainer]:
-    """Return the root that retains most. This takes a dominator tree of all reachable blocks, which
-    is computed only if a finding is possible."""
+    """Return the root that retains the most. The dominator tree of all reachable blocks, which this
+    needs, is computed only if a finding is possible."""
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * denominator_without_files(accounting):
         return None
@@ -73,10 +79,15 @@ def _is_variable(grown: TopRetainer) -> bool:
     return grown.is_most and grown.owner.sort == OwnerSort.MANAGED and grown.totals.bytes >= HELD
 
 
-def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer]) -> Iterator[Finding]:
-    """Yield findings about managed objects: the native memory that they retain, and the variables
-    that retain them, if known."""
+def _find_managed_objects(
+    session: Session, accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer]
+) -> Iterator[Finding]:
+    """Yield findings about managed objects: the native memory that they retain, and, if known, the
+    variables that retain the objects."""
     for one in accounting.native:
+        if one.runtime.objects_are_native:
+            continue
+        one = _exclude_uncertain(one)
         if one.bytes < HELD or one.bytes < GROWN * denominator_without_files(accounting) or (grown is not None and _is_variable(grown)):
             continue
         one = _exclude_leaked(one)
@@ -88,17 +99,30 @@ def _find_managed_objects(accounting: Accounting, figures: BlockFigures, grown: 
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named)):
             continue
         title = f"In use, not leaked: {one.sentence()}."
-        cause, commands, facts = to_sentence(one.cause()), ["runtime"], one.result().to_json()
+        example = one.example()
+        cause, commands, facts = to_sentence(one.cause(example)), ["runtime"], one.result().to_json()
         remedies = []
+        if example is not None:
+            commands.append(f"path {example:#x}")
         if named:
             cause += f" Variables that retain it: {some([f'{owner.name} ({size(held.bytes)})' for owner, held in named], 6)}."
-            # One variable with most of it explains it; else all holders do.
+            # If one variable retains most of the objects, it explains them. Otherwise all holders
+            # are named.
             first, held = named[0]
             commands.append(f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots")
             facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
+        elif grown is not None and not one.runtime.lists_objects:
+            shared, part = _describe_shared_part(session)
+            if part is not None:
+                cause, facts["shared"] = cause + shared, part
+                commands.append("roots")
         if one.unreported:
             call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
             remedies.append(f"report the native memory of these objects to {one.name}{call}, so that it collects in time")
+        if one.runtime.garbage_remedy and 2 * one.garbage_native >= one.held.bytes > 0:
+            title = f"Probably leaked: garbage of {one.name} retains {size(one.garbage_native)} of native memory"
+            title += f"; objects in use retain {size(one.held.bytes - one.garbage_native)}."
+            remedies.append(one.runtime.garbage_remedy)
         resident = _resident_upper_bound(one, accounting, figures)
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
 
@@ -109,8 +133,9 @@ def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]
 
 
 def _resident_upper_bound(one: RuntimeHoldings, accounting: Accounting, figures: BlockFigures) -> Optional[int]:
-    """Return an upper bound on the resident bytes of the objects and the memory that they retain:
-    the resident bytes of all reachable blocks and of the runtime's heap."""
+    """Return an upper bound on the resident bytes of the objects and of the memory that they
+    retain. It is the sum of the resident bytes of all reachable blocks and of the runtime's
+    heap."""
     reachable = figures.of(Kind.REACHABLE).resident
     if reachable is None:
         return None
@@ -118,8 +143,16 @@ def _resident_upper_bound(one: RuntimeHoldings, accounting: Accounting, figures:
     return min(one.bytes, reachable + heaps)
 
 
+def _exclude_uncertain(one: RuntimeHoldings) -> RuntimeHoldings:
+    """Return the holdings without the bytes of the objects if these bytes include garbage, or if
+    the runtime reports its objects in findings of its own."""
+    if not one.runtime.counts_garbage and not one.runtime.reports_objects:
+        return one
+    return one._replace(types=[row._replace(type=row.type._replace(bytes=0)) for row in one.types])
+
+
 def _exclude_leaked(one: RuntimeHoldings) -> RuntimeHoldings:
-    """Return the holdings without leaked objects, if these are known."""
+    """Return the holdings without leaked objects, if it is known which objects leaked."""
     rows = []
     for row in one.types:
         lost = row.leaked or Totals(0, 0)
@@ -131,7 +164,8 @@ def _exclude_leaked(one: RuntimeHoldings) -> RuntimeHoldings:
 def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
     """Yield a finding if a single root retains most of the reachable memory.
 
-    Only the developers can decide whether that is wrong, so the finding names the root."""
+    The finding names the root, because only the developers can decide whether it should retain so
+    much."""
     if found is None or not found.is_most or found.totals.bytes < HELD:
         return
     retained = figures.of_blocks(found.members(), Kind.REACHABLE)
@@ -149,12 +183,25 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         cause = _describe_field(found.field)
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     variable = _is_variable(found)
-    if variable:
-        its = [one for one in accounting.native if one.bytes]
-        cause = " ".join([cause, *(to_sentence(one.cause()) for one in its)]).strip()
+    known = session.object_types
+    if found.owner.sort == OwnerSort.CALLBACKS and found.owner.length is not None:
+        cause = f"It has {number(found.owner.length)} {found.owner.unit}{f', {found.owner.what}' if found.owner.what else ''}."
+    if variable or (known is not None and known.are_native):
+        types = found.object_types(session)[:TYPES]
+        if types:
+            what = [f"{name} ({counted(total.blocks, 'object')}, {size(total.bytes)})" for name, total in types]
+            cause += f" The largest types below it are {some(what, TYPES)}."
+            facts["types"] = [{"type": name, "objects": total.blocks, "bytes": total.bytes} for name, total in types]
+        its = [one for one in accounting.native if one.bytes and not one.runtime.objects_are_native]
+        if not types:
+            cause = " ".join([cause, *(to_sentence(one.cause(one.example())) for one in its)]).strip()
         facts["runtimes"] = [one.result().to_json() for one in its]
     word = found.owner.word
-    commands = (f"roots {shell_quoted(word)} --depth 4", "runtime" if variable else "roots") if word else ("roots",)
+    other = "runtime" if variable else "roots"
+    last = found.owner.name.rpartition(" ")[2]
+    if found.owner.sort == OwnerSort.CALLBACKS and last.startswith("0x"):
+        other = f"roots {last}"  # what retains the object that calls the functions
+    commands = (f"roots {shell_quoted(word)} --depth {max(found.level + 1, 4)}", other) if word else ("roots",)
     yield Finding("held", retained.bytes, title, cause, (), commands, facts, retained.resident)
 
 
@@ -169,40 +216,54 @@ def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, 
     title = f"In use, not leaked: {found.owner.label}, a managed heap, retains {retained.amount} of native memory in "
     title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
-    cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
+    cause = _describe_size(most, count)
     facts.update({"size": most, "blocks_of_size": count})
     commands = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
     return Finding("held-from-managed-heap", retained.bytes, title, cause, (), commands, facts, retained.resident)
 
 
+def _describe_size(most: int, count: int) -> str:
+    """Return a sentence about the size whose blocks have the most bytes, and the number of these
+    blocks."""
+    if count == 1:
+        return f"The largest of these blocks has {size(most)}."
+    return f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
+
+
 def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
-    """Yield a finding about reachable memory that no single root retains, with the size that
-    has the
-    most bytes. It may be one structure with references from several roots, or many structures."""
+    """Yield a finding about reachable memory that no single root retains. It names the size whose
+    blocks have the most bytes. The memory may be one structure with references from several roots,
+    or many structures."""
     used = sum(store.in_use for store in accounting.stores)
     reached = figures.of(Kind.REACHABLE) if found is not None and not found.is_most else Figures(0, 0, 0)
     # If managed objects retain much memory, their types explain it better.
-    managed = any(one.bytes >= HELD for one in accounting.native)
-    if (
-        managed
-        or reached.bytes < HELD
-        or used < GROWTH * denominator(accounting)
-        or (reached.bytes if reached.resident is None else reached.resident) < GROWTH * used
-    ):
+    managed = any(_exclude_uncertain(one).bytes >= HELD for one in accounting.native)
+    resident, least = (reached.bytes, 2 * SPREAD) if reached.resident is None else (reached.resident, SPREAD)
+    if managed or resident < max(least, MOST * used) or used < GROWN * denominator_without_files(accounting):
         return
     most, count = figures.most_common_size(Kind.REACHABLE)
     amount = format_amount(reached.bytes, reached.resident)
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
-    cause = f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
+    cause = _describe_size(most, count)
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
+    shared, part = _describe_shared_part(session)
+    cause += shared
+    if part is not None:
+        facts["shared"] = part
+    commands = ("roots", f"blocks --size {most} --kind reachable --limit 10")
+    yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)
+
+
+def _describe_shared_part(session: Session) -> tuple[str, Optional[dict[str, object]]]:
+    """Return a sentence and the facts about memory that several roots retain together; ("", None)
+    if no part of it is much larger than the others."""
     from findleaks.audit.top_retainer import find_shared_part
 
     shared = find_shared_part(session)
-    if shared is not None:
-        totals, part = shared
-        more = f": {part.what}" if part.what else ""
-        more += f", reached from {some(part.holders)}" if part.holders else ""
-        cause += f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
-        facts["shared"] = {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}
-    commands = ("roots", f"blocks --size {most} --kind reachable --limit 10")
-    yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)
+    if shared is None:
+        return "", None
+    totals, part = shared
+    more = f": {part.what}" if part.what else ""
+    more += f", reached from {some(part.holders)}" if part.holders else ""
+    sentence = f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
+    return sentence, {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}

@@ -1,0 +1,29 @@
+"""Live objects and garbage of runtimes whose object graph findleaks follows: Go and the JVM.
+
+Garbage is objects that no root reaches and that the collector has not freed yet."""
+
+from __future__ import annotations
+
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Totals
+from findleaks.runtimes.base import Type
+from findleaks.runtimes.object_graph import run_in_slices
+from findleaks.target.base import Target
+
+GARBAGE_OBJECTS, GARBAGE_BYTES = "garbage_objects", "garbage_bytes"
+"""Keys of Type.own: the number of objects of the type that are garbage, and their bytes."""
+
+GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES = "garbage_native_blocks", "garbage_native_bytes"
+"""Keys of Type.own: native blocks that only garbage of the type retains, and their bytes."""
+
+
+def mark_objects(graph: Graph, target: Target) -> Graph:
+    """Mark the objects that the graph's roots reach, and classify the others. Returns the graph."""
+    for step in (graph.mark, graph.classify):
+        run_in_slices(step, target)
+    return graph
+
+
+def type_with_garbage(name: str, live: Totals, garbage: Totals) -> Type:
+    """Return the objects of a type: live ones, and garbage as the type's own counts."""
+    return Type(name, *live, {GARBAGE_OBJECTS: garbage.blocks, GARBAGE_BYTES: garbage.bytes})

@@ -1,0 +1,79 @@
+"""Findings of `verdict` about the live objects in a runtime's own heap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from findleaks.formatting import number, shortened, size, some
+from findleaks.runtimes.base import Finding, Type
+from findleaks.runtimes.object_graph import ObjectGraph
+
+_LEAST = 16 << 20  # bytes of live objects of which one object may retain most
+_LARGE = 4 << 20  # bytes of live objects whose types are named
+_SHARE = 0.5  # of these, that one object retains
+_TYPES = 4  # types that a finding names
+
+
+def find_retainer(
+    graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0, least: int = _LEAST, share: float = _SHARE
+) -> Iterator[Finding]:
+    """Yield a finding if one object retains most of the live objects. `types`: the live objects by
+    type. `known`: bytes of the largest other finding about them. `least`: fewer bytes of live
+    objects are not reported. `share`: the fraction of them that the object must retain."""
+    live = sum(one.bytes for one in types)
+    if live < least:
+        return
+    for one, retained in graph.retainers(1):
+        if retained.bytes < share * live or 2 * known >= retained.bytes:
+            return
+        root, path = graph.describe_holder(one.block), graph.describe_path(one.block)
+        title = (
+            f"In use, not leaked: {shortened(root, 120)} retains {size(retained.bytes)} in {number(retained.blocks)} objects of {runtime}."
+        )
+        facts: dict[str, object] = {
+            "runtime": runtime,
+            "address": hex(one.address),
+            "type": one.type,
+            "root": root,
+            "path": path,
+            "retained_objects": retained.blocks,
+            "retained_bytes": retained.bytes,
+        }
+        content = graph.describe_content(one.block)
+        cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shortened(path, 400)}."
+        cause += "" if content else f" Most live objects by type: {_largest(types)}."
+        commands = (f"path {one.address:#x}", f"runtime --only {runtime.lower()}")
+        yield Finding("retained-objects", retained.bytes, title, cause, (), commands, facts)
+
+
+def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0) -> Iterator[Finding]:
+    """Yield a finding with the largest types and the path to one of their objects, if the live
+    objects are large. The arguments are as in `find_retainer`."""
+    live = sum(one.bytes for one in types)
+    if live < _LARGE or 2 * known >= live:
+        return
+    count = sum(one.objects for one in types)
+    # Objects without a known type have no example.
+    examples = ((one.name, graph.example(one.name)) for one in _rank(types)[:_TYPES])
+    name, example = next((one for one in examples if one[1] is not None), ("", None))
+    path = graph.describe_example(example) if example is not None else ""
+    title = f"In use, not leaked: {number(count)} live objects of {runtime} occupy {size(live)}."
+    cause = f"Most by type: {_largest(types)}."
+    cause += f" One of the {shortened(name)} objects is reached by {shortened(path, 400)}." if path else ""
+    facts: dict[str, object] = {
+        "runtime": runtime,
+        "objects": count,
+        "types": [{"type": one.name, "objects": one.objects, "bytes": one.bytes} for one in _rank(types)[:_TYPES]],
+        "path": path or None,
+    }
+    commands = (f"runtime --only {runtime.lower()}", *((f"path {example:#x}",) if example is not None else ()))
+    yield Finding("live-objects", live, title, cause, (), commands, facts)
+
+
+def _rank(types: Sequence[Type]) -> list[Type]:
+    return sorted(types, key=lambda one: (-one.bytes, one.name))
+
+
+def _largest(types: Sequence[Type]) -> str:
+    """Return the largest types with their objects and bytes, in words."""
+    return some([f"{number(one.objects)} {shortened(one.name)} ({size(one.bytes)})" for one in _rank(types)], _TYPES)
