@@ -1,4 +1,4 @@
-"""Answers: results (`findleaks.results`) computed from a session.
+"""Compute results (`findleaks.results`) from a session.
 
-Commands parse words, call these functions, and render what they return. Scripts get the same
-results through `findleaks.api`. These functions do not depend on commands, options or terminals."""
+Commands parse words, call these functions, and print what they return. Scripts get the same results
+through `findleaks.api`. These functions do not depend on commands, options or terminals."""

@@ -1,4 +1,4 @@
-"""The answer to "what is at this address?"."""
+"""Answer the question "what is at this address?"."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class Identified(NamedTuple):
 
 
 def identify(session: Session, addresses: Sequence[int], words: Optional[int] = WORDS) -> list[Identified]:
-    """What is at each address, with the recorded call stacks of blocks, and the words of blocks and
-    variables. `words`: number of these words (0: all, None: none)."""
+    """Return what is at each address, with the recorded call stacks of blocks, and the words of
+    blocks and variables. `words`: number of these words (0: all, None: none)."""
     describer = Describer(session)
     return [_identify(session, describer, address, words) for address in addresses]
 
 
 def _identify(session: Session, describer: Describer, address: int, words: Optional[int]) -> Identified:
     answer = describer.answer(address)
-    answer = replace(answer, phrase=answer.phrase + describer.content(answer))
+    if answer.object is None:
+        answer = replace(answer, phrase=answer.phrase + describer.content(answer))
     block = answer.block
     sites = None if block is None else allocation_sites(session, answer.sites)
     contents = describe_more(session, block.address, block.size, block.type, block.hint) if block is not None and block.kind else ""

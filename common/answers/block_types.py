@@ -1,4 +1,4 @@
-"""The answer to "how much memory do blocks of each type have?"."""
+"""Answer the question "how much memory do blocks of each type have?"."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _LEAKED = ("definite", "indirect")
 
 
 class _Key(NamedTuple):
-    """The key of a row. Blocks of unknown type have the `type` "" and a key for each `size`; all
-    other blocks have the size 0."""
+    """The key of a row. For blocks of unknown type, `type` is "" and each `size` has a row. For all
+    other blocks, `size` is 0."""
 
     type: str
     size: int
 
 
 class _Sum:
-    """The blocks of one key."""
+    """The blocks with the same key."""
 
     def __init__(self) -> None:
         self.blocks = self.bytes = self.leaked_blocks = self.leaked_bytes = 0
@@ -36,10 +36,11 @@ class _Sum:
 
 
 def sum_by_type(session: Session, filters: BlockFilters, limit: int = 0) -> BlockTypes:
-    """Sum the blocks that pass `filters` by type. `limit`: the most rows (0: all)."""
+    """Sum the blocks that pass `filters` by type. `limit`: maximum number of rows (0: all)."""
     rows = BlockRows(session, filters)
     sums: dict[_Key, _Sum] = {}
-    known: dict[tuple[int, int], _Sum] = {}  # By the number of the block's names, and its size.
+    # The key is the number of a block's names, and its size.
+    known: dict[tuple[int, int], _Sum] = {}
     for batch in rows.batches(hints=False):
         _add(batch, rows, sums, known)
     ordered = sorted(sums.items(), key=lambda item: (-item[1].bytes, item[0]))
@@ -60,8 +61,8 @@ def sum_by_type(session: Session, filters: BlockFilters, limit: int = 0) -> Bloc
 
 
 def _add(batch: Batch, rows: BlockRows, sums: dict[_Key, _Sum], known: dict[tuple[int, int], _Sum]) -> None:
-    """Add a batch. Pairs of numbers are counted first, which takes a tenth of the time of adding
-    block by block."""
+    """Add a batch to the sums. Equal pairs of (names, size) are counted first, because this takes a
+    tenth of the time of adding block by block."""
     counts = Counter(zip(batch.names, batch.sizes))
     for (number, size), count in counts.items():
         names, one = rows.names[number], known.get((number, size))
@@ -80,7 +81,8 @@ def _add(batch: Batch, rows: BlockRows, sums: dict[_Key, _Sum], known: dict[tupl
 
 
 def _contents(session: Session, example: Optional[int], at: int) -> Optional[str]:
-    """Return what the example of row `at` contains; None for rows beyond the first NAMED."""
+    """Describe the contents of the block that is the example of row `at`; None for rows beyond the
+    first NAMED."""
     index = session.directory.blocks.find(example) if example is not None and at < NAMED else -1
     if index < 0 or example is None:
         return None

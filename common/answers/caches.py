@@ -1,4 +1,5 @@
-"""The answer to "how do allocators use their memory?": size classes, arenas and thread caches."""
+"""Answer the question "how do allocators use their memory?": size classes, arenas and thread
+caches."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from findleaks.session import Session
 
 
 class FoundCaches(NamedTuple):
-    """The result, and the analysis behind it."""
+    """The result, and the analysis that it was computed from."""
 
     result: Caches
     holdings: Sequence[AllocatorCaches]
@@ -35,11 +36,12 @@ def describe_caches(
     sites: bool = False,
     sizes: Optional[SizeRange] = None,
 ) -> FoundCaches:
-    """The memory of every allocator, or of the one with this name.
+    """Return the memory of every allocator, or of the allocator with this name.
 
-    `by_arena`: a row for each size class of each arena. `sort`: a key of CACHE_KEYS. `limit`: rows
-    of each allocator (0, None: all). `sites`: also the call stacks that allocated the blocks in use
-    of each size class, or of the size classes that contain `sizes`."""
+    `by_arena`: whether there is a row for each size class of each arena. `sort`: a key of
+    CACHE_KEYS. `limit`: number of rows of each allocator (0, None: all). `sites`: whether to add
+    the call stacks that allocated the blocks in use of each size class. `sizes`: only the size
+    classes that contain these sizes get call stacks."""
     found, most = list_allocator_caches(session, allocator, by_arena), limit or None
     each = list(enumerate(found))
     of_classes = count_class_sites(session, found, sizes) if sites else []
@@ -106,7 +108,7 @@ def _thread(one: ThreadCache, allocator: str, instance: int) -> caches.ThreadCac
 
 
 def _sites(session: Session, found: Sequence[AllocatorCaches], sites: Sequence[ClassSite], most: Optional[int]) -> Iterator[SizeClassSite]:
-    """The first `most` sites of each size class."""
+    """Yield the first `most` sites of each size class."""
     names = SiteNames(session)
     for _, group in groupby(sites, key=size_class):
         for one in list(group)[:most]:
@@ -122,5 +124,5 @@ def _sites(session: Session, found: Sequence[AllocatorCaches], sites: Sequence[C
 
 
 def size_class(one: ClassSite) -> tuple[int, int, str]:
-    """The sum of all sites of one size class."""
+    """Return a value that is the same for all sites of one size class: allocator, size and name."""
     return one.instance, one.size, one.name

@@ -1,4 +1,4 @@
-"""The answer to "what grew?", from snapshots."""
+"""Answer the question "what grew?" from snapshots."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from findleaks.results.growth import (
 
 
 def compare_snapshots(snapshots: Sequence[Snapshot]) -> Growth:
-    """What grew from the first of two or more snapshots to the last."""
+    """Return what grew from the first of two or more snapshots to the last."""
     found = growth.Growth(snapshots)
     return growth_result(found, found.rows)
 
 
 def growth_result(found: growth.Growth, rows: Sequence[growth.Grown], limit: Optional[int] = None) -> Growth:
-    """The result of a comparison with these rows, `limit` of them (0, None: all)."""
+    """Return the result of a comparison with these rows, of which `limit` are included (0, None:
+    all)."""
     first, last = (leaked_amount(found.snapshots[at]) for at in (0, -1))
     survived, why = survivors_result(found.survival, limit)
     return Growth(
@@ -49,8 +50,8 @@ def growth_result(found: growth.Growth, rows: Sequence[growth.Grown], limit: Opt
 
 
 def leaked_amount(snapshot: Snapshot) -> tuple[int, int]:
-    """Blocks and bytes that are definitely or indirectly lost, without garbage that a collector
-    will free. None if the snapshot lacks the result of `find`."""
+    """Return the number and the bytes of blocks that are definitely or indirectly lost, without
+    garbage that a collector will free. They are 0 if the snapshot lacks the result of `find`."""
     found = [one for one in snapshot.figures if one.section == "kind" and one.name in ("definite", "indirect")]
     blocks, size = sum(one.number or 0 for one in found), sum(one.bytes or 0 for one in found)
     counts = (snapshot.answers.get("find") or {}).get("reference_counts") or {}
@@ -96,8 +97,8 @@ def _grown(row: growth.Grown) -> Grown:
 
 
 def survivors_result(found: Union[survivors.Survival, str], limit: Optional[int]) -> tuple[Optional[Survivors], Optional[str]]:
-    """The blocks that were not freed, or why they are not known. `limit`: number of sizes (0, None:
-    all)."""
+    """Return the blocks that were not freed, or the reason why they are unknown. `limit`: number of
+    sizes (0, None: all)."""
     if isinstance(found, str):
         return None, found
     total = _stayed(found.total)
@@ -117,7 +118,7 @@ def _cohort(one: survivors.Cohort) -> Cohort:
 
 
 def _amount(one: survivors.Amount) -> EstimatedAmount:
-    """An amount in whole numbers, with 95 % intervals if it is an estimate."""
+    """Return an amount in whole numbers. If it is an estimate, it has 95 % intervals."""
     estimated = one.blocks.low < one.blocks.high
     return EstimatedAmount(
         round(one.blocks.value),

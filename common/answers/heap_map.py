@@ -1,4 +1,4 @@
-"""The answer to "what is in each page of the heaps?"."""
+"""Answer the question "what is in each page of the heaps?"."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from findleaks.runtimes.base import Part
 from findleaks.session import Session
 from findleaks.target.residency.presence import Presence
 
-_RUNS_PER_REPORT = 1 << 15  # Runs of pages listed between two progress reports.
+_RUNS_PER_REPORT = 1 << 15  # runs of pages that are listed between two progress reports
 
 
 class ManagedPart(NamedTuple):
-    """A part of a runtime's memory outside of allocators' heaps. `resident`: bytes; None: not
-    known."""
+    """A part of a runtime's memory that is not in an allocator's heap. `resident`: bytes; None if
+    unknown."""
 
     name: str
     resident: Optional[int]
@@ -42,15 +42,15 @@ class ManagedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundHeaps:
-    """The analysis behind the result. `trims`: the bytes that each allocator's release call returns
-    to the kernel, by `id`; None: not known."""
+    """The analysis that the result is computed from. `trims`: by `id` of the allocator, the bytes
+    that its release call returns to the kernel; None if unknown."""
 
     session: Session
     map: PageMap
     trims: Mapping[int, Optional[int]]
 
     def result(self) -> HeapMap:
-        """The result. It lists every run of pages, which takes longer than the analysis."""
+        """Return the result. It lists every run of pages, which takes longer than the analysis."""
         session, known = self.session, self.map.residency
         instances = {id(one): number for number, one in enumerate(session.directory.allocators)}
         return HeapMap(
@@ -68,7 +68,7 @@ class FoundHeaps:
         )
 
     def managed(self) -> Iterator[ManagedPart]:
-        """The parts of runtimes' memory outside of allocators' heaps."""
+        """Yield the parts of runtimes' memory that are not in allocators' heaps."""
         known = self.map.residency
         for runtime in self.session.runtimes:
             for part in runtime.parts():
@@ -78,13 +78,14 @@ class FoundHeaps:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences on why the residency of pages is uncertain."""
+        """Sentences that say why the residency of pages is uncertain."""
         return [*self.map.residency.warnings, *_unsure(self.map.residency)]
 
 
 def map_heaps(session: Session, residency_file: str = "", allocator: Optional[str] = None) -> FoundHeaps:
-    """Every heap page by page, most resident first. `allocator`: only the heaps of the one with
-    this name. `residency_file`: a file of `map --save-residency`: which pages were resident."""
+    """Return every heap page by page; the heaps with the most resident memory come first.
+    `allocator`: only heaps of the allocator with this name. `residency_file`: a file that `map
+    --save-residency` wrote, which says which pages were resident."""
     known = read_residency(session, residency_file)
     check_allocator_name(session, allocator)
     mappings = session.directory.mappings

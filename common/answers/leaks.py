@@ -1,4 +1,4 @@
-"""The answer to "what is leaked?": leaked blocks in groups, and the limits of this result."""
+"""Answer the question "what is leaked?": leaked blocks in groups, and the limits of this result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from findleaks.results.sites import Recorder
 
 SITE = "site"
-"""The value of `by` that groups by the call stacks that allocated the blocks."""
+"""The value of `by` that groups leaked blocks by the call stacks that allocated them."""
 
 
 class FoundLeaks(NamedTuple):
@@ -43,11 +43,12 @@ def find_leaks(
     suppressions: Optional[Suppressions] = None,
     stacks: int = 0,
 ) -> FoundLeaks:
-    """Leaked blocks of these `kinds`, grouped by content.
+    """Return the leaked blocks of these `kinds`, grouped by content.
 
-    `by`: "type", "size", "kind" or "site" instead. `asked`: the user's words for the session's
-    heuristics. `suppressions`: removes groups and counts them. `stacks`: by site, the number of
-    groups with call stacks (0: all); further groups have only the site's number."""
+    `by`: groups by "type", "size", "kind" or "site" instead. `asked`: the heuristics of the session
+    as the user wrote them. `suppressions`: removes groups and counts them. `stacks`: if groups are
+    by site, the number of groups that get a call stack (0: all); further groups have only the
+    number of the site."""
     graph = session.graph()
     leaks = _lost_by_site(session, graph, suppressions) if by == SITE else list_leaks(session, graph, suppressions)
     wanted = [leak for leak in leaks if leak.kind in kinds]
@@ -77,7 +78,7 @@ def find_leaks(
     return FoundLeaks(result, groups)
 
 
-# Imported here, as few processes have recorded stacks.
+# Few processes have recorded stacks, so this is imported here.
 
 
 def _lost_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
@@ -117,7 +118,7 @@ def _totals(session: Session, graph: Graph) -> Totals:
 
 
 def _mappings(session: Session, graph: Graph, *kinds: Kind) -> Amount:
-    """The leaked mappings that are blocks of these kinds."""
+    """Return number and bytes of the leaked mappings whose block has one of these kinds."""
     blocks = session.directory.blocks
     found = [end - start for start, end in session.directory.mappings.ranges if graph.kind(blocks.find(start)) in kinds]
     return Amount(len(found), sum(found))

@@ -1,4 +1,4 @@
-"""The answer to "what refers to this address?"."""
+"""Answer the question "what refers to this address?"."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from findleaks.session import Session
 
 
 def referrers(session: Session, address: int, exact: bool = False, limit: int = 0) -> References:
-    """Every word that refers to the block that contains `address`. With `exact`, or outside blocks:
-    every word equal to `address`.
+    """Return every word that refers to the block or managed object that contains `address`. With
+    `exact`, or if there is no block or object, return every word that equals `address`. A managed
+    object may be referred to by the runtime's roots and by other objects.
 
-    `limit`: references to describe (0: all). All references are counted."""
+    `limit`: number of references to describe (0: all). All references are counted."""
     describer = Describer(session)
     answer = describer.answer(address)
+    if answer.object is not None and answer.object.graph.graph is not None:
+        from findleaks.answers.managed_references import list_object_references
+
+        return list_object_references(session, describer, answer, exact, limit)
     low, high = address, address + 1
     if answer.block is not None and not exact:
         low, high = answer.block.address, answer.block.address + max(answer.block.size, 1)
     found: list[Reference] = []
     count = live = 0
-    # A block may have millions of references: those that are not shown are only counted.
+    # A block may have millions of references, so those that are not shown are only counted.
     for reference in find_references(session, low, high):
         count += 1
         live += reference.live

@@ -1,5 +1,5 @@
-"""The answer to "what retains the memory?": all roots with their fields, a single root, or leak
-heads."""
+"""Answer the question "what retains the memory?" with all roots and their fields, a single root, or
+leak heads."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ from findleaks.results.roots import (
 )
 from findleaks.session import Session
 
-LEVELS = 10  # Rows of each level whose fields are examined.
-DEPTH = 2  # Levels of fields below each root.
-# If all roots are shown, a field gets a row if it has at least this share of its root.
+LEVELS = 10  # rows of each level whose fields are examined
+DEPTH = 2  # levels of fields below each root
+# If all roots are shown, a field gets a row if it has at least this fraction of its root.
 LEAST = 0.02
-SIZES = 20  # Most block sizes listed for a row.
+SIZES = 20  # maximum number of block sizes that are listed for a row
 
 
 @dataclass
 class Shown:
-    """The analysis behind the result, for text."""
+    """The analysis that the result is computed from, for text."""
 
     rows: Sequence[RetainedNode]
     shared: Optional[RetainedNode]
     total: Totals
     limit: int
-    held: str = ""  # The root or block that retains the requested block.
-    left: int = 0  # Roots of a pattern that are not shown.
+    held: str = ""  # the root or block that retains the requested block
+    left: int = 0  # number of roots that match a pattern and are not shown
     lost: bool = False
     rest: Totals = NOTHING
 
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
-    """Every root, largest first. `most`: number of roots (0: all). The first `expanded` roots have
-    fields."""
+    """Return every root, the largest first. `most`: maximum number of roots (0: all). Only the
+    first `expanded` roots have fields."""
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, expanded, LEAST)
     rows = build_root_rows(builder, named.all, tree.by_root(), expanded)
@@ -84,8 +84,8 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
-    """The roots whose name is or matches `word`, or the block or root at that address. UsageError:
-    there is none."""
+    """Return the roots whose name is `word` or matches it, or the block or root at that address.
+    Raises UsageError if there is none."""
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, limit)
     total = Amount.of(tree.total())
@@ -101,7 +101,8 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
 
 
 def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int]:
-    """The numbers of the roots, and the index of the block or -1."""
+    """Return the numbers of the roots that `word` names, and the index of the block; -1 if it names
+    no block."""
     numbers = match_owners(named.all, word)
     if numbers:
         return numbers, -1
@@ -121,8 +122,8 @@ def _address(word: str) -> int:
 
 
 def leaked_roots(session: Session, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
-    """The leak heads with what each retains, largest first. `limit`: number of leak heads (0:
-    all)."""
+    """Return the leak heads and what each retains, the largest first. `limit`: number of leak heads
+    (0: all)."""
     tree = build_leaked_tree(session)
     heads = list_leak_heads(TreeBuilder(session, ContainerReader(session), tree, depth, limit), limit)
     definite, possible, *_ = tree.by_root()
@@ -153,7 +154,7 @@ def _retained(row: RetainedNode) -> Retained:
 
 
 def _fields(row: RetainedNode) -> dict[str, Any]:
-    """The keyword arguments of Retained."""
+    """Return the keyword arguments for Retained."""
     alike = row.alike
     return {
         "name": row.name,

@@ -1,21 +1,25 @@
-"""The answer to "which objects do managed runtimes have, and what do these retain?"."""
+"""Answer the question "which objects do managed runtimes have, and what do these objects
+retain?"."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings, package_of_type
+from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings, package_of_type, with_retained
 from findleaks.results.amounts import Amount
-from findleaks.results.runtimes import ObjectType, Runtime, RuntimePart, Runtimes, RuntimeSite
+from findleaks.results.runtimes import ObjectType, RetainingObject, Runtime, RuntimePart, Runtimes, RuntimeSite
+from findleaks.runtimes import base as managed
 from findleaks.runtimes.base import Part, Site
 from findleaks.runtimes.directory import find
 from findleaks.session import Session
 
+RETAINERS = 5  # number of the objects of each runtime that retain the most
+
 
 class FoundRuntimes(NamedTuple):
-    """The result, and the analysis behind it: the holdings and the allocation sites of each
-    runtime."""
+    """The result, and the analysis that it was computed from: the holdings and the allocation sites
+    of each runtime."""
 
     result: Runtimes
     holdings: Sequence[RuntimeHoldings]
@@ -25,16 +29,29 @@ class FoundRuntimes(NamedTuple):
 def describe_runtimes(
     session: Session, only: Optional[str] = None, native: bool = True, by_package: bool = False, limit: Optional[int] = None
 ) -> FoundRuntimes:
-    """Every managed runtime, or `only` the one with this name. `native`: also search for leaked
-    objects and for native memory of objects. `limit`: types and sites in the result (0, None:
-    all)."""
+    """Return every managed runtime, or only the runtime with the name `only`. `native`: whether to
+    find leaked objects, native memory of objects, and what objects retain in the managed heap.
+    `limit`: number of types and sites in the result (0, None: all)."""
     runtimes = find(session.target, session.engine, session.directory, [only]) if only else session.runtimes
-    found = list_runtime_holdings(session, runtimes, native, package_of_type if by_package else str)
+    group = package_of_type if by_package else str
+    found = list_runtime_holdings(session, runtimes, native, group)
+    if native:
+        found = [with_retained(session, one, group) for one in found]
     sites = [one.runtime.sites() for one in found]
-    return FoundRuntimes(Runtimes([_runtime(one, its, limit or None) for one, its in zip(found, sites)]), found, sites)
+    made = [_runtime(one, its, _retainers(session, one.runtime) if native else [], limit or None) for one, its in zip(found, sites)]
+    return FoundRuntimes(Runtimes(made), found, sites)
 
 
-def _runtime(one: RuntimeHoldings, sites: Sequence[Site], limit: Optional[int]) -> Runtime:
+def _retainers(session: Session, runtime: managed.Runtime) -> list[RetainingObject]:
+    graph = runtime.object_graph()
+    if graph is None:
+        return []
+    from findleaks.answers.managed_references import describe_retainers
+
+    return describe_retainers(session, graph, RETAINERS)
+
+
+def _runtime(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[RetainingObject], limit: Optional[int]) -> Runtime:
     runtime = one.runtime
     return Runtime(
         runtime.name,
@@ -52,11 +69,13 @@ def _runtime(one: RuntimeHoldings, sites: Sequence[Site], limit: Optional[int]) 
                 native_bytes=row.native.bytes if row.native is not None else None,
                 reported_bytes=row.reported,
                 leaked=Amount.known(row.leaked),
+                retained_bytes=row.retained,
                 own=row.type.own,
             )
             for row in one.types[:limit]
         ],
         sites=[RuntimeSite(site.frames, site.blocks, site.bytes) for site in sites[:limit]],
+        retainers=retainers,
     )
 
 

@@ -1,4 +1,4 @@
-"""The answer to "which handle scopes hold V8's handles?"."""
+"""Answer the question "which handle scopes contain V8's handles?"."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from findleaks.session import Session
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 
-HEAP = "napi_open_handle_scope"  # The Node-API function that opens scopes on the heap.
-# The opener of a scope that unwinding did not reach.
+HEAP = "napi_open_handle_scope"  # the Node-API function that opens scopes on the heap
+# The opener of a scope if unwinding did not reach its frame.
 UNREACHED = "a frame that could not be reached"
 
 
 class FoundScopes(NamedTuple):
-    """The result, and sentences on its limits. No heap is read."""
+    """The result, and sentences about its limits. The heap is not read."""
 
     result: Scopes
     warnings: list[str]
 
 
 def describe_scopes(session: Session) -> FoundScopes:
-    """The handle scopes of all isolates."""
+    """Return the handle scopes of all isolates."""
     warnings = list(session.target.warnings)
     found: list[Isolate] = []
     why = ""
@@ -95,7 +95,7 @@ def _scope(namer: Namer, scope: Scope) -> HandleScope:
 
 
 def _label(scope: Scope, opener: Optional[NamedFrame], inside: list[NamedFrame]) -> str:
-    """The frame that opened the scope, in words; "" for handles older than all scopes."""
+    """Describe the frame that opened the scope; "" for handles that are older than all scopes."""
     if opener is None:
         return HEAP if scope.heap else UNREACHED if scope.thread is not None else ""
     if not opener.function and not opener.module:

@@ -1,4 +1,4 @@
-"""Call stacks and allocation sites as results."""
+"""Convert call stacks and allocation sites to results."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from findleaks.unwind.stacks import NamedFrame
 
 
 def native_frame(frame: NamedFrame) -> StackFrame:
-    """A frame of machine code as a result. The offset in an inlined function is not known."""
+    """Return a frame as a result. In an inlined function, the offset is unknown."""
     return StackFrame(
-        frame.address,
+        None if frame.kind else frame.address,
         frame.function or None,
-        None if frame.inlined else frame.offset,
+        None if frame.inlined or frame.kind else frame.offset,
         frame.module or None,
         frame.file or None,
         frame.line or None,
         frame.inlined,
+        frame.kind or None,
     )
 
 
@@ -33,7 +34,7 @@ def _frame(frame: site_stacks.StackFrame) -> StackFrame:
 
 
 def allocation_site(session: Session, names: SiteNames, number: int) -> Site:
-    """The site of this number: its recorder, the recorder's counts, and its frames."""
+    """Return the site with this number: its recorder, the recorder's counts, and its frames."""
     _, site, recording = session.sites[number]
     return Site(
         number,
@@ -46,11 +47,11 @@ def allocation_site(session: Session, names: SiteNames, number: int) -> Site:
 
 
 def allocation_sites(session: Session, numbers: Sequence[int]) -> list[Site]:
-    """The sites of these numbers."""
+    """Return the sites with these numbers."""
     names = SiteNames(session)
     return [allocation_site(session, names, number) for number in numbers]
 
 
 def recorders(session: Session) -> list[Recorder]:
-    """The recorders of allocation stacks, with the number of sites and blocks of each."""
+    """Return the recorders of allocation stacks, with the number of sites and blocks of each."""
     return [Recorder(one.recorder, one.interval, len(one.sites), len(one.addresses)) for one in session.sites.recordings]

@@ -1,5 +1,5 @@
-"""Takes a snapshot: computes the results that `diff` compares, with the same arguments each
-time."""
+"""Take a snapshot: compute the results that `diff` compares. The arguments are the same for each
+snapshot."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from findleaks.target.process import LocalProcess
 from findleaks.target.processes import start_time
 from findleaks.target.program import identify_program
 
-DEPTH = 3  # Levels of fields below each root.
+DEPTH = 3  # levels of fields below each root
 
 
 def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = None) -> Snapshot:
-    """The snapshot of a session. Raises the errors of the results.
+    """Return a snapshot of a session. Raises the errors of the results.
 
-    `sections`: only figures of these sections. Findings, which are not figures, are then not
-    computed, nor are types unless they are among the sections."""
+    `sections`: only figures of these sections are computed. Findings, which are not figures, are
+    then left out, and so are types unless a section needs them."""
     target = session.target
     if target.lacks:
         raise TargetError(target.lacks)
@@ -49,7 +49,7 @@ def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = No
     for word in COMMANDS:
         answers[word] = _accounting(session) if word == "verdict" and sections is not None else _json(session, word)
     allocators = tuple(dict.fromkeys(f"{one.name} {one.version}".strip() for one in session.directory.allocators))
-    # Behind a debugger's stub, the process may be on another machine.
+    # A debugger may be connected to a process on another machine.
     started = start_time(target.pid) if isinstance(target, LocalProcess) else target.start_time
     process = Identity(*identify_program(target), target.pid, started, allocators, identify_process(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
@@ -59,15 +59,15 @@ def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = No
 
 
 class _Answer(NamedTuple):
-    """A result with its warnings, as the command of the same name prints them."""
+    """A result with its warnings, as the command with the same name prints them."""
 
     result: Record
     warnings: Iterable[str]
 
 
 def _json(session: Session, word: str) -> dict[str, Any]:
-    """The output of a command with --json and all rows. With a limit, a figure could be cut off in
-    one snapshot and be listed in another."""
+    """Return the output of a command with --json and all rows. With a limit, a figure could be
+    missing from one snapshot and listed in another."""
     found, warnings = _ANSWERS[word](session)
     return document(word, found, warnings)
 
@@ -117,11 +117,11 @@ _ANSWERS: dict[str, Callable[[Session], _Answer]] = {
     "scopes": _scopes,
     "stacks": _stacks,
 }
-"""A function for each command of history.figures.COMMANDS that computes its result."""
+"""For each command of history.figures.COMMANDS, the function that computes its result."""
 
 
 def _accounting(session: Session) -> dict[str, object]:
-    """The part of verdict's JSON that contains figures."""
+    """Return the figures in the JSON of `verdict`."""
     accounting = account_memory(session, read_residency(session))
     resident, mapped = memory_totals(accounting)
     shares = [share.to_json() for share in memory_shares(accounting)]
@@ -129,7 +129,7 @@ def _accounting(session: Session) -> dict[str, object]:
 
 
 def _clock(target: Target) -> Clock:
-    """The current time; for a core, the time of the last change of its file."""
+    """Return the current time. For a core, return the time at which its file was last changed."""
     if target.live:
         taken_at = target.taken_at or time.time()
         try:

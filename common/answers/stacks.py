@@ -1,4 +1,5 @@
-"""The answer to "what are the threads doing?": threads with identical call stacks."""
+"""Answer the question "what are the threads doing?" with threads that have identical call
+stacks."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from findleaks.formatting import some
 from findleaks.results.stacks import Stacks, ThreadGroup, UserThreadGroup
 from findleaks.runtimes import user_threads
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.directory import find_schedulers
+from findleaks.runtimes.directory import find_frames, find_schedulers
 from findleaks.session import Session
 from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
@@ -49,7 +50,8 @@ def group_stacks(
     `function`: only stacks with this function. `module`: only stacks with a frame in this module.
     `not_under`: only stacks without these functions. `lines`: read files and lines. `limit`: stacks
     in the result (0, None: all)."""
-    every = group_threads(session.target, session.sources if lines else None)
+    readers = find_frames(session.target)
+    every = group_threads(session.target, session.sources if lines else None, readers)
     found = filter_stacks(every, function, module, not_under)
     names = session.target.thread_names()
     groups = [
@@ -66,7 +68,8 @@ def group_stacks(
     scheduled = [one for one in scheduled if one.total]
     of_runtimes = [result for one in scheduled for result in _user_groups(one, limit)]
     result = Stacks(count_threads(every), groups, sum(one.total for one in scheduled), of_runtimes)
-    return FoundStacks(result, every, found, scheduled, _warnings(session, every))
+    warnings = [*_warnings(session, every), *(warning for reader in readers for warning in reader.warnings)]
+    return FoundStacks(result, every, found, scheduled, warnings)
 
 
 def _schedule(runtime: Runtime, function: str, module: str, not_under: Sequence[str]) -> ScheduledThreads:
@@ -95,7 +98,7 @@ def _user_groups(one: ScheduledThreads, limit: Optional[int]) -> list[UserThread
 
 
 def count_threads(stacks: Sequence[Stack]) -> int:
-    """The number of threads with these stacks."""
+    """Return the number of threads with these stacks."""
     return sum(len(stack.threads) for stack in stacks)
 
 

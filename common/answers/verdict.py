@@ -1,4 +1,4 @@
-"""The answer to "who owns the memory, and what is wrong with it?"."""
+"""Answer the question "who owns the memory, and what is wrong with it?"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from findleaks.target.residency.presence import Presence
 
 
 class FoundVerdict(NamedTuple):
-    """The result, and the analysis behind it."""
+    """The result, and the analysis that it was computed from."""
 
     result: Verdict
     accounting: Accounting
@@ -28,9 +28,9 @@ class FoundVerdict(NamedTuple):
 
 
 def assess_memory(session: Session, residency_file: str = "") -> tuple[Accounting, Sequence[Finding]]:
-    """All memory by owner, and what is wrong with it. There are no findings if the target lacks the
-    heap."""
-    # The residency is determined first, as reading the heaps makes pages of files resident.
+    """Return all memory by owner, and the findings. There are no findings if the heap is missing
+    from the target."""
+    # The residency is read first, because reading the heaps makes pages of files resident.
     pages = read_residency(session, residency_file)
     accounting = account_memory(session, pages)
     if session.target.lacks:
@@ -39,8 +39,8 @@ def assess_memory(session: Session, residency_file: str = "") -> tuple[Accountin
 
 
 def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdict:
-    """All memory by owner, and findings. `residency_file`: a file of `map --save-residency`: which
-    pages were resident."""
+    """Return all memory by owner, and the findings. `residency_file`: a file that `map
+    --save-residency` wrote, which says which pages were resident."""
     accounting, found = assess_memory(session, residency_file)
     resident, mapped = memory_totals(accounting)
     result = Verdict(
@@ -63,13 +63,13 @@ def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdi
 
 
 def memory_totals(accounting: Accounting) -> tuple[Optional[int], Optional[int]]:
-    """The resident and the mapped bytes of the process. One is None: mapped bytes are given only if
-    residency is not known."""
+    """Return the resident and the mapped bytes of the process. Mapped bytes are None unless
+    residency is unknown; then the resident bytes are None."""
     return (accounting.total, None) if accounting.known else (None, accounting.total)
 
 
 def memory_shares(accounting: Accounting) -> list[Share]:
-    """All memory by owner, largest share first."""
+    """Return all memory by owner, the largest share first."""
     total = accounting.total
     return [
         Share(
@@ -87,7 +87,7 @@ def memory_shares(accounting: Accounting) -> list[Share]:
 
 
 def _free_memory(session: Session, store: Store, pages: Presence) -> FreeMemory:
-    # Computed on demand: needed only if an allocator has much free memory.
+    # Computed only if an allocator has much free memory.
     from findleaks.audit.pages import measure_free
 
     return measure_free(session, store.allocator, store.arenas, pages)

@@ -1,4 +1,4 @@
-"""The answer to "are the heaps intact?"."""
+"""Answer the question "are the heaps intact?"."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from findleaks.results.verify import Damage, HeapCheck, ThreadInside, Verificati
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
-MOST = 1000  # Most problems of one allocator that are explained; further ones are only counted.
+# Problems of one allocator that are explained at most; further problems are only counted
+MOST = 1000
 
 
 def verify_heaps(session: Session, allocator: Optional[str] = None) -> Verification:
-    """Check the heaps of all allocators, or of those with one name. If a thread may have been
-    changing data that looks wrong, a live process is read again."""
+    """Check the heaps of all allocators, or of those with this name. A live process is read again
+    if data looks wrong that a thread may have been changing."""
     check_allocator_name(session, allocator)
     chosen, found = _check(session, allocator)
     while any(problem.corrupt for problems, _ in found for problem in problems) and session.read_again():
@@ -44,8 +45,8 @@ def verify_heaps(session: Session, allocator: Optional[str] = None) -> Verificat
 
 
 def first_places(problems: Sequence[Damage], limit: Optional[int]) -> list[Damage]:
-    """The first `limit` damaged places (0, None: all), each with its parts, and all problems that
-    are not corruption."""
+    """Return the first `limit` damaged places (0, None: all), each with its parts, and all problems
+    that are not corruption."""
     damaged: set[int] = set()
     left_out: set[int] = set()
     for one in problems:
@@ -84,7 +85,8 @@ def _heap_check(session: Session, allocator: Allocator, problems: Sequence[Probl
 
 
 def _count(session: Session, allocator: Allocator) -> int:
-    """The number of the allocator's blocks in any state, without its own metadata."""
+    """Return the number of the allocator's blocks in any state. Blocks with allocator metadata do
+    not count."""
     directory = session.directory
     states = (State.IN_USE, State.CACHED, State.FREE)
     return sum(directory.blocks.totals(state, start, end).blocks for start, end in directory.of(allocator) for state in states)

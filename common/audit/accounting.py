@@ -1,9 +1,10 @@
 """Account for the memory of a process: each resident byte belongs to exactly one share.
 
-Residency is known by page, and blocks are known by the byte. A page with blocks in use and free
-blocks is divided between the two shares, so that all shares add up to the resident total.
+The kernel reports residency by page, but blocks are known by the byte. A page with blocks in use
+and free blocks is divided between the two shares. Therefore the shares add up to the resident
+total.
 
-Memory is claimed in this order: heaps of allocators, other memory of allocators, managed heaps,
+Memory is assigned in this order: heaps of allocators, other memory of allocators, managed heaps,
 stacks, and the rest by kind of mapping (loaded files, shared memory, mappings of the kernel)."""
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from findleaks.target.runs import Runs
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
-KINDS = 8  # most kinds of mappings that a share lists, the largest first
+KINDS = 8  # most kinds of mappings that a share lists; the largest are listed
 NAMED = 5  # most unattributed mappings that are listed, the largest first
 
 
@@ -83,8 +84,9 @@ class NamedMemory(NamedTuple):
 
 
 class MemoryKind(NamedTuple):
-    """Mappings of one kind: of a file, of shared memory of one name, or anonymous ones of about one
-    size. Names are the same at every moment of a process."""
+    """Mappings of one kind: all mappings of a file, all shared memory with the same name, or
+    anonymous mappings of about the same size. The name of a kind stays the same while the process
+    runs."""
 
     name: str
     bytes: int  # resident bytes
@@ -98,7 +100,8 @@ class Share:
     sort: ShareSort
     of: str  # the owner: "glibc 2.36", or "" if the share has none
     bytes: int
-    count: int = 0  # number of blocks, threads, mappings or files; 0 for shares that count nothing
+    # Number of blocks, threads, mappings or files; 0 for shares without such a number
+    count: int = 0
     detail: str = ""
     parts: tuple[NamedMemory, ...] = ()  # the largest named ranges in the share
     kinds: tuple[MemoryKind, ...] = ()  # mapped memory of the share by kind, the largest first
@@ -106,8 +109,8 @@ class Share:
 
 @dataclass(frozen=True)
 class Accounting:
-    """All shares of the memory and all reserved address ranges, the largest first. Sizes are in
-    bytes."""
+    """All shares of the memory, and all reserved address ranges. In both, the largest come first.
+    Sizes are in bytes."""
 
     known: bool  # True: `total` and the shares are resident bytes; False: mapped bytes
     source: str
@@ -126,12 +129,12 @@ class Accounting:
     reserved: list[Reserved] = field(default_factory=list)
 
     def share(self, sort: ShareSort) -> Optional[Share]:
-        """Return the share of this kind of memory, for kinds that have one share only."""
+        """Return the share of this kind of memory; only for kinds that have a single share."""
         return next((share for share in self.shares if share.sort == sort), None)
 
 
 class _Counter:
-    """Counts resident bytes, or mapped bytes if residency is unknown."""
+    """Counts resident bytes. If residency is unknown, it counts mapped bytes instead."""
 
     def __init__(self, session: Session, residency: Presence, ranges: Sequence[Range]) -> None:
         self.session = session
@@ -180,11 +183,12 @@ def clip_runs(runs: Runs, start: int, end: int) -> array[int]:
 
 def account_memory(session: Session, residency: Presence) -> Accounting:
     """Assign each byte of the process to a share.
-    Pass `residency` read before any heap memory: reading the heaps makes pages of files
+    Read `residency` before you read any heap memory, because reading the heaps makes pages of files
     resident."""
     target = session.target
-    # Inaccessible memory is reserved, not mapped. If residency is known, it is examined all the
-    # same: pages that were touched before it became inaccessible are still resident.
+    # Inaccessible memory is reserved, not mapped. If residency is known, this memory is examined
+    # all the same: pages that were touched before the memory became inaccessible are still
+    # resident.
     regions = [region for region in target.regions() if residency or region.readable or region.writable or region.executable]
     reserved = _list_reserved(session, not residency)
     mapped = merge_ranges(Range(region.start, region.end) for region in regions)
@@ -220,7 +224,8 @@ def account_memory(session: Session, residency: Presence) -> Accounting:
 
 
 def _list_reserved(session: Session, flagged: bool) -> list[Reserved]:
-    """Reserved address ranges by owner, the largest first. Those without an owner ("") are last."""
+    """Return the reserved address ranges by owner, the largest first. Ranges without an owner ("")
+    are last."""
     found = sorted(session.reserved, key=lambda one: -one.bytes)
     others = unowned_reserved(session.target, found, flagged, lambda: session.report_progress("looking for reserved addresses", 0.0))
     return [*found, Reserved("", others)] if others else found
@@ -235,13 +240,15 @@ def _zero_page_warnings(residency: Presence) -> list[str]:
 
 
 class _UnclaimedMemory:
-    """Assigns each byte once: `left` is the memory without an owner so far."""
+    """The memory that no share contains yet, so that each byte is assigned only once. `left`: the
+    ranges that have no owner so far."""
 
     def __init__(self, mapped: Sequence[Range]) -> None:
         self.left = list(mapped)
 
     def take(self, ranges: Iterable[Range]) -> list[Range]:
-        """Claim these ranges. Returns the parts that are mapped and had no owner before."""
+        """Assign these ranges. Returns the parts of them that are mapped and had no owner
+        before."""
         rest = subtract(self.left, ranges)
         taken = subtract(self.left, rest)
         self.left = rest
@@ -257,7 +264,8 @@ def _count_stores(session: Session, counter: _Counter, claimed: _UnclaimedMemory
     for owned in directory.heaps:
         pieces = subtract([Range(owned.start, owned.end)], owned.heap.foreign)
         parts.setdefault((id(owned.allocator), owned.heap.arena), []).extend(pieces)
-    # These parts are disjoint: see allocators/nesting.py.
+    # These ranges are disjoint, because the memory of other allocators' heaps was subtracted: see
+    # allocators/nesting.py.
     claimed.take(part for ranges in parts.values() for part in ranges)
     stores = []
     for allocator in directory.allocators:
@@ -272,7 +280,8 @@ def _count_stores(session: Session, counter: _Counter, claimed: _UnclaimedMemory
                 sums, whole = counter.states(ranges), counter.bytes(ranges)
                 own = whole - sums[State.IN_USE] - sums[State.CACHED] - sums[State.FREE]
                 kept = {}
-                # In a damaged heap, ranges that it reports as spare may overlap blocks.
+                # In a damaged heap, the ranges that the heap reports as spare may overlap its
+                # blocks.
                 for sort, these in spare.get(arena, {}).items():
                     kept[sort] = min(counter.bytes(intersection(ranges, these)), own)
                     own -= kept[sort]
@@ -294,8 +303,8 @@ def _split_store(session: Session, store: Store) -> Iterator[Share]:
 
 
 def _count_managed_heaps(session: Session, counter: _Counter, claimed: _UnclaimedMemory) -> Iterator[Share]:
-    """Yield managed heaps, without the parts inside an allocator's blocks, which count as
-    blocks."""
+    """Yield the shares of managed heaps. Parts that lie inside an allocator's blocks are left out,
+    because they count as blocks."""
     for runtime in session.runtimes:
         for part in runtime.parts():
             if not part.inside:
@@ -306,10 +315,9 @@ def _count_managed_heaps(session: Session, counter: _Counter, claimed: _Unclaime
 def _count_stacks(
     session: Session, counter: _Counter, claimed: _UnclaimedMemory, regions: Sequence[Region]
 ) -> tuple[list[Share], list[NamedMemory], int]:
-    """Count stacks of live threads, of ended threads that were never joined, and those libc
-    caches for
-    new threads.
-    Returns the shares, the stacks of unjoined threads, and the mapped bytes of these."""
+    """Count the stacks of live threads, of threads that ended and were never joined, and those that
+    libc caches for new threads.
+    Returns the shares, the stacks of the unjoined threads, and the mapped bytes of these stacks."""
     target = session.target
     places = [region for region in regions if region.writable]
     of_threads = thread_stacks(target)
@@ -332,7 +340,7 @@ def _count_stacks(
 
 
 def _function_name(session: Session, routine: int) -> str:
-    """Return the function's name; else "module+offset"; else ""."""
+    """Return the function's name; "module+offset" if it has no name; "" if it is in no module."""
     symbol = session.target.symbolize(routine) if routine else None
     if symbol is not None:
         return symbol.name
@@ -341,7 +349,7 @@ def _function_name(session: Session, routine: int) -> str:
 
 
 class _Kinds:
-    """Sums mappings by kind."""
+    """Adds up the sizes of mappings by kind."""
 
     def __init__(self) -> None:
         self._found: dict[str, MemoryKind] = {}

@@ -1,5 +1,4 @@
-"""Descriptions of addresses: in a block, on a stack, in a variable, in metadata, or in a
-mapping."""
+"""Describe an address by the block, stack, variable, metadata or mapping that it lies in."""
 
 from __future__ import annotations
 
@@ -14,7 +13,8 @@ from findleaks.audit.block_type import describe_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
 from findleaks.audit.in_flight import describe_in_flight
-from findleaks.audit.mapping_contents import describe_beginning, find_stack_function
+from findleaks.audit.managed_graph import FoundObject, find_object
+from findleaks.audit.mapping_contents import find_stack_function
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import field_at
@@ -40,8 +40,9 @@ _TLS_GUESS = 0x1000
 class BlockInfo:
     """A block as commands print it.
 
-    `kind`: "" if the block is not in use. `site`: number of the allocation stack, 0 if none was
-    recorded. `managed`: "Python object" if the type is the class of a managed object, else ""."""
+    `kind`: "" if the block is not in use. `site`: the number of the allocation stack, 0 if none was
+    recorded. `managed`: "Python object" if the type is the class of an object of that runtime, else
+    ""."""
 
     index: int
     address: int
@@ -96,10 +97,18 @@ class AddressDescription:
     thread: Optional[int] = None
     symbol: str = ""
     root: bool = False
-    # Numbers of the stacks that allocated or freed it, one for each recorder.
+    # Numbers of the stacks that allocated or freed the block, one for each recorder.
     sites: Sequence[int] = ()
     source: Sequence[SourcePlace] = ()  # source lines, for an address in code
     member: str = ""  # the member that contains the address: "server.jobs.next"
+    object: Optional[FoundObject] = None  # the object of a managed runtime at the address
+
+    @property
+    def extent(self) -> Optional[tuple[int, int]]:
+        """Return the start of the block or object and its size in bytes; None if the address is in
+        neither."""
+        one = self.block or (self.object.object if self.object is not None else None)
+        return None if one is None else (one.address, one.size)
 
     def result(
         self,
@@ -108,8 +117,9 @@ class AddressDescription:
         words: Optional[Sequence[Word]] = None,
         members: Sequence[Member] = (),
     ) -> AddressInfo:
-        """Return the description as a typed result. `sites`: the stacks to include, if wanted;
-        `contents`, `words` and `members`: those of the block or variable."""
+        """Return the description as a typed result. `sites`: the stacks to include, if the user
+        wants them. `contents`, `words` and `members` describe the block or variable at the
+        address."""
         block, region = self.block, self.region
         return AddressInfo(
             self.address,
@@ -117,7 +127,8 @@ class AddressDescription:
             self.phrase,
             self.root,
             block=None if block is None else block.result(),
-            offset=None if block is None else self.address - block.address,
+            object=None if self.object is None else self.object.result(),
+            offset=None if self.extent is None else self.address - self.extent[0],
             thread=self.thread,
             member=self.member or None,
             members=members or None,
@@ -138,8 +149,8 @@ class AddressDescription:
 
 
 def _format_source(source: Sequence[SourcePlace]) -> str:
-    """Format source lines: " at io/parser.c:42, in list_add (inlined) at list.h:7"; "" if none is
-    known."""
+    """Return source lines as text: " at io/parser.c:42, in list_add (inlined) at list.h:7"; "" if
+    none is known."""
     if not source:
         return ""
     *inlined, own = ((one.function, one.short()) for one in source)
@@ -245,6 +256,10 @@ class Describer:
 
     def _in_region(self, address: int, region: Region) -> AddressDescription:
         root = range_at(self.session.roots, address) is not None
+        found = find_object(self.session, address)
+        if found is not None:
+            member = found.member_at(address)
+            return AddressDescription(address, "mapping", found.phrase_at(address), region=region, root=root, member=member, object=found)
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
             phrase = self._on_stack(address, thread, stack)
@@ -267,12 +282,12 @@ class Describer:
         return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
     def content(self, answer: AddressDescription) -> str:
-        """Describe the content of an anonymous mapping: '; begins with "GET /"'; "" for other
-        memory, or if nothing is recognised."""
+        """Describe the content of an anonymous mapping: '; begins with "GET /"'. The result is ""
+        for other memory and for content that is not recognised."""
         region = answer.region
         if answer.sort != "mapping" or region is None or not region.anonymous or not region.readable or region.name:
             return ""
-        beginning = describe_beginning(self.session, region.start, region.end)
+        beginning = find_hint(self.session, region.start, region.size)
         function = find_stack_function(self.session, region.start, region.end)
         return f"; contains a stack of {function}" if function else f"; begins with {beginning}" if beginning else ""
 
@@ -284,8 +299,8 @@ class Describer:
 
     def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
         """Describe an address on a thread's stack.
-        From the top downward, a stack contains the control block (at the thread pointer), static
-        thread-local variables, then frames."""
+        From its upper end down, a stack contains the control block (at the thread pointer), static
+        thread-local variables, and then frames."""
         who = f"thread {self._numbers[thread.tid]} (tid {thread.tid})"
         depth = address - thread.sp
         dead = "" if depth >= -self.target.arch.red_zone else ", dead: below the stack pointer"
@@ -307,8 +322,8 @@ class Describer:
         return local if from_tp >= -size else phrase
 
     def _below_pointer(self, pointer: int) -> Optional[int]:
-        """Return the size in bytes of the variables or control block below a thread pointer; None
-        if unknown."""
+        """Return the size in bytes of the memory below a thread pointer that contains thread-local
+        variables or the control block; None if the size is unknown."""
         return pointer - control_block(self.target, pointer).start if self.target.arch.variables_above else self._static_tls
 
     @cached_property
@@ -320,8 +335,8 @@ class Describer:
         return static_tls(self.target)
 
     def symbol(self, address: int, source: Sequence[SourcePlace] = ()) -> str:
-        """Return "g_agent+0x38", with the symbol's name or the function's name from `source`; "" if
-        unknown."""
+        """Return "g_agent+0x38". The name is that of a symbol or, if there is none, of the function
+        in `source`; "" if both are unknown."""
         name, start = own_function(self.target.symbolize(address), source[-1] if source else SourcePlace("", "", 0))
         return f"{name}+{address - start:#x}" if name and address != start else name
 
@@ -334,8 +349,8 @@ class Describer:
 
     @cached_property
     def _on_region(self) -> dict[int, Thread]:
-        """Map the start of each region to the first thread whose stack pointer is in it, for
-        threads without a known stack."""
+        """Map the start of each region to the first thread whose stack pointer is in the region.
+        Only threads without a known stack are considered."""
         found: dict[int, Thread] = {}
         for thread in self._threads.values():
             region = self.region(thread.sp)

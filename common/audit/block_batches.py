@@ -1,4 +1,4 @@
-"""Columns of some thousand blocks at a time, for exports."""
+"""Columns of data about blocks, for exports. A batch has some thousand blocks."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 OWN = 1 << 63
-"""Lowest number of a name that the engine did not assign."""
+"""The lowest number of a name that was added in Python. Lower numbers come from the engine."""
 
 
 class BlockNames(NamedTuple):
-    """Names of a block; "" for names that are unknown or do not apply. Text of the target is not
-    escaped."""
+    """Names of a block. A name that is unknown or does not apply is "". Text that was read from the
+    target is not escaped. `type_sure` is "true" or "false"."""
 
     state: str
     kind: str
     allocator: str
     arena: str
     type: str
+    type_from: str = ""
+    type_sure: str = ""
+
+
+def known_words(source: str, is_sure: bool) -> tuple[str, str]:
+    """Return `type_from` and `type_sure` of a type that is known in this way."""
+    return source, "true" if is_sure else "false"
 
 
 class NameTable(dict[int, BlockNames]):
-    """Maps numbers to names. Numbers assigned by the engine are unpacked at their first use."""
+    """Maps numbers to names. A number that the engine assigned is decoded when it is first used."""
 
     def __init__(self, unpack: Callable[[int], BlockNames]) -> None:
         super().__init__()
@@ -34,7 +41,7 @@ class NameTable(dict[int, BlockNames]):
         return names
 
     def add(self, names: BlockNames) -> int:
-        """Add names that the engine has no number for. Returns their number."""
+        """Add names for which the engine has no number. Returns the new number of these names."""
         number = self._numbers.setdefault(names, OWN + len(self._numbers))
         self[number] = names
         return number
@@ -64,7 +71,7 @@ class Batch(NamedTuple):
 
 class BatchCollector:
     """Joins small columns into batches of at least ROWS blocks.
-    A batch costs as much time as hundreds of rows, so small ones would be slow."""
+    Each batch takes as much time as hundreds of rows, so small batches would be slow."""
 
     ROWS = 1 << 13
 
@@ -74,8 +81,9 @@ class BatchCollector:
         self._sites: list[int] = []
 
     def add(self, columns: Iterable[memoryview | Iterable[int]], hints: Sequence[str] = (), sites: Sequence[int] = ()) -> None:
-        """Add indices, addresses, sizes and numbers of names.
-        Views of engine memory are copied."""
+        """Add one value for each block to the columns: index, address, size and number of the
+        names.
+        Views of the engine's memory are copied."""
         before = len(self._columns[0])
         for column, values in zip(self._columns, columns):
             if isinstance(values, memoryview):
@@ -90,7 +98,8 @@ class BatchCollector:
             self._sites += sites
 
     def batches(self, last: bool = False) -> Iterator[Batch]:
-        """Yield the collected batch if it is large enough, or, with `last`, of any size."""
+        """Yield the collected batch if it has ROWS blocks. With `last`, a smaller batch is yielded,
+        too."""
         rows = len(self._columns[0])
         if rows >= (1 if last else self.ROWS):
             hints = self._hints + [""] * (rows - len(self._hints)) if any(self._hints) else []

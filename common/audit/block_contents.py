@@ -1,4 +1,5 @@
-"""What untyped blocks contain: names for the rows of `find`, `blocks`, `roots` and `triage`."""
+"""Describe the contents of blocks without a type, for the rows of `find`, `blocks`, `roots` and
+`triage`."""
 
 from __future__ import annotations
 
@@ -10,24 +11,27 @@ from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 
-WORDS = 32  # words of a block that are followed to other blocks
+WORDS = 32  # pointers in a block that are followed to other blocks
 WEAK_TYPES = ("function ", "code in ", "table ", "class ")
-"""Beginnings of type names that describe the first word of a block only."""
-HINT = 64  # bytes of a block in which text is looked for
+"""Prefixes of type names that describe only the first word of a block. These types are not C++
+classes, so blocks of other types may begin with the same word."""
+HINT = 64  # bytes at the start of a block in which text is searched
 _SHOWN = 2  # referenced blocks that are named
 
 
 def describe_contents(session: Session, address: int, size: int) -> str:
     """Return what a block of unknown type contains, safe to print; "" if unknown.
 
-    It is an object of a known library, a pointer to a library's function or table ("→ inflate,
-    libz.so.1"), or else what the blocks that it refers to are ("→ FILE")."""
+    The result is, in this order: an object of a known library, a pointer to a library's function or
+    table ("→ inflate, libz.so.1"), or the contents of the blocks that this block refers to ("→
+    FILE")."""
     return session.types.contents.describe(address, size) or _describe_referents(session, address, size)
 
 
 def agree_on_contents(session: Session, examples: Iterable[tuple[int, int]], type_name: str, hint: str) -> str:
-    """Return `describe_more` of some blocks (address, size) of one group. "e.g." precedes that of
-    the first block if others differ."""
+    """Return what the blocks of a group contain, from `describe_more` of some of its blocks
+    (address, size). If these blocks differ, the result describes the first one and begins with
+    "e.g."."""
     found = [describe_more(session, address, size, type_name, hint) for address, size in examples]
     first: Optional[str] = next(filter(None, found), None)
     if first is None:
@@ -37,14 +41,16 @@ def agree_on_contents(session: Session, examples: Iterable[tuple[int, int]], typ
 
 def describe_more(session: Session, address: int, size: int, type_name: str, hint: str) -> str:
     """Return what a block contains beyond its type and hint; "" if nothing more is known.
-    A type such as "function f" says only what the first word is."""
+    A type such as "function f" describes only the first word of a block, so its other words are
+    examined."""
     if not type_name:
         return "" if is_text(hint) else describe_contents(session, address, size)
     return session.types.contents.name_object(address, size) if type_name.startswith(WEAK_TYPES) else ""
 
 
 def describe_untyped(session: Session, address: int, size: int) -> str:
-    """Return the text of a block, else its contents, else "zeros"; "" if nothing is known."""
+    """Return the text at the start of a block; if it has no text, its contents or "zeros"; "" if
+    nothing is known."""
     hint = find_hint(session, address, size)
     return hint if is_text(hint) else describe_contents(session, address, size) or hint
 

@@ -1,8 +1,7 @@
-"""Blocks that pass filters: their indices, their JSON, and their columns, in batches from the
-engine.
+"""Select the blocks that pass filters, and return their indices, their JSON, or their columns.
 
-Some blocks cannot be formatted by the engine. They are described one by one, as are all blocks if
-the engine has no formatter for the filters."""
+The engine formats blocks in batches. Blocks that it cannot format are described one by one, as are
+all blocks if the engine has no formatter for the filters."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import TypeVar
 
 from findleaks.arg_types import SizeRange, check_choice
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
-from findleaks.audit.block_batches import Batch, BatchCollector, BlockNames, NameTable
+from findleaks.audit.block_batches import Batch, BatchCollector, BlockNames, NameTable, known_words
 from findleaks.audit.block_type import TypeOfBlock, find_block_type, label_names, mark_texts
 from findleaks.block_types.text import character_table, text_hints
 from findleaks.engine.rows import NO_ARRAY, NO_TEXT, UNWANTED, RowBatch, RowColumns, RowRules, Rows, unpack_names
@@ -30,15 +29,13 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.wildcards import matches
 
-CHUNK = 4096  # blocks that are described one by one between two checks for Ctrl-C
-# Bytes of heap in memory at a time, if the target is not mapped and must be copied.
+CHUNK = 4096  # blocks that are described between two checks for Ctrl-C
+# Bytes of heap that are copied at a time, if the target's memory is not mapped.
 WINDOW = 64 << 20
-# After this many rows that the engine could not format, it gets all `known_characters`.
-MANY_ODD = 500
+MANY_ODD = 500  # after so many rows that the engine could not format, it gets `character_table`
 NO_LIMIT = 1 << 62  # more than any number of rows
 ANY_SIZE = (1 << 64) - 1  # largest address or size
-TYPE_WORDS = 5  # words at the start of a block in which a type is looked for
-
+TYPE_WORDS = 5  # words at the start of a block that may identify its type
 
 Part = TypeVar("Part", RowBatch, RowColumns)
 
@@ -65,17 +62,17 @@ class BlockFilters:
 
     @property
     def by_bytes(self) -> bool:
-        """Whether state and kind decide."""
+        """Whether a block's state and kind alone decide whether the block passes."""
         return not (self.none or self.sizes or self.type or self.allocator or self.site)
 
     @property
     def state_bits(self) -> int:
-        """A bit for each state of blocks that may pass."""
+        """Bit N is set if a block with State N may pass."""
         return sum(1 << state for state in (State if self.any_state else self.states))
 
     @property
     def kind_bits(self) -> int:
-        """A bit for each kind of blocks that may pass."""
+        """Bit N is set if a block with Kind N may pass."""
         return sum(1 << kind for kind in (self.kinds if self.kinds is not None else Kind))
 
     @property
@@ -85,18 +82,18 @@ class BlockFilters:
 
 
 def map_words_to_kinds(both: str) -> dict[str, set[int]]:
-    """Map the words of --kind to kinds. `both`: the word for DEFINITE and INDIRECT."""
+    """Map the words of --kind to kinds. `both`: the word that selects DEFINITE and INDIRECT."""
     return {**{kind.name.lower(): {kind} for kind in Kind if kind}, both: {Kind.DEFINITE, Kind.INDIRECT}}
 
 
 def parse_kinds(words: str | None, known: dict[str, set[int]]) -> set[int] | None:
-    """Return the kinds named by comma-separated `words`; None for None. Raises UsageError for an
-    unknown word."""
+    """Return the kinds named by comma-separated `words`; None if `words` is None. Raises UsageError
+    for an unknown word."""
     return None if words is None else set[int]().union(*(known[check_choice(word, known, "kind")] for word in words.split(",")))
 
 
 def parse_states(word: str) -> set[State]:
-    """Return the state named by the word, or every state for "all"."""
+    """Return the set of the state that the word names; every state for "all"."""
     return {state for state, name in STATES.items() if word in (name, "all")}
 
 
@@ -119,7 +116,7 @@ class BlockRows:
         self.describer = Describer(session)
         self.graph = session.graph()
         self.names = NameTable(self._unpack)
-        self._text_names: dict[int, tuple[str, str]] = {}
+        self._text_names: dict[int, tuple[str, ...]] = {}
 
     def indices(self) -> Iterator[int]:
         """Yield the indices of the matching blocks, ascending."""
@@ -152,7 +149,7 @@ class BlockRows:
 
     def json(self, order: array[int] | None, limit: int) -> Iterator[str]:
         """Yield JSON, in strings of many lines: the blocks in `order`, or all by address. limit 0:
-        all."""
+        all blocks."""
         rows = self._rows(typed=True)
         if rows is None:
             for count, index in enumerate(self._one_by_one() if order is None else order):
@@ -175,7 +172,7 @@ class BlockRows:
         yield from gathered.batches(last=True)
 
     def _gathered(self, to: BatchCollector, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
-        """Add columns of the blocks to `to`, one part after the other."""
+        """Add columns of the blocks to `to`. Yields after each part that was added."""
         rows = self._rows(typed=True)
         if rows is None:
             indices = islice(self._one_by_one() if order is None else order, limit or None)
@@ -193,9 +190,9 @@ class BlockRows:
     def _parts(
         self, rows: Rows, make: Callable[[array[int] | None, int, int, int], Part], order: array[int] | None, limit: int
     ) -> Iterator[tuple[Part, int | None]]:
-        """Yield parts of the blocks in `order`, or of all by address, that `make` gets from `rows`.
-        The second value is the index of the block after the part if the engine cannot format it,
-        else None. limit 0: all."""
+        """Yield what `make`, a method of `rows`, returns for successive parts of the blocks in
+        `order`, or of all by address (limit 0: all). The second value is the index of the next
+        block if the engine cannot format it, else None."""
         at, unformatted, left, end = 0, 0, limit or NO_LIMIT, self._end if order is None else len(order)
         memory = _MemoryWindows(self.session, rows, order is None)
         while at < end and left:
@@ -222,7 +219,7 @@ class BlockRows:
         to.add(made[:4], hints, [sites.of(address) for address in made.addresses] if len(sites) else [])
 
     def _describe(self, to: BatchCollector, indices: Sequence[int]) -> None:
-        """Add blocks that are described one by one."""
+        """Add blocks that the engine cannot format."""
         blocks = [self.describer.block(index) for index in indices]
         names = [self.names.add(_names_of(block)) for block in blocks]
         columns = indices, [block.address for block in blocks], [block.size for block in blocks], names
@@ -233,15 +230,14 @@ class BlockRows:
         state, owner, type_number = unpack_names(number)
         kind = Kind(state) if state < len(Kind) else None
         words = (STATES[State.IN_USE], kind.name.lower()) if kind is not None else (STATES[State(state - 4)], "")
-        return BlockNames(*words, *self._text_names[owner], "" if type_number == NO_TEXT else self._text_names[type_number][0])
+        return BlockNames(*words, *self._text_names[owner], *(("",) if type_number == NO_TEXT else self._text_names[type_number]))
 
     @property
     def _end(self) -> int:
         return 0 if self.filters.none else len(self.session.directory.blocks)
 
     def _selected(self, rows: Rows | None) -> Iterator[tuple[array[int], int]]:
-        """Yield batches of matching blocks: their indices, ascending, and the sum of their
-        bytes."""
+        """Yield batches of matching blocks: indices, ascending, and the sum of their sizes."""
         blocks = self.session.directory.blocks
         if rows is None:
             indices = self._one_by_one()
@@ -260,7 +256,7 @@ class BlockRows:
                 at += 1
 
     def _with_sites(self, text: str) -> str:
-        """Add the sites of blocks to rows of JSON, as the engine does not know them."""
+        """Replace the sites in rows of JSON: the engine does not know them and writes null."""
         sites = self.session.sites
         if not len(sites):
             return text
@@ -301,7 +297,7 @@ class BlockRows:
         return self.graph.rows(rules)
 
     def _learn_types(self, rows: Rows, index: int) -> None:
-        """Teach the engine the types of the vtable pointers in the first words of a block."""
+        """Add the vtable pointers in the first words of a block, with their types, to the rules."""
         blocks, types, rules = self.session.directory.blocks, self.session.types, rows.rules
         start, size, word = blocks.address(index), blocks.size(index), self.session.target.arch.word
         if blocks.state(index) != State.IN_USE:
@@ -317,12 +313,12 @@ class BlockRows:
 
     def _type_text(self, rules: RowRules, one: TypeOfBlock) -> int:
         number = rules.texts.add(_json_fields(type=one.name, hint=None, type_from=one.source, type_sure=one.is_sure) + "}\n")
-        self._text_names[number] = one.name, ""
+        self._text_names[number] = one.name, *known_words(one.source, one.is_sure)
         return number | (0 if self._name_passes(one.name) else UNWANTED)
 
     def _one_by_one(self) -> Iterator[int]:
-        """Yield the indices of blocks that pass every filter. They are described only if they are
-        printed."""
+        """Yield the indices of blocks that pass every filter, tested block by block. Blocks are
+        described only when they are printed."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.none:
             return
@@ -340,7 +336,7 @@ class BlockRows:
                 yield index
 
     def _of_site(self) -> Iterator[int]:
-        """Yield the indices of blocks of these kinds that the site allocated."""
+        """Yield the indices of the site's blocks whose kind passes."""
         kinds, blocks = self.filters.kinds, self.session.directory.blocks
         for address in self.session.sites.blocks(self.filters.site):
             index = blocks.find(address)
@@ -369,10 +365,10 @@ _SITE = re.compile(r'"address": "(0x[0-9a-f]+)"[^\n]*?"site": null')  # matches 
 
 
 class _MemoryWindows:
-    """Passes block memory to the engine.
+    """Passes the memory of blocks to the engine.
 
-    Memory that is mapped is passed at once. Other memory is copied in windows of WINDOW bytes that
-    advance with ascending indices; in any other order, no window is used."""
+    Mapped memory is passed as a whole. Other memory is copied in windows of WINDOW bytes, which
+    move forward with ascending indices. No window is used if the blocks are in any other order."""
 
     def __init__(self, session: Session, rows: Rows, ascending: bool) -> None:
         self._session, self._rows = session, rows
@@ -385,8 +381,9 @@ class _MemoryWindows:
             rows.use(list(self._pieces(0, ANY_SIZE)))
 
     def moved(self, index: int) -> bool:
-        """Load the window that starts at this block. Returns False if all memory is mapped, if the
-        order is not ascending, or if the block is already in the current window."""
+        """Load the window that starts at this block. Returns False if no window is loaded: all
+        memory is mapped, the blocks are not in ascending order, or the current window contains the
+        block."""
         start = self._session.directory.blocks.address(index)
         if self._whole or not self._ascending or self._start <= start <= self._end - CHUNK:
             return False
@@ -402,18 +399,19 @@ class _MemoryWindows:
 
 
 def _names_of(block: BlockInfo) -> BlockNames:
-    return BlockNames(block.state, block.kind, block.allocator, block.arena, block.type)
+    known = known_words(block.source, block.is_sure) if block.source is not None else ()
+    return BlockNames(block.state, block.kind, block.allocator, block.arena, block.type, *known)
 
 
 def _json_fields(**fields: str | bool | None) -> str:
-    """Format JSON fields that follow other fields of a row."""
+    """Format JSON fields that are appended to a row."""
     return ", " + json_line(fields)[1:-1]
 
 
 def _of_kinds(kinds: memoryview, wanted: set[int] | None) -> Iterable[int]:
     """Yield the indices of blocks of these kinds.
-    A regular expression finds them, as `kinds` has one byte for each block: this skips blocks of
-    other kinds as fast as memory can be read."""
+    `kinds` has one byte for each block, so a regular expression finds the wanted blocks. It skips
+    the other blocks as fast as memory can be read."""
     if wanted is None:
         return range(len(kinds))
     pattern = re.compile(b"[" + b"".join(b"\\x%02x" % kind for kind in sorted(wanted)) + b"]")

@@ -1,4 +1,4 @@
-"""The type of a block, the same in every command, and how it is known."""
+"""Find the type of a block, which is the same in every command, and how the type is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TypeOfBlock(NamedTuple):
-    """A type, safe to print. `source`: how it is known; `is_sure`: whether without doubt."""
+    """A type, safe to print. `source`: how the type is known. `is_sure`: whether it is certain."""
 
     name: str
     source: TypeSource
@@ -38,8 +38,9 @@ def find_block_type(session: Session, index: int) -> str:
 def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
     """Return the type of a block in use; None if unknown or not in use.
 
-    It is the class of the managed object in the block, the class that its vtable names, the type
-    that follows from debug information, or what its content looks like, in this order."""
+    The sources are tried in this order: the class of the managed object in the block, the class
+    that its vtable names, the type that follows from debug information, a guess from the
+    content."""
     blocks = session.directory.blocks
     if blocks.state(index) != State.IN_USE:
         return None
@@ -59,17 +60,19 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
 
 
 def mark_texts(session: Session, text: Callable[[TypeOfBlock], int]) -> tuple[array[int], array[int]]:
-    """Return the marks of blocks and the texts of marks for RowRules; empty without debug
-    information.
-    `text` returns the number of a type's text. The name of an array depends on its block."""
+    """Return the arguments `marks` and `mark_texts` of RowRules: a mark for each block, and the
+    number of the text for each mark. Both are empty without debug information.
+
+    `text` returns the number of the text for a type. Arrays have no text, because the name of an
+    array depends on the size of its block."""
     known = known_types(session)
     if known is None:
         return array("I"), array("I")
-    texts = array("I", [NO_BLOCK, NO_BLOCK])
+    texts = array("I", [NO_BLOCK] * 3)
     for layout in range(1, known.layouts):
         name = "" if known.is_array(layout) else known.layout_name(layout, 0)
-        for source in ("debug-info", "inferred"):
-            texts.append(text(TypeOfBlock(name, source, source == "debug-info")) if name else NO_BLOCK)
+        for source in ("debug-info", "inferred", "hint"):
+            texts.append(text(TypeOfBlock(name, source, source != "inferred")) if name else NO_BLOCK)
     return known.claims, texts
 
 
@@ -77,7 +80,7 @@ def source_of(found: BlockType) -> TypeSource:
     """Return how a type from debug information is known."""
     if not found.is_sure:
         return "inferred"
-    return "debug-info"
+    return "hint" if found.is_hint else "debug-info"
 
 
 def name_mapping(session: Session, start: int) -> str:
@@ -91,10 +94,17 @@ def name_mapping(session: Session, start: int) -> str:
 
 
 def find_object_type(session: Session, index: int) -> Optional[str]:
-    """Return the class of the managed object in this block, safe to print; None if it has none."""
+    """Return the class of the managed object in this block, safe to print; None if the block
+    contains no such object."""
     known = session.object_types
     label = known.types[index] if known is not None else NO_LABEL
     return known.names[label] if known is not None and label != NO_LABEL else None
+
+
+def is_managed(session: Session, index: int) -> bool:
+    """Whether the block contains an object that is no structure of native code."""
+    known = session.object_types
+    return known is not None and not known.are_native and find_object_type(session, index) is not None
 
 
 def label_names(session: Session) -> Mapping[int, str]:

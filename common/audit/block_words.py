@@ -1,15 +1,17 @@
-"""The words of a block or variable, each with what it contains or points to."""
+"""Describe the words of a block or variable: what each word contains or points to."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Optional
 
+from findleaks.allocators.names import read_name
 from findleaks.audit.address_info import AddressDescription, Describer
 from findleaks.audit.block_contents import describe_contents
+from findleaks.audit.managed_graph import describe_fields
 from findleaks.audit.member_names import name_members
-from findleaks.block_types.hallmarks import read_name
 from findleaks.block_types.text import quote
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import number, shortened
@@ -18,18 +20,26 @@ from findleaks.session import Session
 
 WORDS = 16  # words that are described unless the user asks for more
 MOST = 1 << 14  # most words of one block that are described
-_LEAST_TEXT, _LEAST_OPEN = 4, 8  # characters of text that ends with a NUL byte, and of other text
-_SMALL = 1 << 24  # numbers below it are written as decimals
-_FRACTION = 20  # zero bits at the end of a number that may be a double
+# Fewest characters of text that ends with a NUL byte, and of text that does not
+_LEAST_TEXT, _LEAST_OPEN = 4, 8
+_SMALL = 1 << 24  # smaller numbers are written in decimal
+_FRACTION = 20  # A number that may be a double must end in this many zero bits
 _SPACES = b"\t\n\r"
-_REPEATED = 3  # equal numbers that are one row
+_REPEATED = 3  # fewest equal numbers that are joined into one row
 
 
 def describe_words(session: Session, describer: Describer, answer: AddressDescription, most: int = WORDS) -> Optional[list[Word]]:
     """Describe the words of the block or variable that contains an address; None for other memory.
 
-    `most`: number of words (0: all, up to MOST). If there are more, those around the address are
-    described. Adjacent words of zeros or of text are one row."""
+    `most`: maximum number of words (0: all, up to MOST). If the block has more, the words around
+    the address are described. Adjacent words of zeros or of text form one row."""
+    fields = (
+        describe_fields(answer.object, min(most or MOST, MOST), partial(_name_block, session, describer))
+        if answer.object is not None
+        else None
+    )
+    if fields is not None:
+        return fields
     extent = _extent(session, answer)
     if extent is None:
         return None
@@ -45,10 +55,16 @@ def describe_words(session: Session, describer: Describer, answer: AddressDescri
     return list(_Rows(session, describer, start, first * size_of_word, data, names).rows())
 
 
+def _name_block(session: Session, describer: Describer, address: int) -> str:
+    index = session.directory.blocks.find(address)
+    return describer.block(index).phrase() if index >= 0 else ""
+
+
 def _extent(session: Session, answer: AddressDescription) -> Optional[tuple[int, int]]:
-    """Return start and bytes of the block or variable that contains the address."""
-    if answer.block is not None:
-        return answer.block.address, answer.block.size
+    """Return the start of the block or variable that contains the address, and its size in
+    bytes."""
+    if answer.extent is not None:
+        return answer.extent
     region = answer.region
     if answer.sort != "module" or region is None or not region.writable or region.executable:
         return None
@@ -59,7 +75,7 @@ def _extent(session: Session, answer: AddressDescription) -> Optional[tuple[int,
 
 
 class _Rows:
-    """The rows of `data`, which begins `offset` bytes after `start`."""
+    """Builds the rows for `data`, which begins `offset` bytes after `start`."""
 
     def __init__(self, session: Session, describer: Describer, start: int, offset: int, data: bytes, names: Callable[[int], str]) -> None:
         self._session, self._describer = session, describer
@@ -75,7 +91,7 @@ class _Rows:
             at += count
 
     def _row(self, at: int) -> tuple[int, Word]:
-        """Return the number of words of the row that begins at word `at`, and the row."""
+        """Return the number of words that the row at word `at` covers, and the row."""
         word, value = self._arch.word, self._words[at]
         offset = self._offset + at * word
         field = self._names(offset)
@@ -94,19 +110,24 @@ class _Rows:
         return count, Word(offset, count * word, value, field or None, "number", self._number(value) or None)
 
     def _count_equal(self, at: int) -> int:
-        """Return the number of equal words from `at` on, up to the next word with a name."""
+        """Return how many words from `at` on are equal. Counting stops at the next word that has a
+        name."""
         end = at + 1
         while end < len(self._words) and self._words[end] == self._words[at] and not self._names(self._offset + end * self._arch.word):
             end += 1
         return end - at
 
     def _pointer(self, value: int) -> str:
-        """Return what is at an address; "" if nothing is mapped there."""
+        """Describe the memory at an address; "" if nothing is mapped there."""
         value &= self._session.target.arch.mask
         region = self._describer.region(value)
         if value < self._arch.page or region is None:
             return ""
         answer = self._describer.answer(value)
+        if answer.object is not None:
+            start = answer.object.object.address
+            place = f"{number(value - start)} bytes into " if value > start else ""
+            return f"{place}{'itself' if start == self._start else answer.object.phrase()}"
         block = answer.block
         if block is not None:
             into = value - block.address
@@ -140,7 +161,7 @@ class _Rows:
         return quote(text), len(shown) + ended
 
     def _number(self, value: int) -> str:
-        """Return a number in words; "" if only its hexadecimal digits make sense."""
+        """Return a number in words; "" if only its hexadecimal form is meaningful."""
         bits = 8 * self._arch.word
         if value < _SMALL:
             return number(value)

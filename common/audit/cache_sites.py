@@ -1,4 +1,4 @@
-"""Allocation stacks of each size class."""
+"""Count the blocks of each size class by the stack that allocated them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from findleaks.engine.terms import State, Totals
 from findleaks.session import Session
 
 BATCH = 1 << 16  # recorded blocks that are looked up between two checks for Ctrl-C
-# Name of a class with a range of sizes: lowest and highest size in bytes.
+# Matches the name of a class with a range of sizes: the lowest and highest size in bytes.
 _BAND = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -30,9 +30,9 @@ class _Sum:
 class ClassSite:
     """The blocks in use of one size class that one stack allocated.
 
-    `instance`: index of the allocator in the list of `list_allocator_caches`. `size`: usable
-    bytes, 0 if they differ.
-    `estimated`: the blocks that the sampled ones represent; None if all blocks were recorded."""
+    `instance`: index of the allocator in the list of `list_allocator_caches`. `size`: usable bytes
+    of each block, 0 if the blocks differ. `estimated`: number and bytes of all blocks that the
+    sampled ones represent; None if all blocks were recorded."""
 
     instance: int
     name: str
@@ -48,8 +48,8 @@ class ClassSite:
 
 def count_class_sites(session: Session, holdings: Sequence[AllocatorCaches], sizes: Optional[SizeRange] = None) -> list[ClassSite]:
     """Count the blocks of each size class by allocation site.
-    Classes ascend by size; in each, the sites with the most bytes come first. `sizes`: limits the
-    usable sizes that count."""
+    The result ascends by class; in each class, the sites with the most bytes come first. `sizes`:
+    lowest and highest usable size of the blocks that are counted."""
     low, high = sizes or (0, 1 << 64)
     instances = {id(holding.allocator): (i, _class_finder(holding.caches)) for i, holding in enumerate(holdings)}
     directory, sites = session.directory, session.sites
@@ -68,7 +68,7 @@ def count_class_sites(session: Session, holdings: Sequence[AllocatorCaches], siz
                     continue
                 number, weight = sites.weighted(address)
                 if sites[number].recording is not recording:
-                    continue  # counted with the recording that had it first
+                    continue  # this block was counted with an earlier recording
                 kind = known[1](size, owned.allocator.class_of(address))
                 sum_ = sums.setdefault((known[0], *kind, number), _Sum())
                 sum_.blocks, sum_.bytes = sum_.blocks + 1, sum_.bytes + size
@@ -89,9 +89,9 @@ def _build_class_site(session: Session, instance: int, size: int, name: str, num
 
 
 def _class_sort_key(name: str) -> int:
-    """Return the sort key of a class without a single size.
-    "16-32": the lowest size. "64" (a class of chunks): that number. Any other class contains large
-    blocks and comes last."""
+    """Return the sort key of a class that has no single size.
+    The key of "16-32" is its lowest size; the key of "64" (a class of chunks) is that number. Any
+    other class contains large blocks and comes last."""
     band = _BAND.fullmatch(name)
     return int(band[1]) if band else int(name) if name.isdecimal() else 1 << 64
 

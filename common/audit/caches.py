@@ -1,4 +1,5 @@
-"""Size classes, arenas and thread caches of all allocators, and a check against the blocks."""
+"""Read the size classes, arenas and thread caches of all allocators, and compare them with the
+blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
 
 
 class Amount(NamedTuple):
-    """Blocks and bytes by state. `memory`: bytes of all these blocks, with headers and tails."""
+    """Number of blocks and bytes by state. `memory`: bytes of all these blocks, including headers
+    and padding."""
 
     in_use: int = 0
     cached: int = 0
@@ -38,11 +40,11 @@ class AllocatorCaches:
     """The caches that one allocator reports."""
 
     allocator: Allocator
-    caches: list[Cache]  # one for each size class; by_arena: one for each class and arena
+    caches: list[Cache]  # one for each size class; if split by arena, one for each class and arena
     arenas: list[Arena]
     threads: list[ThreadCache]
     total: Amount
-    mapped: int  # bytes of the arenas; of the heaps, if the allocator has no arenas
+    mapped: int  # bytes of the arenas; bytes of the heaps if the allocator has no arenas
     spare: int  # mapped bytes that are free, but not divided into blocks
     lent: int  # mapped bytes that contain heaps of other allocators
     counted: Mapping[str, int]
@@ -55,8 +57,8 @@ class AllocatorCaches:
 
     @property
     def arena_count(self) -> int:
-        """Number of arenas as `find` counts them: without the entry for separately mapped
-        blocks."""
+        """Number of arenas as `find` counts them. The entry for separately mapped blocks does not
+        count."""
         arenas = self.allocator.summary().get("arenas")
         return arenas if isinstance(arenas, int) else len(arenas) if isinstance(arenas, list) else len(self.arenas)
 
@@ -90,7 +92,7 @@ def _read_allocator_caches(session: Session, allocator: Allocator, by_arena: boo
         sum(part.end - part.start for heap in allocator.heaps() for part in heap.inner) if arenas else 0,
         allocator.read_counters(),
     )
-    # The calls above may have found further problems.
+    # Reading the caches above may have found further problems.
     reported = {problem.what for problem in directory.problems}
     made.problems.extend(problem.what for problem in allocator.problems if problem.what not in reported)
     made.problems.extend(_find_differences(session, made))
@@ -107,10 +109,10 @@ def sum_caches(caches: Iterable[Cache]) -> Amount:
 
 
 def merge_over_arenas(caches: Iterable[Cache]) -> list[Cache]:
-    """Sum each size class over all arenas, ascending by size.
+    """Add up the counts of each size class over all arenas, ascending by size.
 
-    Allocator-specific counters (`own`) are kept only for a class in one arena, as not all of them
-    can be added."""
+    Allocator-specific counters (`own`) are kept only if one arena has the class, because some of
+    these counters cannot be added."""
     groups: dict[tuple[int, str], list[Cache]] = {}
     for cache in caches:
         groups.setdefault((cache.size, cache.name), []).append(cache)
@@ -129,8 +131,8 @@ def _sum_of_known(counts: Iterable[Optional[int]]) -> Optional[int]:
 
 
 def by_size(cache: Cache) -> int:
-    """Return the block size of a class; the mean if it has several, so that large blocks come
-    last."""
+    """Return the block size of a class. For a class of several sizes, this is the mean, so that
+    large blocks come last."""
     bytes_ = cache.in_use_bytes + cache.cached_bytes + cache.free_bytes
     return cache.size or (bytes_ // cache.total if cache.total else 0)
 
@@ -156,8 +158,8 @@ ARENA_KEYS: dict[str, Callable[[Arena], int]] = {
 
 
 def sort_caches(caches: Sequence[Cache], sort: str) -> list[Cache]:
-    """Sort size classes; equal ones ascend by size. By "size", the classes of an arena stay
-    together."""
+    """Sort size classes; equal ones ascend by size. If `sort` is "size", the classes of an arena
+    stay together."""
     if sort != "size":
         return sorted(caches, key=lambda cache: (CACHE_KEYS[sort](cache), by_size(cache)))
     arenas = {arena: at for at, arena in enumerate(dict.fromkeys(cache.arena for cache in caches))}
@@ -165,12 +167,12 @@ def sort_caches(caches: Sequence[Cache], sort: str) -> list[Cache]:
 
 
 def sort_arenas(arenas: Sequence[Arena], sort: str) -> list[Arena]:
-    """Sort arenas, the most bytes first; by "size", keep the allocator's order."""
+    """Sort arenas, the most bytes first. If `sort` is "size", keep the allocator's order."""
     return sorted(arenas, key=ARENA_KEYS[sort])
 
 
 def sort_thread_caches(kept: Sequence[ThreadCache], sort: str) -> list[ThreadCache]:
-    """Sort thread caches, the most bytes first; by "size", ascending by thread."""
+    """Sort thread caches, the most bytes first. If `sort` is "size", sort by thread."""
     if sort != "size":
         return sorted(kept, key=lambda one: (-one.bytes, one.thread))
     return sorted(kept, key=lambda one: one.thread)

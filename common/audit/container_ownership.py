@@ -1,10 +1,11 @@
-"""Owners of containers. Intact containers are found in advance, so that a stale pointer to a node
-does not make its holder an owner.
+"""Find the owners of intact containers. A container belongs to its head, even if a stale pointer
+refers to one of its nodes.
 
 A stale pointer (in a structure that was not cleared, in a buffer, in a reused block) may refer to
-one node of a std::map. As nodes point to their parents, the whole map would be reachable from it,
-and it would share the ownership. A map with intact links, whose head counts as many nodes as are
-found, belongs to that head alone."""
+one node of a std::map. Nodes point to their parents, so the whole map is reachable from that
+pointer. Without this module, the map would count as shared by the pointer and the map's head. The
+head is the only owner if the links of the map are intact, and if as many nodes are found as the
+head counts."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ from findleaks.engine.dominators import NO_ROOT, root_node
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.base import Piece
-from findleaks.target.ranges import merge_ranges, range_at
+from findleaks.target.ranges import range_at
 
-LEAST = 16  # fewest nodes of a container that gets an owner
-MAX_BYTES = 1 << 26  # most bytes of blocks behind variables that are searched for heads
-MAX_POINTERS = 50_000  # most words of variables that are examined: about a second
+LEAST = 16  # fewest nodes of a container for which an owner is set
+# Blocks that variables point to are searched for heads up to this number of bytes
+MAX_BYTES = 1 << 26
+MAX_POINTERS = 50_000  # words of variables are examined up to this number: about a second
 # Most bytes of a structure that may contain heads; larger blocks are arrays and buffers.
 MAX_BLOCK = 1 << 14
 
@@ -36,18 +38,20 @@ _SURE = (recognise_gnu_tree, recognise_unordered_map, recognise_ring, recognise_
 
 
 def find_container_owners(session: Session, reader: ContainerReader, named: Owners) -> tuple[array[int], list[int]]:
-    """Find the owners of containers with heads in variables or in blocks that variables point to.
+    """Find the owners of containers whose heads are in variables, or in blocks that variables point
+    to.
     Returns the arguments of Dominators.set_owners; the first is empty if no container has an
     owner."""
     parts = array("I")
     container_owners: list[int] = []
     for number, owner in enumerate(named.all):
-        if owner.sort != OwnerSort.MANAGED:  # managed variables are the first owners
+        if owner.sort != OwnerSort.MANAGED:  # owners are sorted, and managed variables come first
             break
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         block = reader.blocks.find(owner.words[0][1]) if not owner.apart else -1
         for index, holder in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
-            # A module's dictionary of variables does not own the value, nor does a stale pointer.
+            # The value belongs to the variable, not to the module's dictionary or to a stale
+            # pointer.
             if index >= 0 and parts[index] == NO_ROOT:
                 parts[index] = len(container_owners)
                 container_owners.append(holder)
@@ -62,8 +66,8 @@ def find_container_owners(session: Session, reader: ContainerReader, named: Owne
 
 
 def _find_heads(session: Session, reader: ContainerReader, named: Owners) -> Iterator[tuple[int, Container]]:
-    """Yields (node of the owner, container), each container once."""
-    heaps = merge_ranges(session.heap_ranges())
+    """Yield (node of the owner, container); each container once."""
+    heaps = session.heap_ranges()
     if not heaps:
         return
     seen: set[int] = set()
@@ -90,9 +94,9 @@ def _find_heads(session: Session, reader: ContainerReader, named: Owners) -> Ite
 
 
 def _find_in_block(reader: ContainerReader, start: int, size: int) -> Iterator[Container]:
-    """Yield containers with heads in a block.
-    The node count of a head is 2 or 3 words after its first word, so a head is tried only at these
-    places."""
+    """Yield the containers whose heads are in a block.
+    The number of nodes is 2 or 3 words after the first word of a head. Therefore only words at this
+    distance before a plausible number are tried as a head."""
     try:
         data = reader.target.read(start, size // reader.size * reader.size)
     except UnreadableMemory:
@@ -119,6 +123,7 @@ def _intact_container_at(reader: ContainerReader, address: int) -> Iterator[Cont
 
 
 def _has_plausible_count(reader: ContainerReader, address: int) -> bool:
-    """Whether a plausible node count is at a place where heads have one."""
+    """Whether the head at this address may be intact: one of the words where a head stores its
+    number of nodes contains a plausible number."""
     words = reader.words(address + 2 * reader.size, 2)
     return words is not None and any(LEAST <= word <= reader.most for word in words)

@@ -1,4 +1,5 @@
-"""Conventions for interior pointers that a program follows: as sentences, and as typed results."""
+"""Describe the conventions for interior pointers that a program follows, as sentences and as typed
+results."""
 
 from __future__ import annotations
 
@@ -34,8 +35,10 @@ STRUCTURES = {
     Structure.SAVED_CONTEXT: ("coroutine-stack", "stack", "of suspended coroutines (Boost.Context)"),
     Structure.COROUTINE_FRAME: ("coroutine-frame", "frame", "of C++20 coroutines"),
     Structure.PHP_ARRAY: ("php-array", "hash table", "of PHP (arrays and symbol tables)"),
-    Structure.PHP_ARGUMENTS: ("php-arguments", "list", "of arguments of PHP's internal functions"),
+    Structure.PHP_ARGUMENTS: ("php-arguments", "list", "of arguments of PHP's functions"),
+    Structure.PHP_OBJECT: ("php-object", "object", "of PHP's internal classes"),
     Structure.COUNTED_VALUE: ("arc", "block", "with a value of Rust's Arc or Rc"),
+    Structure.ALIGNED: ("aligned", "block", "with memory that the program aligned by itself"),
 }
 """Structures that are referenced by interior pointers: name in JSON, word for a block, and
 owner."""
@@ -51,7 +54,7 @@ def describe_structures(found: Iterable[Recognised]) -> Iterator[str]:
 def describe_structure_of_block(session: Session, index: int) -> str:
     """Describe the structure in a block: "hash table of Rust (HashMap, HashSet), 3 entries in 4
     places, referenced by the word at 0x…, 96 B behind its start".
-    "" for a block that contains no recognised structure."""
+    Returns "" for a block that contains no recognised structure."""
     found = session.structures.of_block(index)
     if found is None:
         return ""
@@ -103,7 +106,8 @@ def _convention(one: Convention, word: int) -> str:
 
 
 def count_interior_blocks(session: Session) -> Totals:
-    """Count the blocks that are reachable only by recognised structures and conventions."""
+    """Return number and bytes of the blocks that are reachable only because of recognised
+    structures and conventions."""
     return Totals.sum_of((session.structures.held, session.learned.held))
 
 
@@ -122,7 +126,8 @@ def list_heuristic_names(heuristics: Heuristic) -> list[str]:
 
 
 def applied_heuristics(session: Session, asked: str) -> Heuristics:
-    """The heuristics that `session.graph()` was marked with. `asked`: as the user wrote it."""
+    """Return the heuristics that `session.graph()` was marked with. `asked`: the value of
+    --heuristics as the user wrote it."""
     learned = session.learned
     return Heuristics(
         asked,
@@ -134,7 +139,8 @@ def applied_heuristics(session: Session, asked: str) -> Heuristics:
     )
 
 
-# Most programs have neither conventions nor structures, so these results are imported on use.
+# Most programs have neither conventions nor structures. Therefore the modules with these results
+# are imported when they are needed.
 
 
 def _convention_result(one: Convention) -> note_parts.Convention:

@@ -1,4 +1,5 @@
-"""Explanations of heap corruption: the blocks around the damage, and what probably overwrote it."""
+"""Explain heap corruption: describe the blocks around the damage, and what probably overwrote
+it."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import signed
 
-# Bytes before and after the damage in which the end of the written bytes is looked for.
+# Bytes before and after the damage that are searched for the ends of the overwritten range.
 AROUND = 256
-NEAR = 64  # most bytes between neighbouring blocks: headers, canaries, alignment
+NEAR = 64  # maximum distance in bytes of two neighbouring blocks: headers, canaries, alignment
 
 BARELY = 16
-"""Distance in bytes from the end of a block within which a write may come from the block before,
-rather than from one before the start of the next block."""
+"""If a write begins at most this many bytes after the end of a block, the code that uses that block
+may have caused it. Otherwise code may have written before the start of the next block."""
 
-RUN = 4  # fewest bytes that are reported as a text or a pattern
+RUN = 4  # fewest adjacent bytes that are reported as a text or a pattern
 
 PATTERNS = {
     0xDEADBEEF: "0xdeadbeef, a marker of freed memory",
@@ -46,14 +47,15 @@ _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]+")
 class OverwrittenBytes:
     """The bytes at a damaged place."""
 
-    start: int  # [start, end): all adjacent bytes of this sort, which may extend beyond the place
+    # [start, end): all adjacent bytes of this sort; the range may be larger than the damaged place
+    start: int
     end: int
     sort: Content
     phrase: str  # for the user
     value: Union[str, float, AddressInfo, None] = None
 
     def result(self) -> WrittenBytes:
-        """The same as a result."""
+        """Return these bytes as a typed result."""
         value: dict[str, Any] = {} if self.value is None else {"content" if self.sort == "bytes" else self.sort: self.value}
         return WrittenBytes(self.end - self.start, self.start, self.sort, self.phrase, **value)
 
@@ -69,7 +71,7 @@ class Neighbour:
     end: int
 
     def result(self) -> results.Neighbour:
-        """The same as a result."""
+        """Return the block as a typed result."""
         return results.Neighbour(**vars(self.info.result()), content=self.content or None, end=self.end)
 
 
@@ -84,11 +86,12 @@ class Damage:
     after: Optional[Neighbour] = None
     damaged: Optional[Range] = None
     written: Optional[OverwrittenBytes] = None
-    # Bytes from the end of the block before to the first damaged byte.
+    # Bytes from the end of the preceding block to the first damaged byte.
     past_end: Optional[int] = None
-    overrun: int = 0  # fewest bytes that were written past that end; 0 if the write began elsewhere
+    overrun: int = 0  # fewest bytes written past that end; 0 if the write began elsewhere
     cause: str = ""
-    part_of: Optional[int] = None  # `place` of an earlier problem that the same write caused
+    # The `place` of an earlier problem that was caused by the same write
+    part_of: Optional[int] = None
 
     @property
     def place(self) -> int:
@@ -96,7 +99,7 @@ class Damage:
         return self.damaged.start if self.damaged else self.problem.address
 
     def result(self) -> results.Damage:
-        """The same as a result."""
+        """Return the damage as a typed result."""
         around = (one.result() if one else None for one in (self.before, self.at, self.after))
         return results.Damage(
             self.allocator,
@@ -123,7 +126,7 @@ class Explainer:
         self.describer = Describer(session)
 
     def explain(self, allocator: str, problem: Problem) -> Damage:
-        """Examine the memory around a problem, if it is corruption at a readable place."""
+        """Examine the memory around a problem. Only corruption at a readable place is examined."""
         place = self._place(problem) if problem.corrupt else None
         if place is None:
             return Damage(problem, allocator)
@@ -140,8 +143,9 @@ class Explainer:
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
     def explain_all(self, allocator: str, problems: Sequence[Problem]) -> list[Damage]:
-        """Explain problems, given in ascending order of their places.
-        If one write caused several problems, the later ones become parts of the first."""
+        """Explain problems that are given in ascending order of their places.
+        If one write caused several problems, each later problem gets the place of the first as
+        `part_of`."""
         found: list[Damage] = []
         first: Optional[Damage] = None
         for problem in problems:
@@ -155,7 +159,8 @@ class Explainer:
         return found
 
     def _place(self, problem: Problem) -> Optional[Range]:
-        """Return the wrong bytes; else the word at the problem's address, if it is in a heap."""
+        """Return the range of wrong bytes. If it is unknown, return the word at the problem's
+        address if that word is in a heap, else None."""
         if problem.damaged is not None:
             return problem.damaged if self._read(problem.damaged.start, 1) else None
         word = self.target.arch.word
@@ -164,11 +169,11 @@ class Explainer:
         return Range(problem.address, problem.address + word)
 
     def _explain_count(self, place: Range, at: Optional[Neighbour], expected: Optional[int]) -> str:
-        """The cause if the place is a link in a free block that is one too low or too high. Then a
-        reference count that the block's former owner kept there was changed after `free`.
+        """Return the cause if the damaged word is a link in a free block that is too low or too
+        high by one. In that case, the program changed a reference count in the block after `free`.
 
         Example: `object->references--` on a freed block whose link was 0x…fa1 leaves 0x…fa0. glibc
-        2.32 and newer stores a link as link ^ address >> 12, so that both forms are tried."""
+        2.32 and newer stores a link as link ^ address >> 12, so both forms are tried."""
         arch = self.target.arch
         if at is None or at.info.state not in ("cached", "free") or place.end - place.start != arch.word:
             return ""
@@ -181,13 +186,14 @@ class Explainer:
         return ""
 
     def _is_block(self, address: int) -> bool:
-        """Whether a block, or the header in front of one, begins here."""
+        """Whether a block, or the header of a block, begins at this address."""
         blocks = self.session.directory.blocks
         starts = (address, address + 2 * self.target.arch.word)
         return any((index := blocks.find(start)) >= 0 and blocks.address(index) == start for start in starts)
 
     def _changed_bytes(self, place: Range, expected: Optional[int]) -> Range:
-        """Return the bytes of a word that differ from the expected value, in memory order."""
+        """Return the range of the bytes of a word that differ from the expected value, in memory
+        order."""
         arch = self.target.arch
         found = self._read(place.start, arch.word)
         if expected is None or place.end - place.start != arch.word or len(found) != arch.word:
@@ -197,7 +203,7 @@ class Explainer:
         return Range(place.start + differ[0], place.start + differ[-1] + 1) if differ else place
 
     def _what_was_written(self, place: Range, changed: Range) -> Optional[OverwrittenBytes]:
-        """Classify the changed bytes, extended by adjacent bytes of the same sort."""
+        """Classify the changed bytes. The result includes adjacent bytes of the same sort."""
         data = self._read(changed.start, changed.end - changed.start)
         if not data:
             return None
@@ -225,8 +231,8 @@ class Explainer:
         return self._word(place)
 
     def _word(self, place: Range) -> OverwrittenBytes:
-        """Classify a word that is neither text nor equal bytes: a pointer, a number, a known
-        marker, or unknown bytes."""
+        """Classify a word that is neither text nor a run of equal bytes. It is a pointer, a number,
+        a known marker, or unknown bytes."""
         arch = self.target.arch
         size = arch.word
         data = self._read(place.start, size)
@@ -262,7 +268,7 @@ class Explainer:
         return value >= self.target.arch.page and self.describer.region(value) is not None
 
     def _pointers(self, start: int) -> tuple[int, int]:
-        """Return the range of adjacent pointers around the one at `start`."""
+        """Return the range of adjacent pointers that contains the one at `start`."""
         size, arch = self.target.arch.word, self.target.arch
 
         def is_pointer(address: int) -> bool:
@@ -277,7 +283,8 @@ class Explainer:
         return low, high
 
     def _read_around(self, address: int, before: bool) -> bytes:
-        """Read up to AROUND, 64 or 16 bytes before or from an address, whichever is readable."""
+        """Read memory that ends at an address (`before`) or begins there. The size is AROUND, 64 or
+        16 bytes: the largest of these that is readable."""
         for count in (AROUND, 64, 16):
             data = self._read(address - count if before else address, count)
             if data:
@@ -293,7 +300,8 @@ class Explainer:
             return b""
 
     def _neighbours(self, address: int) -> tuple[Optional[Neighbour], Optional[Neighbour], Optional[Neighbour]]:
-        """Return the blocks before, around and after an address, in the same heap."""
+        """Return three blocks of the same heap: the one before an address, the one that contains
+        it, and the one after it."""
         blocks = self.session.directory.blocks
         index = blocks.find(address)
         following = blocks.at_or_after(address) if index < 0 else index + 1
@@ -306,8 +314,8 @@ class Explainer:
         return neighbour(before), neighbour(index), neighbour(following)
 
     def _in_one_heap(self, one: int, other: int) -> bool:
-        """Whether two addresses lie in one heap, or at most NEAR bytes apart.
-        `one`: start of a block before or after `other`."""
+        """Whether two addresses lie in one heap, or are at most NEAR bytes apart.
+        `one`: the start of a block before or after `other`."""
         blocks = self.session.directory.blocks
         gap = other - one - blocks.size(blocks.find(one)) if one < other else one - other
         if gap <= NEAR:
@@ -334,14 +342,15 @@ def _run_at(pattern: re.Pattern[bytes], data: bytes, at: int) -> tuple[int, int]
 
 
 def _same_byte(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """Return the range of equal bytes around [first, last), if it is long enough to be a
+    """Return the range of equal bytes around [first, last); None if it is too short for a
     pattern."""
     start, end = _run_at(re.compile(re.escape(data[first : first + 1]) + b"+"), data, first)
     return (start, end) if end >= last and end - start >= RUN else None
 
 
 def _text(data: bytes, first: int, last: int) -> Optional[tuple[int, int]]:
-    """Return the text that begins in the changed bytes, if it fills them or a NUL follows."""
+    """Return the range of the text that begins in the changed bytes. The text must fill these bytes
+    or end with a NUL byte."""
     start, end = _run_at(_TEXT, data, first)
     whole = end >= last or data[end : end + 1] == b"\0"
     return (start, end) if whole and end - start >= RUN else None
@@ -377,8 +386,8 @@ def _explain_cause(
 
 
 def select_first_problems(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the first problem of each damaged place, by address, corruption before limits of
-    reading."""
+    """Return the first problem of each damaged place, in two parts, each ordered by address.
+    Corruption comes first, then problems that only limit what could be read."""
     kept: dict[tuple[int, int], Problem] = {}
     for problem in problems:
         place = problem.damaged or (problem.address, hash(problem.what))

@@ -1,4 +1,5 @@
-"""Types of blocks by debug information: what the pointers to a block are declared to point to."""
+"""Find types of blocks with debug information: the type that a pointer to a block is declared to
+point to."""
 
 from __future__ import annotations
 
@@ -10,15 +11,16 @@ from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.ranges import region_at
 
-DEPTH = 3  # steps from a variable to a block, at most
-REFERRERS = 64  # blocks of one step whose types are looked for
+DEPTH = 3  # maximum number of steps from a variable to a block
+REFERRERS = 64  # blocks of one step whose types are examined
 WIDEST = 1 << 16  # bytes of a referring block that are read
-LOOKUPS = 24  # blocks of a session whose types are looked for: each takes a search of root memory
+# Blocks of a session whose types are looked up; each takes a search of all root memory
+LOOKUPS = 24
 
 
 class DeclaredTypes:
-    """Finds the declared types of blocks. A type counts if a pointer to the block's start has it,
-    and the block is large enough for it."""
+    """Finds the declared types of blocks. A declared type is used only if a pointer of this type
+    points to the block's start, and if the block is large enough for it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -26,7 +28,8 @@ class DeclaredTypes:
         self._left = LOOKUPS
 
     def find(self, index: int) -> Optional[Type]:
-        """Return the type of a block; None if it is unknown, or too many were looked for."""
+        """Return the type of a block; None if it is unknown, or if LOOKUPS blocks were looked up
+        before."""
         if index not in self._known and self._left > 0:
             self._left -= 1
             self._search(index)
@@ -34,7 +37,8 @@ class DeclaredTypes:
         return found if found is not None and found.is_structure and found.name else None
 
     def _search(self, index: int) -> None:
-        """Find types of the blocks on the way from variables, then of those that they refer to."""
+        """Find the types of the blocks on the way from variables to this block. Variables declare
+        the types of the first; these declare the types of the blocks that they refer to."""
         levels = [[index]]
         while len(levels) < DEPTH:
             graph, last = self._session.references, [one for one in levels[-1] if one not in self._known]
@@ -49,7 +53,8 @@ class DeclaredTypes:
                     self._known[one] = next(self._types_from_blocks(one), None)
 
     def _types_from_variables(self, wanted: Iterable[int]) -> dict[int, Optional[Type]]:
-        """Return the types that variables with a pointer to the start of a block declare."""
+        """Return the types of blocks that are declared by variables with a pointer to the start of
+        the block."""
         session, blocks = self._session, self._session.directory.blocks
         by_start = {blocks.address(one): one for one in wanted}
         found: dict[int, Optional[Type]] = {}
@@ -69,7 +74,7 @@ class DeclaredTypes:
         return found
 
     def _types_from_blocks(self, index: int) -> Iterator[Type]:
-        """Yield types that the declared types of referring blocks say."""
+        """Yield the types of a block that the types of referring blocks declare."""
         session, blocks = self._session, self._session.directory.blocks
         start, word = blocks.address(index), session.target.arch.word
         for source in session.references.referrers(index)[:REFERRERS]:
@@ -87,8 +92,9 @@ class DeclaredTypes:
                         yield type_
 
     def _pointee(self, whole: Type, offset: int, index: int) -> Optional[Type]:
-        """Return what the pointer at this offset is declared to point to, if it fits into the
-        block: a structure, or a pointer (of an array of pointers)."""
+        """Return the type that the pointer at this offset is declared to point to: a structure, or
+        a pointer (for an array of pointers). Returns None for other types, and for a type that is
+        larger than the block."""
         _, member = whole.at(offset % whole.size if whole.size else offset)
         type_ = member.pointee() if member is not None else None
         if type_ is None or not (type_.is_structure or type_.pointee() is not None):
@@ -97,5 +103,5 @@ class DeclaredTypes:
 
 
 def declared_types(session: Session) -> DeclaredTypes:
-    """Return the finder of a session, which caches what it found."""
+    """Return the session's instance, which caches its results."""
     return session.once(declared_types, lambda: DeclaredTypes(session))

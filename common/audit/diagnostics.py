@@ -1,4 +1,5 @@
-"""Reasons why a result is uncertain: corruption, totals that differ, unattributed memory."""
+"""Give the reasons why a result is uncertain: corruption, totals that differ, unattributed
+memory."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc", "libumem")
-"""Modules with an allocator that findleaks cannot read."""
+"""Prefixes of the names of modules with an allocator that findleaks cannot read."""
 
-STACK_LOOK = 1 << 20  # bytes above a stack pointer that are examined
+STACK_LOOK = 1 << 20  # bytes above a stack pointer that are read
 
 UNOWNED = 0.10
-"""Share of resident private memory that may be unattributed without a warning."""
+"""Fraction of the resident private memory that may be unattributed without a warning."""
 
 
 def result_warnings(session: Session, unread_reported: bool = False) -> Iterator[str]:
-    """Yield one line for each reason, with its consequence.
+    """Yield one line for each reason, with its consequence for the result.
     `unread_reported`: the command itself reports how much memory is not read."""
     if session.target.lacks:
         yield session.target.lacks
@@ -45,9 +46,9 @@ def result_warnings(session: Session, unread_reported: bool = False) -> Iterator
 
 
 def is_trusted(session: Session) -> bool:
-    """Whether leaks can be trusted.
-    False if memory that can hold references is missing (regions, registers, part of a heap, every
-    thread), or if no block was found."""
+    """Whether the reported leaks can be trusted.
+    False if memory that can contain references is missing (regions, registers, part of a heap,
+    every thread), or if no block was found."""
     target = session.target
     missing = (
         subtract(target.unread, target.excluded) or _missing_reference_memory(session, target.excluded) or find_missing_memory(session)
@@ -58,14 +59,15 @@ def is_trusted(session: Session) -> bool:
 
 
 def _missing_reference_memory(session: Session, ranges: Sequence[Range]) -> list[Range]:
-    """Return the missing ranges that can hold references: without memory that only allocators use,
-    such as the shadow memory of a sanitizer."""
+    """Return the missing ranges that can contain references. Memory that only allocators use, such
+    as the shadow memory of a sanitizer, is left out."""
     own = (part for allocator in session.directory.allocators for part in allocator.metadata()) if ranges else ()
     return subtract(merge_ranges(ranges), own)
 
 
 def target_warnings(session: Session) -> list[str]:
-    """Return the target's warnings, without one about missing memory that only allocators use."""
+    """Return the target's warnings. The warning about missing memory is left out if only allocators
+    use that memory."""
     target, found = session.target, session.target.warnings
     if not target.excluded:
         return found
@@ -91,8 +93,8 @@ def find_blank_stacks(target: Target) -> list[int]:
     inside one mapping of many stacks."""
     regions = target.regions()
     blank = set()
-    # All bytes from an earlier stack pointer to `zeros` are zero; if `ended`, the next byte is not.
-    # Each byte is therefore examined once, although stacks may share a mapping.
+    # All bytes from an earlier stack pointer to `zeros` are zero. If `ended`, the byte at `zeros`
+    # is not zero. Each byte is therefore examined once, although stacks may share a mapping.
     zeros, ended = 0, False
     for thread in sorted(target.threads(), key=lambda thread: thread.sp):
         at = region_index(regions, thread.sp)
@@ -167,16 +169,16 @@ def _managed(session: Session) -> list[Part]:
 
 
 def list_runtime_notes(session: Session) -> list[str]:
-    """Return a sentence for each fact about managed memory that is known, or missing."""
+    """Return one sentence for each limit or fact about managed memory that the user must know."""
     return list(dict.fromkeys(text for text in (runtime.note() for runtime in session.runtimes) if text))
 
 
 def _count_unattributed(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:
-    """Count unattributed private memory and all private memory, in resident bytes (mapped if
-    residency is unknown).
+    """Return two numbers of resident bytes (mapped bytes if residency is unknown): of unattributed
+    private memory, and of all private memory.
 
-    Unattributed memory is anonymous and writable. It is no stack, no part of a loaded file, of no
-    known allocator, and not in `managed`."""
+    Unattributed memory is anonymous and writable. It is not a stack, not part of a loaded file, not
+    of a known allocator, and not in `managed`."""
     target = session.target
     private = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and r.private]
     anonymous = [Range(r.start, r.end) for r in target.regions() if r.writable and r.readable and not r.name.startswith(("/", "[stack"))]
@@ -188,7 +190,8 @@ def _count_unattributed(session: Session, managed: Sequence[Part] = ()) -> tuple
 
 
 def _count_resident(session: Session, ranges: Sequence[Range]) -> int:
-    """Count bytes in memory or in swap, by the residency that the command read, if it did."""
+    """Count bytes in memory or in swap, from the residency that the command has read, else from the
+    target. If both are unknown, all bytes count."""
     found, pages = 0, session.presence
     for start, end in ranges:
         if pages is not None:

@@ -1,4 +1,5 @@
-"""Disguised pointers that count as references: as sentences, as typed results, and by block."""
+"""Describe disguised pointers that count as references, as sentences, as typed results, and by
+block."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ class _Wording(NamedTuple):
     """Words for the pointers of one kind of disguise."""
 
     name: str  # of one pointer; "s" makes the plural
-    detail: str  # the form of such a pointer, with {base}, {shift} and {scale}
-    examples: str = ""  # well-known code that uses it
+    # A description of the pointer's bits, with the placeholders {base}, {shift} and {scale}
+    detail: str
+    examples: str = ""  # well-known software with such pointers
 
 
 _WORDING = {
@@ -42,8 +44,8 @@ _WORDING = {
 
 
 class DisguisedReference(NamedTuple):
-    """A disguised pointer at `address` that refers to `value`. `source`: index of its block, -1 for
-    roots."""
+    """A disguised pointer at `address` that refers to `value`. `source`: index of the block that
+    contains the pointer, -1 for a root."""
 
     address: int
     value: int
@@ -52,7 +54,7 @@ class DisguisedReference(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the disguise: "tagged pointer: tags in the top 16 bits"."""
+        """Description of the disguise: "tagged pointer: tags in the top 16 bits"."""
         return describe_form(self.form)
 
 
@@ -62,8 +64,8 @@ def describe_form(form: Form) -> str:
 
 
 def _describe_pointers(form: Form) -> str:
-    """Describe pointers of a form: "tagged pointers (tags in the top 16 bits, as in boost::lockfree
-    or NaN boxing)"."""
+    """Return a phrase for pointers of this form: "tagged pointers (tags in the top 16 bits, as in
+    boost::lockfree or NaN boxing)"."""
     words = _WORDING[form.kind]
     examples = f", as in {words.examples}" if words.examples else ""
     return f"{words.name}s ({_detail(form)}{examples})"
@@ -74,8 +76,9 @@ def _detail(form: Form) -> str:
 
 
 def describe_disguises(session: Session) -> Iterator[str]:
-    """Yield sentences on the blocks that are reachable by disguised pointers, the groups that have
-    some, and the memory that was not searched."""
+    """Yield sentences about three subjects: blocks that are reachable only by disguised pointers,
+    groups in which some leaked blocks have a disguised pointer, and memory that was not
+    searched."""
     found = session.disguised
     for one in found.conventions:
         if one.blocks:
@@ -106,7 +109,7 @@ def list_partly_disguised(session: Session) -> Sequence[Partly]:
 
 
 def disguised_pointers(session: Session) -> Disguised:
-    """The forms of disguised pointers that count in `session.graph()`."""
+    """Return the disguised pointers that count as references in `session.graph()`, by form."""
     found = session.disguised
     return Disguised(
         conventions=[_convention(one) for one in found.conventions],
@@ -116,7 +119,8 @@ def disguised_pointers(session: Session) -> Disguised:
     )
 
 
-# Few programs use disguised pointers, so results for them are imported on use.
+# Few programs use disguised pointers, so the modules with these results are imported when they are
+# needed.
 
 
 def _convention(one: DisguiseConvention) -> DisguisedConvention:
@@ -143,8 +147,8 @@ def list_disguised_targets(session: Session) -> frozenset[int]:
 
 
 def disguised_references(session: Session, target: int, source: int = -2) -> Iterator[DisguisedReference]:
-    """Yield the disguised pointers to block `target`. `source`: only those in this block, -1 for
-    roots."""
+    """Yield the disguised pointers to block `target`. `source`: index of the block that must
+    contain them, -1 for roots; default: any."""
     found = session.disguised
     if target not in list_disguised_targets(session):
         return

@@ -1,8 +1,9 @@
-"""Fields of an owner (a block or a root): its words, and the memory that each of them retains
-alone.
+"""Divide the words of an owner (a block or a root) into fields, and compute the memory that each
+field retains alone.
 
-The nodes of a container point to one another, so none dominates the others: only the owner's words
-together retain them. The words that form the head of one container are therefore one field."""
+The nodes of a container point to one another, so no node dominates the others: only all words of
+the owner that refer to the container retain it. The words that form the head of one container are
+therefore one field."""
 
 from __future__ import annotations
 
@@ -24,17 +25,19 @@ from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
 
-MOST = 4096  # most fields of one owner; more are merged by the size of the blocks they refer to
-# Most pointers outside arrays that are examined; of more, only the sizes of their blocks are known.
+# Maximum number of fields of one owner; further ones are merged by the size of their blocks
+MOST = 4096
+# Maximum number of pointers outside arrays that are examined. If an owner has more, only the sizes
+# of the blocks that they refer to are read.
 LOOKED = 8 * MOST
 CHUNK = 1 << 16  # words grouped by target between two checks for Ctrl-C
 
 RUN = 8
-"""Fewest pointers to similar blocks, with only zeros between them, that may be buckets of a hash
-table."""
+"""Fewest pointers to similar blocks, with only zeros between them, that are tried as buckets of a
+hash table."""
 
-ALIKE = 8  # fewest fields that become one row; fewer are shown by name
-RATIO = 2  # a group's largest field retains at most this many times as much as its smallest
+ALIKE = 8  # fewest similar fields that form one row; fewer are shown one by one
+RATIO = 2  # the largest field of a group retains at most this many times as much as the smallest
 
 NOTHING = Totals(0, 0)
 
@@ -43,24 +46,24 @@ NOTHING = Totals(0, 0)
 class Field:
     """One or several words of an owner that form a field.
 
-    `look` finds the container that has these words as its head. It is called on demand: it walks
-    all nodes, and most fields are never shown."""
+    `look` finds the container whose head consists of these words. It is called only for fields that
+    are shown, because it walks all nodes."""
 
-    spans: list[Range]  # addresses of the words; if many, of the first one only
-    places: list[BlockPlace]  # blocks that the words point to; if many, only the first
+    spans: list[Range]  # addresses of the words; only the first word if there are many
+    places: list[BlockPlace]  # blocks that the words point to; only the first if there are many
     found: Optional[Container] = None
     name: str = ""  # name of the register, for a field in a register
     totals: Totals = NOTHING
-    node: int = 0  # node of this field in Fields.tree
+    node: int = 0  # number of this field as a node in Fields.tree
     look: Optional[Callable[[], Optional[Container]]] = None
-    # Values of all words, if many.
+    # Values of all words; only set if there are many.
     values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
-    # Number of fields merged into this one: all refer to blocks of about the same size.
+    # Number of fields merged into this one. They all refer to blocks of about the same size.
     alike: int = 1
 
     @property
     def container(self) -> Optional[Container]:
-        """The container that has these words as its head; None if there is none."""
+        """The container whose head consists of these words; None if there is none."""
         if self.look is not None:
             self.found, self.look = self.look(), None
         return self.found
@@ -71,7 +74,7 @@ class Fields(NamedTuple):
 
     all: list[Field]  # the largest first
     tree: Dominators
-    shared: Totals  # memory that only several fields together retain
+    shared: Totals  # memory that no field retains alone, but several retain together
 
 
 def read_fields(
@@ -82,9 +85,9 @@ def read_fields(
     memory: Sequence[Range],
     registers: Iterable[tuple[str, int]] = (),
 ) -> Fields:
-    """Return the fields of the owner `node` in the tree `whole`.
+    """Return the fields of the owner that is `node` in the tree `whole`.
 
-    Its words are in `memory` and in `registers` (name, value)."""
+    The owner's words are in `memory` and in `registers` (name, value)."""
     read = read_owner_words(session, reader, memory)
     whole_arrays = [_array_field(reader, *run) for run in read.runs]
     named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
@@ -120,7 +123,8 @@ def read_fields(
 
 
 def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Field]) -> Fields:
-    """Compute the memory that each field retains alone, and the memory that several share."""
+    """Return the fields with the memory that each retains alone, and the memory that only several
+    retain together."""
     tree = whole.within(node, len(fields))
     for number, one in enumerate(fields):
         if one.values:
@@ -145,9 +149,9 @@ def _find_same_target(words: Mapping[int, int], places: Mapping[int, BlockPlace]
 
 
 def _find_near_shared(words: Mapping[int, int], places: Mapping[int, BlockPlace], tree: Dominators) -> set[int]:
-    """Return the addresses of words near one whose block is also reached another way.
-    They may be the head and tail of a list, which are one field. A word without such a neighbour is
-    a field by itself, whatever container it heads."""
+    """Return the addresses of words near a word whose block is also reached from another field.
+    Such words may be the head and the tail of one list, which form one field. A word without such a
+    neighbour is a field by itself, whatever container it heads."""
     order = list(words)
     found: set[int] = set()
     for number, address in enumerate(order):
@@ -157,7 +161,7 @@ def _find_near_shared(words: Mapping[int, int], places: Mapping[int, BlockPlace]
 
 
 def _array_field(reader: ContainerReader, run: Range, values: array[int]) -> Field:
-    """Return an array of pointers inside the owner as a field."""
+    """Return a field for an array of pointers inside the owner."""
     start, end = run
     made = recognise_chained_table(reader, start, end, (start, end), whole=True) or Container(
         "array of pointers", start, end, len(values), "pointers"
@@ -166,7 +170,7 @@ def _array_field(reader: ContainerReader, run: Range, values: array[int]) -> Fie
 
 
 def size_key(size: int) -> int:
-    """Return the key of a size. Sizes that are about the same have the same key."""
+    """Return a key that is equal for sizes that are about the same."""
     # Below 1 KiB, each size is its own key. Above, the key consists of the bit length and the four
     # highest bits: 5,000 and 5,100 have the same key, 5,000 and 6,000 do not.
     bits = size.bit_length()
@@ -174,7 +178,7 @@ def size_key(size: int) -> int:
 
 
 def _merge_by_size(fields: list[Field]) -> list[Field]:
-    """Return at most MOST fields. Those beyond are merged by the size of their blocks."""
+    """Return at most MOST fields. The others are merged by the size of their blocks."""
     if len(fields) <= MOST:
         return fields
     together: dict[int, list[Field]] = {}
@@ -189,7 +193,7 @@ def _merge_by_size(fields: list[Field]) -> list[Field]:
 
 
 def _group_by_size(session: Session, reader: ContainerReader, read: OwnerWords) -> list[Field]:
-    """Return one field for each size of blocks that the words refer to."""
+    """Return one field for each size of the blocks that the words refer to."""
     made: dict[int, Field] = {}
     for first in range(0, len(read.values), CHUNK):
         session.report_progress("reading fields", first / len(read.values))
@@ -216,8 +220,9 @@ def _group_words(
     wanted: Test,
     looked: Set[int],
 ) -> list[Field]:
-    """Words as fields: a container's together, others by the block they point to. Words in `looked`
-    head no container; for others that is found out when it is asked for."""
+    """Return words as fields: all words of a container form one field, and so do other words that
+    point to one block. The words in `looked` head no container. Whether another word does is
+    examined when its field is shown."""
     taken = merge_ranges(span for container in containers for span in container.spans)
     order = list(places)
 
@@ -239,7 +244,8 @@ def _group_words(
 
 
 def _arrays(reader: ContainerReader, places: Mapping[int, BlockPlace]) -> Iterator[Container]:
-    """Yield arrays of pointers inside the owner: buckets of hash tables, and others."""
+    """Yield arrays of pointers inside the owner: buckets of hash tables, and long arrays of other
+    pointers."""
     run: list[int] = []
     for address, place in [*places.items(), (0, None)]:
         like = run and place is not None and (len(run) >= MANY or reader.is_alike_or_same(places[run[0]], place))
@@ -260,8 +266,8 @@ def _arrays(reader: ContainerReader, places: Mapping[int, BlockPlace]) -> Iterat
 
 
 def group_fields(fields: Sequence[Field], name: Callable[[Field], str]) -> list[list[Field]]:
-    """Return single fields, and groups of at least ALIKE fields; the largest groups and fields
-    first.
+    """Return the fields in groups, the largest first. A group has at least ALIKE similar fields or
+    a single one.
     `name` returns the name of a field's target, which is the same for all targets of a type or
     size."""
     found = [group for same in _by_target(fields, name) for group in _by_amount(same)]
@@ -269,13 +275,13 @@ def group_fields(fields: Sequence[Field], name: Callable[[Field], str]) -> list[
 
 
 def sum_retained(fields: Iterable[Field]) -> Totals:
-    """Return the memory that fields of one owner retain together."""
+    """Return the memory that these fields of one owner retain, each alone."""
     return Totals.sum_of(one.totals for one in fields)
 
 
 def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterator[list[Field]]:
-    """Yield groups of fields with the same kind of target, in the order given, and the others
-    singly."""
+    """Yield groups of fields with the same kind of target. Fields without such a group are yielded
+    as a group of one."""
     by_place: dict[tuple[str, int, int], list[Field]] = {}
     for number, one in enumerate(fields):
         place = one.places[0] if one.places else None
@@ -294,7 +300,8 @@ def _by_target(fields: Sequence[Field], name: Callable[[Field], str]) -> Iterato
 
 
 def _by_amount(same: Sequence[Field]) -> Iterator[list[Field]]:
-    """Yield groups of fields that retain about the same amount, and the others singly."""
+    """Yield groups of fields that retain about the same amount. Fields without such a group are
+    yielded as a group of one."""
     order = sorted(same, key=lambda one: -one.totals.bytes)
     first = 0
     for at in range(1, len(order) + 1):

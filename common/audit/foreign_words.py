@@ -1,9 +1,10 @@
-"""Words that native code other than the managed runtime has written.
+"""Find words that were written by native code other than the managed runtime's.
 
-A managed runtime reserves, maps and unmaps memory all the time, and stores addresses of it: in its
-data, in its blocks, on stacks, and in its heap. Such words do not show that memory is missing from
-a core. Words of other code do: in the data of other modules (a JNI library, an addon of Node, the C
-part of a Go program), and in blocks that only this data retains."""
+A managed runtime reserves, maps and unmaps memory all the time. It stores addresses of this memory
+in its data, in its blocks, on stacks, and in its heap. Such words do not show that memory is
+missing from a core. Words that other code wrote show it: words in the data of other modules (a JNI
+library, an addon of Node, the C part of a Go program), and in blocks that only this data
+retains."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ from findleaks.target.base import Module, Range
 from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
 
 _C_LIBRARY = ("libc.", "libc-", "ld-", "ld.", "libpthread")
-"""Modules that store addresses of unmapped memory: glibc stores a hint for the next arena."""
-_MOST_DATA = 64 << 20  # most bytes of modules' data that are searched for references to blocks
-_MOST_NAMED = 20_000  # most words of data shared with a runtime whose variables are looked up
-_PATHS = 16  # most blocks whose path is computed: each takes 20 ms in a JVM
+"""Prefixes of the names of modules that may store addresses of unmapped memory. For example, glibc
+stores a hint where to map the next arena."""
+_MOST_DATA = 64 << 20  # bytes of modules' data that are searched for references to blocks
+_MOST_NAMED = 20_000  # words of data shared with a runtime whose variables are looked up
+_PATHS = 16  # blocks whose path is computed; each takes 20 ms in a JVM
 _OTHER, _FOREIGN = 0, 1  # numbers of the two roots
 
 
@@ -33,11 +35,12 @@ def in_c_library(module: Module) -> bool:
 
 
 class ForeignWords:
-    """Decides which words were written by code other than the runtimes'. Computed on demand."""
+    """Decides which words were written by code other than the runtimes'. All results are computed
+    when they are needed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[int, bool] = {}  # by block: the result of _is_retained
+        self._known: dict[int, bool] = {}  # the result of _is_retained, by index of the block
 
     def has(self, address: int) -> bool:
         """Whether code other than the runtimes' wrote the word at this address."""
@@ -69,10 +72,11 @@ class ForeignWords:
         return not shared or (bool(name) and not any(runtime.is_own_name(name) for runtime in shared))
 
     def _is_retained(self, index: int) -> bool:
-        """Whether foreign data alone retains a block.
+        """Whether only foreign data retains a block.
 
-        The dominator tree needs another scan of all roots. To avoid it, the paths of a few blocks
-        are computed first: if they begin elsewhere, the answer is no."""
+        The dominator tree needs another scan of all roots. To avoid this scan, the paths to the
+        first few blocks are computed: if a path begins elsewhere, foreign data alone does not
+        retain the block."""
         if not self._referred:
             return False
         if len(self._known) < _PATHS:
@@ -87,15 +91,16 @@ class ForeignWords:
     @cached_property
     def _data(self) -> list[Range]:
         """Root memory of foreign modules.
-        In data that is shared with a runtime, only words count that point into heaps and belong to
-        variables other than the runtime's."""
+        If a module also contains a runtime, only those words of its data are included that point
+        into heaps and belong to variables other than the runtime's."""
         names = {runtime.where for runtime in self._session.runtimes}
         shared = [one for one in self._modules if os.path.basename(one.path) in names]
         own = self._root_memory(one for one in self._modules if one not in shared)
         return merge_ranges([*own, *self._shared(self._root_memory(shared))])
 
     def _shared(self, ranges: list[Range]) -> Iterator[Range]:
-        """Words in these ranges that point into heaps and that other code has written."""
+        """Yield the words in these ranges that point into heaps and belong to a variable that is
+        not the runtime's."""
         session, left = self._session, _MOST_NAMED
         low, high = self._bounds
         for piece in session.pieces(ranges, "looking for missing memory") if low < high else ():
@@ -106,17 +111,18 @@ class ForeignWords:
 
     @cached_property
     def _bounds(self) -> Range:
-        """From the lowest to the highest address of all heaps."""
+        """The range from the lowest to the highest address of all heaps."""
         heaps = self._session.heap_ranges()
         return Range(min((one.start for one in heaps), default=0), max((one.end for one in heaps), default=0))
 
     @cached_property
     def memory(self) -> list[Range]:
-        """Where such words may be: data of modules, and heaps, if such data refers to blocks."""
+        """Return the memory that may contain such words: data of modules, and heaps if such data
+        refers to blocks."""
         return merge_ranges([*self._root_memory(self._modules), *(self._session.heap_ranges() if self._referred else ())])
 
     def _root_memory(self, modules: Iterable[Module]) -> list[Range]:
-        """The root memory of these modules."""
+        """Return the root memory of these modules."""
         return intersection(merge_ranges(Range(one.start, one.end) for one in modules), self._session.roots)
 
     @cached_property
@@ -136,14 +142,15 @@ class ForeignWords:
 
     @cached_property
     def _tree(self) -> Dominators:
-        """Dominator tree with two roots: foreign data, and all other roots."""
+        """The dominator tree with two roots: foreign data, and all other roots."""
         session = self._session
         bounds, numbers = array("Q", [0]), array("I", [_OTHER])
         for start, end in self._data:
             bounds.extend((start, end))
             numbers.extend((_FOREIGN, _OTHER))
         tree = session.graph().dominators(2, bounds, numbers)
-        # What only a managed heap refers to is rare, and such a heap may be large.
+        # A block that only a managed heap refers to is rare, and such a heap may be large, so heaps
+        # are not scanned.
         managed = [piece for runtime in session.runtimes for part in runtime.parts() if not part.inside for piece in part.ranges]
         for piece in session.pieces(subtract(session.roots, managed), "looking for missing memory"):
             tree.scan_roots(piece)

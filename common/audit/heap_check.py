@@ -1,4 +1,4 @@
-"""The check of an allocator's heap for corruption, for `verify` and the finding about a crash."""
+"""Check an allocator's heap for corruption, for `verify` and for the finding about a crash."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from findleaks.audit.corruption import select_first_problems
 from findleaks.session import Session
 
 HeapProblems = tuple[list[Problem], list[tuple[Problem, ThreadInside]]]
-"""The problems of one allocator, and those that are excused."""
+"""The problems of one allocator, and the excused problems, each with the thread that excuses it."""
 
 
 def check_heap(session: Session, allocator: Allocator) -> HeapProblems:
-    """Return the problems of one allocator, one for each damaged place; and the excused ones, at
-    places that a thread inside the allocator was changing. Raises Interrupted."""
+    """Return the problems of one allocator, one for each damaged place, and the excused problems. A
+    problem is excused if a thread inside the allocator was changing its place. Raises
+    Interrupted."""
     found: list[Problem] = []
     phase = f"checking the heap of {allocator.name}"
-    # This runs before `allocator.problems` is read, as it may make them more exact.
+    # This call may make the problems more exact, so it comes before `allocator.problems` is read.
     for problem in allocator.verify(session.directory.blocks):
         session.report_progress(phase, 0.0)
         if problem is not None:

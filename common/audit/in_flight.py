@@ -1,5 +1,5 @@
-"""Threads that were stopped inside an allocator: blocks in flight, and metadata that is being
-changed."""
+"""Describe threads that were stopped inside an allocator: blocks in flight, and metadata that was
+being changed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def find_in_flight(session: Session, changed: Sequence[tuple[Problem, ThreadInside]] = ()) -> InFlight:
-    """Blocks held by threads inside an allocator, which count as reachable. `changed`: further
-    places that these threads were changing."""
+    """Return the blocks that threads inside an allocator hold, which count as reachable. `changed`:
+    further places that these threads were changing."""
     blocks, places = session.directory.blocks, [*session.directory.half_changed, *changed]
     sizes = [blocks.size(blocks.find(address)) for address in session.in_flight]
     return InFlight(
@@ -31,7 +31,8 @@ def find_in_flight(session: Session, changed: Sequence[tuple[Problem, ThreadInsi
 
 
 def _to_stopped_thread(one: ThreadInside) -> StoppedThread:
-    from findleaks.results.note_parts import StoppedThread  # few processes have such threads
+    # Few processes have a thread inside an allocator, so this is imported here.
+    from findleaks.results.note_parts import StoppedThread
 
     return StoppedThread(one.thread, one.where, one.unwound)
 
@@ -58,7 +59,7 @@ def format_in_flight(found: InFlight) -> str:
 
 
 def describe_in_flight(session: Session, address: int) -> str:
-    """Return "in flight: thread 17 is in libc.so.6 (malloc)"; "" if no such thread uses the
-    block."""
+    """Return "in flight: thread 17 is in libc.so.6 (malloc)"; "" if no such thread holds the block
+    at this address."""
     one = session.in_flight.get(address)
     return f"in flight: thread {one.thread} is in {one.where}" if one is not None else ""

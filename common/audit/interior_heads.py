@@ -1,4 +1,5 @@
-"""The block from which most possibly leaked memory is reached, and the interior pointer to it."""
+"""Find the possibly leaked block under which the most memory is counted, and the interior pointer
+to it."""
 
 from __future__ import annotations
 
@@ -12,28 +13,30 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, counted, number, size
 from findleaks.session import Session
 
-MOST_POINTERS = 1000  # most pointers into one block that are examined
+MOST_POINTERS = 1000  # pointers into one block that are examined at most
 
 
 class InteriorHead(NamedTuple):
-    """A possibly leaked block that reachable memory has a pointer into the middle of."""
+    """A possibly leaked block. Reachable memory has a pointer into its middle, but none to its
+    start."""
 
     address: int
     size: int
-    total: Totals  # the block, and the possibly leaked blocks that are counted under it
+    total: Totals  # the block and the possibly leaked blocks that are counted under it
     heads: int  # number of such heads in the process
-    pointers: tuple[Reference, ...]  # from reachable memory; if there are many, some of them
+    # Pointers from reachable memory into the middle of the block; if there are many, some of them
+    pointers: tuple[Reference, ...]
 
     def title(self, found: Totals, part: int) -> str:
-        """Return the first sentence of the finding. `found`: all possible leaks, `part` percent of
-        the memory in use."""
+        """Return the first sentence of the finding. `found`: number and bytes of all possible
+        leaks. `part`: their percentage of the memory in use."""
         through = "one pointer" if len(self.pointers) == 1 else f"{number(len(self.pointers))} pointers"
         most = "All of it is" if self.total == found else f"{size(self.total.bytes)} of it is"
         title = f"Possibly leaked: {size(found.bytes)} in {blocks(found.blocks)}, {part} % of the memory in use."
         return f"{title} {most} reached through {through} into the middle of one block."
 
     def cause(self, found: Totals) -> str:
-        """Return the sentence on the place of the pointer, and on its distance from the block's
+        """Return the sentence about the place of the pointer, and its distance from the block's
         start."""
         first = self.pointers[0]
         where = f"The word at {first.address:#x}" if first.address else f"Register {first.register} of thread {first.tid}"
@@ -57,7 +60,8 @@ class InteriorHead(NamedTuple):
 
 def find_largest_head(session: Session, graph: Graph) -> Optional[InteriorHead]:
     """Return the head under which the most bytes are counted.
-    None if every possible block is a head, or if no pointer into it is found."""
+    Returns None if every possibly leaked block is a head, or if no pointer into the block is
+    found."""
     heads, owned = graph.heads(), session.directory.blocks
     if not heads:
         return None
@@ -65,14 +69,15 @@ def find_largest_head(session: Session, graph: Graph) -> Optional[InteriorHead]:
     below = graph.indirect_totals(index)
     address, own = owned.address(index), owned.size(index)
     found = islice(_pointers(session, graph, address, own), MOST_POINTERS)
-    pointers = tuple(sorted(found, key=lambda one: not one.address))  # registers last
+    # Pointers in registers have address 0 and come last
+    pointers = tuple(sorted(found, key=lambda one: not one.address))
     if not pointers:
         return None
     return InteriorHead(address, own, Totals(1 + below.blocks, own + below.bytes), len(heads), pointers)
 
 
 def _pointers(session: Session, graph: Graph, start: int, length: int) -> Iterator[Reference]:
-    """Yield live pointers into the middle of a block, from roots and reachable blocks."""
+    """Yield live pointers from roots and reachable blocks into the middle of a block."""
     owned = session.directory.blocks
     for reference in find_references(session, start + 1, start + length):
         source = owned.find(reference.address) if reference.address else -1

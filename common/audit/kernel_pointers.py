@@ -1,28 +1,27 @@
-"""Pointers that the kernel stores for a process: how many were read, and which cannot be read."""
+"""Describe pointers that the kernel stores for a process: how many were read, and which cannot be
+read."""
 
 from __future__ import annotations
 
-import struct
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.engine.terms import NO_BLOCK, Kind
+from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.formatting import counted, shortened, size
 from findleaks.libc.thread_state import EPOLL_WAITS, URING_ENTER, count_waiting
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import KernelReferences
-from findleaks.target.elf import occurrences
 from findleaks.target.kernel_objects import AIO_CONTEXT, AIO_RING, TIMERS_UNREAD, URING, URING_NAME
 
 if TYPE_CHECKING:
     from findleaks.results.note_parts import KernelUse, Unreadable
     from findleaks.session import Session
     from findleaks.target.base import Module
-    from findleaks.target.elf import Table
 
 _ENTRIES_AT = 0x10000000
-"""IORING_OFF_SQES (linux/io_uring.h): offset at which the entries of an io_uring are mapped."""
+"""IORING_OFF_SQES (linux/io_uring.h): the file offset at which the entries of an io_uring are
+mapped."""
 _TIMERS, _EPOLL, _PIPES = "POSIX timers", "epoll registrations", "pipes and sockets"
 _FUNCTIONS = {
     "timer_create": _TIMERS,
@@ -31,42 +30,45 @@ _FUNCTIONS = {
     "epoll_ctl": _EPOLL,
     **dict.fromkeys(("pipe", "pipe2", "socketpair", "eventfd"), _PIPES),
 }
-"""Functions that pass a pointer to the kernel, or make an object through which pointers pass."""
+"""Functions that pass a pointer to the kernel, or create an object through which pointers are
+passed."""
 _INTERPRETERS = ("python", "ruby", "perl", "php", "node", "java", "beam", "erl", "lua", "ocaml", "dotnet")
-"""Beginnings of the names of programs, and of their libraries after "lib", that import these
-functions for scripts. They register numbers of descriptors with epoll, and send no pointers."""
+"""Prefixes of the names of interpreters, and of their libraries (after "lib"). They import these
+functions for scripts, which register numbers of descriptors with epoll and send no pointers."""
 _SYSTEM = ("/lib", "/usr/lib")
-"""Folders of the distribution's libraries. Many of them import `pipe` for other purposes."""
+"""Directories of the distribution's libraries. Many of these libraries import `pipe` for other
+purposes."""
 
 
 def count_unreadable(session: Session) -> dict[str, int]:
-    """Count the kernel objects of the process with pointers that only the kernel can read, by
-    name."""
+    """Return, by name, the number of the process's kernel objects that have pointers only the
+    kernel can read."""
     target = session.target
     state = target.kernel_state()
     found = dict(state.hidden) if state is not None else {}
-    found.pop(TIMERS_UNREAD, None)  # reported only if there is evidence of timers
+    found.pop(TIMERS_UNREAD, None)  # reported only if the process seems to have timers
     if URING_NAME not in found:
         rings = [region for region in target.regions() if region.name == URING]
         entries = sum(region.file_offset == _ENTRIES_AT for region in rings)
         found.update({URING_NAME: entries or 1} if rings else {})
     if state is None and URING_NAME not in found and count_waiting(target, URING_ENTER):
-        found[URING_NAME] = 1  # a ring without mappings of its own (IORING_SETUP_NO_MMAP)
+        found[URING_NAME] = 1  # a ring that the process did not map (IORING_SETUP_NO_MMAP)
     contexts = sum(region.name.startswith(AIO_RING) for region in target.regions())
     found.update({AIO_CONTEXT: contexts} if contexts else {})
     return found
 
 
 def count_epoll_waiters(session: Session) -> int:
-    """Count the threads that wait in epoll_wait in a process whose epoll registrations are unknown.
-    0 if they are known."""
+    """Return the number of threads that wait in epoll_wait if the epoll registrations of the
+    process are unknown; 0 if they are known."""
     target = session.target
     return 0 if target.kernel_state() is not None else count_waiting(target, EPOLL_WAITS)
 
 
 def list_kernel_uses(session: Session) -> Sequence[KernelUse]:
-    """List the ways in which the process can have given pointers to the kernel, if blocks are
-    leaked and the kernel's objects are unknown; epoll only if no thread waits in epoll_wait."""
+    """Return the ways in which the process may have given pointers to the kernel.
+    The result is empty if no block is leaked or if the kernel's objects are known. It includes
+    epoll only if no thread waits in epoll_wait."""
     state = session.target.kernel_state()
     if not _has_leaks(session) or (state is not None and TIMERS_UNREAD not in state.hidden):
         return ()
@@ -93,13 +95,14 @@ def summarise_kernel_pointers(session: Session) -> KernelReferences:
 
 
 def _to_unreadable(name: str, count: int) -> Unreadable:
-    from findleaks.results.note_parts import Unreadable  # few processes have such objects
+    # Few processes have pointers that only the kernel knows, so this is imported here.
+    from findleaks.results.note_parts import Unreadable
 
     return Unreadable(name, count)
 
 
 def describe_unreadable_pointers(session: Session) -> Iterator[str]:
-    """A sentence on what cannot be read, if blocks are reported as leaked that it may refer to."""
+    """Yield a sentence about kernel objects whose pointers cannot be read, if blocks are leaked."""
     if not _has_leaks(session):
         return
     held = [counted(count, name) for name, count in count_unreadable(session).items()]
@@ -119,15 +122,17 @@ def _has_leaks(session: Session) -> bool:
 
 
 def _leaked(session: Session) -> Amount:
-    """All leaked blocks."""
-    found = [session.graph().totals(kind) for kind in (Kind.DEFINITE, Kind.INDIRECT)] if len(session.directory.blocks) else []
-    return Amount(sum(one.blocks for one in found), sum(one.bytes for one in found))
+    """Return the number and bytes of all leaked blocks."""
+    if not len(session.directory.blocks):
+        return Amount(0, 0)
+    return Amount.of(Totals.sum_of(map(session.graph().totals, (Kind.DEFINITE, Kind.INDIRECT))))
 
 
 def _find_kernel_uses(session: Session) -> Iterator[KernelUse]:
-    """Yield the ways in which the process can have given pointers to the kernel, one of each kind,
-    with the function that a module imports for it."""
-    from findleaks.results.note_parts import KernelUse  # few processes have such functions
+    """Yield the ways in which the process may have given pointers to the kernel. Each is yielded
+    once, with a function that a module imports for it."""
+    # Few processes call functions that pass pointers to the kernel, so this is imported here.
+    from findleaks.results.note_parts import KernelUse
 
     target = session.target
     found: set[str] = set()
@@ -138,23 +143,14 @@ def _find_kernel_uses(session: Session) -> Iterator[KernelUse]:
         if name.removeprefix("lib").startswith(_INTERPRETERS):
             continue
         for table in list(target.symbol_tables(module))[-1:]:  # .dynsym, or static: .symtab
-            for function in _imported(table, [one for one, what in _FUNCTIONS.items() if what not in excluded], len(modules) == 1):
+            for function, (_, _, section, _, _) in table.named([one for one, what in _FUNCTIONS.items() if what not in excluded]):
                 what = _FUNCTIONS[function]
-                if what not in found:
+                # A static program defines these functions, so it does not import them.
+                if what not in found and (not section or len(modules) == 1):
                     found.add(what)
                     yield KernelUse(what, function, name)
 
 
 def _is_own(module: Module, program: str) -> bool:
-    """Whether the module is the program, or a library that is not the distribution's."""
+    """Whether the module is the program, or a library that does not belong to the distribution."""
     return module.path == program or not module.path.startswith(_SYSTEM)
-
-
-def _imported(table: Table, names: Collection[str], is_static: bool) -> Iterator[str]:
-    """Yield the functions of these names that the module imports. `is_static`: or that it
-    defines."""
-    places = {at: name for name in names for at in occurrences(table.strings, name.encode() + b"\0")}
-    if places:
-        for entry in struct.iter_unpack(table.form, table.symbols):
-            if entry[0] in places and (is_static or not table.fields(entry)[2]):
-                yield places[entry[0]]

@@ -1,4 +1,4 @@
-"""Groups of leaked blocks as users see them: by content, without suppressed ones, and merged."""
+"""Group leaked blocks for the user: by content, without suppressed blocks, and merged."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 
 MANY = 10_000
-"""Most leaked blocks without a type in their first word that are examined one by one: about 0.1 s.
-If there are more, only an example of each group is examined."""
+"""Leaked blocks without a type in their first word are examined one by one up to this number, which
+takes about 0.1 s. If there are more, only an example of each group is examined."""
 
-# Matches such blocks in Graph.kinds.
+# Match the leak heads in Graph.kinds, which has one byte for each block.
 _LEADING = re.compile(b"[" + bytes([Kind.POSSIBLE, Kind.DEFINITE]) + b"]")
 _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 
 
 NAMED = 100
-"""Most groups whose contents are looked at: each takes up to a millisecond."""
+"""Groups whose contents are examined; each takes up to a millisecond."""
 
 TRACK_SECONDS = 30
-"""Seconds of `track` in the suggested command."""
+"""Number of seconds in the suggested `track` command."""
 
 
 def kind_word(kind: Kind) -> amounts.Kind:
-    """Return the word for a kind in results."""
+    """Return the name of a kind in results."""
     return cast(amounts.Kind, kind.name.lower())
 
 
@@ -56,8 +56,10 @@ class Leak(NamedTuple):
     type: str
     hint: str
     smallest: int  # usable size in bytes
-    largest: int  # differs from `smallest` only in merged groups and in those of managed objects
-    cycle: int  # blocks in the leak head's cycle; 1: no cycle; 0: differs within the group
+    # May differ from `smallest` only in merged groups and in groups of managed objects
+    largest: int
+    # Blocks in the cycle of the leak head; 1: no cycle; 0: the blocks of the group differ
+    cycle: int
     blocks: int
     bytes: int
     indirect_blocks: int
@@ -66,15 +68,18 @@ class Leak(NamedTuple):
     most_indirect: int
     examples: tuple[int, ...]
     site: int = 0  # number of the allocation site if grouped by it; 0: unknown
-    estimated: Optional[Totals] = None  # the blocks that sampled blocks represent
-    runtime: str = ""  # the runtime that the leak heads are objects of ("CPython"); "" if none
+    # Number and bytes of all blocks that the sampled blocks represent
+    estimated: Optional[Totals] = None
+    # If the leak heads are managed objects, the runtime's name ("CPython"); else ""
+    runtime: str = ""
     contents: str = ""  # what untyped blocks contain; see `name_contents`
-    source: Optional[TypeSource] = None  # how the type is known; None without a type
-    is_sure: bool = False  # whether the type is known without doubt
+    source: Optional[TypeSource] = None  # how the type is known; None if there is no type
+    is_sure: bool = False  # whether the type is certain
 
     @property
     def weight(self) -> tuple[int, int]:
-        """Sort key: the largest first; equal ones by the address of the first example."""
+        """Sort key: groups with the most bytes come first, equal ones by the address of the first
+        example."""
         own = self.estimated.bytes if self.estimated is not None else self.bytes
         return -(own + self.indirect_bytes), self.examples[0] if self.examples else 0
 
@@ -85,12 +90,12 @@ class Leak(NamedTuple):
 
     @property
     def size_words(self) -> str:
-        """Return the sizes as a value of the option --size: "48", "48-104"."""
+        """The usable sizes as a value of the option --size: "48", "48-104"."""
         return str(self.smallest) if self.smallest == self.largest else f"{self.smallest}-{self.largest}"
 
     def result(self, site: Optional[Site] = None, garbage: Optional[bool] = None) -> LeakGroup:
-        """Return the group as a typed result. Without `site`, it has the number of the site
-        only."""
+        """Return the group as a typed result. Without `site`, the result contains only the number
+        of the site."""
         return LeakGroup(
             kind=kind_word(self.kind),
             type=self.type or None,
@@ -115,13 +120,17 @@ class Leak(NamedTuple):
 
 
 def list_leaks(session: Session, graph: Graph, suppressions: Optional[Suppressions]) -> list[Leak]:
-    """Return groups of DEFINITE blocks and heads of POSSIBLE ones (Graph.heads), unordered.
-    Groups that `suppressions` covers are left out, and counted there.
+    """Return groups of DEFINITE blocks and of the heads of POSSIBLE blocks (Graph.heads), in no
+    order.
+    Groups that a rule of `suppressions` covers are left out, and `suppressions` counts them.
 
-    The engine groups managed objects by class, and other blocks by their first word if it
+    The engine groups managed objects by class, and other blocks by their first word if that
     identifies a type. The rest (arrays with a cookie, strings, plain structures) is examined one by
-    one: a rule must not suppress a block because another block of the same size matches it."""
+    one, because a rule must not suppress a block only because another block of the same size
+    matches it."""
     groups = group_leaked_blocks(session, graph)
+    if not groups:
+        return []
     typed = [_leak_of_typed_group(session, group) for group in groups if _is_typed(group)]
     plain = [group for group in groups if not _is_typed(group)]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
@@ -158,8 +167,8 @@ def iterate_leak_heads(graph: Graph) -> Iterator[int]:
 
 
 def _drop_suppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressions) -> Iterator[Leak]:
-    """Yield the leaks that no rule covers. `leaks`: pairs of a leak and the file that defines its
-    type."""
+    """Yield the leaks that no rule covers. `leaks`: pairs of a leak and the path of the file that
+    defines its type."""
     for leak, module in leaks:
         rule = suppressions.match(leak.type, leak.smallest, leak.hint, module)
         if rule is None:
@@ -190,18 +199,20 @@ def _leak_of_known_type(session: Session, group: Group) -> Leak:
 
 
 def _by_example(session: Session, group: Group) -> Leak:
-    """Return a group of many blocks. The content of its first block is a hint, not the type of
-    all."""
+    """Return a group of many blocks. Its hint describes the first block. It has no type, because
+    the other blocks may have other types."""
     start = group.examples[0]
     name = find_block_type(session, session.directory.blocks.find(start))
     return _leak(group, "", name or find_hint(session, start, group.size))
 
 
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
-    """Examine leak heads one by one that are no managed objects and whose first word is no type.
+    """Group the leak heads that are not managed objects and whose first word does not identify a
+    type. They are examined one by one.
 
-    They are grouped by kind, type, size, cycle, and whether they have indirect blocks; with `hints`
-    also by hint, else each group has the hint of its first block."""
+    Blocks of a group have the same kind, type, size and cycle, and all or none of them have
+    indirect blocks. With `hints` they also have the same hint; otherwise the group has the hint of
+    its first block."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
@@ -215,7 +226,8 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             session.report_progress("examining leaked blocks", index / len(kinds))
         shown = graph.representative(index) if kinds[index] == Kind.DEFINITE else index
         own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
-        # The engine reads the first word only if it is whole and aligned; so does this.
+        # The engine reads the first word only if it is complete and aligned. This must give the
+        # same result.
         first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
         if (marks is not None and marks[shown] & MARK) or (first is not None and range_at(ranges, first)):
             continue
@@ -246,17 +258,17 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
 
 
 def _leak(group: Group, name: str, hint: str, runtime: str = "", source: Optional[TypeSource] = None, is_sure: bool = False) -> Leak:
-    """Convert a group of the engine. From `cycle` to `examples`, both classes have the same
-    fields."""
+    """Convert a group of the engine. The fields from `cycle` to `examples` are the same in both
+    classes."""
     return Leak(group.kind, name, hint, group.size, group.largest, *group[3:11], runtime=runtime, source=source, is_sure=is_sure)
 
 
 def merge_leaks(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
-    """Merge groups; the largest first.
+    """Merge groups; the result begins with the largest.
 
-    `by`: None keeps kind, type, size, cycle and the presence of indirect blocks apart (for managed
-    objects, only kind and type); "type" merges sizes; "size" merges types; "kind" merges all groups
-    of a kind."""
+    `by`: None keeps groups separate that differ in kind, type, size, cycle, or in whether they have
+    indirect blocks (for managed objects: only in kind or type). "type" merges sizes; "size" merges
+    types; "kind" merges all groups of a kind."""
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
         key: tuple[object, ...]
@@ -295,15 +307,15 @@ def unite_leaks(a: Leak, b: Leak) -> Leak:
 
 
 def _merged_hint(a: Leak, b: Leak) -> str:
-    """Return the hint of the lowest example if type and size are equal, else the hint that both
-    have."""
+    """Return the hint of the group with the lowest example if type and size are equal. Otherwise
+    return the hint if both groups have the same, else ""."""
     if (a.type, a.smallest, a.largest) == (b.type, b.smallest, b.largest):
         return min(a, b, key=lambda leak: leak.examples).hint
     return a.hint if a.hint == b.hint else ""
 
 
 def name_contents(session: Session, leaks: Sequence[Leak]) -> list[Leak]:
-    """Return the leaks, of which the first NAMED have `contents`."""
+    """Return the leaks. `contents` is set in the first NAMED of them."""
     blocks, named = session.directory.blocks, []
     for leak in leaks[:NAMED]:
         examples = [(start, blocks.size(blocks.find(start))) for start in leak.examples if blocks.find(start) >= 0]
@@ -330,13 +342,13 @@ def describe_leak(leak: Leak) -> str:
 
 
 def select_usable_commands(session: Session, commands: Iterable[str]) -> list[str]:
-    """Return those of the commands that can be run here: see Target.trackable."""
+    """Return the commands that can be run on this target: see Target.trackable."""
     return [words for words in commands if session.target.trackable or not words.startswith("track ")]
 
 
 def suggest_about(leak: Leak) -> str:
-    """Return the command that explains a leaked block: what it retains, the references that are
-    left, or the interior pointers on the way from a root."""
+    """Return the command that explains a leaked block: what it retains, which references to it are
+    left, or which interior pointers are on the way from a root."""
     example = f"{leak.examples[0]:#x}"
     if leak.kind == Kind.POSSIBLE:
         return f"path {example}"
@@ -344,20 +356,23 @@ def suggest_about(leak: Leak) -> str:
 
 
 def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:
-    """Return the `track` command that shows the allocations of such blocks; () if `track` cannot.
-    Whether it can be run here is decided by `select_usable_commands`."""
+    """Return the `track` command that shows the allocations of such blocks; () if `track` cannot
+    record them.
+    `select_usable_commands` decides whether it can be run on this target."""
     if leak.is_mapping:
         return suggest_mapping_track(session)
     if not _is_trackable(session) or not leak.examples:
         return ()
     owner = session.directory.owner(leak.examples[0])
-    if owner is None or owner.allocator.nested:  # its blocks are not results of malloc
+    # Blocks of such an allocator are not results of malloc
+    if owner is None or owner.allocator.nested:
         return ()
     return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)
 
 
 def suggest_mapping_track(session: Session) -> tuple[str, ...]:
-    """Return the `track` command that shows who maps memory; () if `track` cannot."""
+    """Return the `track` command that shows which code maps memory; () if `track` cannot record
+    it."""
     return (f"track --mmap --for {TRACK_SECONDS}",) if _is_trackable(session) else ()
 
 

@@ -1,4 +1,4 @@
-"""The contents of anonymous mappings: text, zeros, or the stack of a coroutine."""
+"""Recognise the stacks of coroutines in anonymous mappings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from findleaks.session import Session
 from findleaks.target.arch import I386, X86_64
 from findleaks.target.ranges import region_at
 
-TOP = 2048  # bytes at the upper end in which the outermost frames of a stack are looked for
-HINT = 64  # bytes at the lower end in which a readable string is looked for
+TOP = 2048  # bytes at the upper end of a stack that are searched for its outermost frames
 _LIBRARIES = ("libc.so", "libc-", "ld-", "libpthread", "libboost_context")
 
 
@@ -23,8 +22,8 @@ def name_mapping(session: Session, start: int) -> str:
 
 
 def find_stack_function(session: Session, start: int, end: int) -> str:
-    """Return the outermost function on the stack in this mapping; "" if its upper end
-    does not look like a stack, or the function is unknown.
+    """Return the outermost function on the stack in this mapping; "" if the upper end of the
+    mapping does not look like a stack, or the function is unknown.
 
     Frames contain return addresses, and often saved frame or stack pointers into the stack
     itself."""
@@ -49,8 +48,8 @@ def find_stack_function(session: Session, start: int, end: int) -> str:
 
 
 def _is_return_address(session: Session, address: int) -> bool:
-    """Whether a call ends at this address: on x86, E8 with 32 bits, or FF /2 of two to seven
-    bytes."""
+    """Whether this address follows a call instruction: on x86, E8 with a 32-bit offset, or FF /2 of
+    two to seven bytes."""
     if session.target.arch.name not in (X86_64.name, I386.name):
         return False
     try:
@@ -58,12 +57,3 @@ def _is_return_address(session: Session, address: int) -> bool:
     except UnreadableMemory:
         return False
     return code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in range(6))
-
-
-def describe_beginning(session: Session, start: int, end: int) -> str:
-    """Return what the first bytes of a mapping look like, as Types.hint does; "" for nothing
-    readable."""
-    try:
-        return session.types.hint(session.target.read(start, min(HINT, end - start)))
-    except UnreadableMemory:
-        return ""

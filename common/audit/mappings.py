@@ -1,5 +1,5 @@
-"""Mappings grouped by name, for comparing two moments as with pmap: files by path, others by
-size."""
+"""Group mappings by name, to compare two samples as with pmap. Files are named by path, other
+mappings by size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _KERNELS = ("[vdso", "[vvar", "[vsyscall")
 
 
 class NamedMappings(NamedTuple):
-    """Mappings with one name. Sizes are in bytes; `resident` is None if residency is unknown."""
+    """The mappings with one name. Sizes are in bytes; `resident` is None if residency is
+    unknown."""
 
     name: str
     regions: int
@@ -23,7 +24,7 @@ class NamedMappings(NamedTuple):
 
 
 def list_mappings(session: Session) -> list[NamedMappings]:
-    """Return the mappings of a process, by name, the largest first."""
+    """Return the mappings of a process, grouped by name, the largest first."""
     pages = read_residency(session)
     found: dict[str, list[int]] = {}
     for region in session.target.regions():
@@ -38,9 +39,9 @@ def list_mappings(session: Session) -> list[NamedMappings]:
 
 
 def name_mapping_kind(region: Region) -> str:
-    """Return a path or a label; for anonymous memory, its permissions and the next power of two of
-    its size.
-    Growth by many mappings of one size then shows as one row."""
+    """Return a path or a label. For anonymous memory, return its permissions and its size, rounded
+    up to a power of two.
+    If many mappings of one size are added, they appear as the growth of one row."""
     if region.name:
         return region.name
     allowed = "".join(

@@ -1,4 +1,4 @@
-"""Names of the members of blocks and variables whose type is known."""
+"""Find names of the members of blocks and variables whose type is known."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from findleaks.session import Session
 
 
 def name_members(session: Session, answer: AddressDescription, start: int) -> Callable[[int], str]:
-    """Return a function from an offset to the name of the member there, "" if unknown. `answer`
-    describes the block or variable that begins at `start`."""
+    """Return a function that maps an offset to the name of the member at this offset, or to "" if
+    it is unknown. `answer` describes the block or variable that begins at `start`."""
+    if answer.object is not None:
+        found = answer.object
+        return lambda offset: found.member_at(start + offset)
     if answer.block is not None:
         return _name_members_of_block(session, answer.block, start)
     type_ = session.members.variable(start)
@@ -32,24 +35,25 @@ def _name_members_of_block(session: Session, block: BlockInfo, start: int) -> Ca
 
 
 def name_managed_member(session: Session, address: int, holder: int = 0) -> str:
-    """Return the name that a runtime has for the member of its object, or of its frame, at this
-    address; see Runtime.name_member."""
+    """Return the runtime's name for the member at this address, in one of its objects or frames;
+    see Runtime.name_member."""
     return next(filter(None, (shortened(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
 
 
 def name_in_block(session: Session, address: int, holder: int = 0) -> str:
-    """Return the name of a managed object's member, or of the thread-local variable in the storage
-    of a file that was loaded later."""
+    """Return the name of the member at an address in a block: a member of a managed object, or a
+    thread-local variable. The block may contain the thread-local variables of a file that was
+    loaded later."""
     member = name_managed_member(session, address, holder)
     named = find_thread_local(session, address) if not member else None
     return named.label if named is not None else member
 
 
 def name_managed_object(session: Session, index: int) -> str:
-    """Return the phrase that a runtime has for the object in a block; see Runtime.name_object."""
+    """Return the runtime's phrase for the object in a block; see Runtime.name_object."""
     return next(filter(None, (shortened(runtime.name_object(index), 120) for runtime in session.runtimes)), "")
 
 
 def is_telling(member: str) -> bool:
-    """Whether the program's author knows a member by this name: an attribute, a key, a variable."""
+    """Whether the program's author knows this name: it is an attribute, a key, or a variable."""
     return member.startswith((".", '["')) or " " in member

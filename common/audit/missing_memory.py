@@ -1,26 +1,26 @@
-"""Memory that is missing from the target, and whether it makes leaked blocks doubtful.
+"""Find memory that is missing from the target, and decide whether it makes leaks doubtful.
 
-For some ranges, a core does not show whether they held data (`Target.uncertain`). Memory that the
-process never wrote to looks like memory that it excluded from dumps. Healthy processes have the
-former, and stale pointers to memory that was unmapped. Therefore such a range counts as missing
-only if a block is leaked, and a live word refers to the range in a way that shows it in use:
+For some ranges, a core does not show whether they contained data (`Target.uncertain`). Memory that
+the process never wrote to looks like memory that was excluded from the dump. Healthy processes have
+such unwritten memory, and stale pointers to memory that was unmapped. Therefore a range counts as
+missing only if a block is leaked, and if live words show that the range was in use:
 
-- a range that was mapped: any word;
-- a range that may be unmapped: a word that is a multiple of the page size, as returned by mmap, or
-  words to MANY places in it that are multiples of a word's size. Fewer are probably stale: a Python
-  process has six such words to one gap.
+- For a range that was mapped, any word that refers to it.
+- For a range that may be unmapped, a word that is a multiple of the page size, like a result of
+  mmap; or words that refer to MANY places in it, all multiples of a word's size. Fewer words are
+  probably stale: a Python process has six such words that refer to one gap.
 
 A runtime with a heap of its own (JVM, Go, Node) reserves, maps and unmaps memory all the time. In
-such a process, only words of other code count (foreign_words.py). The same holds for memory that a
-process with a runtime cannot write to."""
+such a process, only words that other code wrote count (foreign_words.py). In a process with any
+runtime, this also applies to memory that the process cannot write to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from findleaks.engine.terms import Kind
+from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
 from findleaks.libc.random_states import random_states
 from findleaks.libc.stacks import thread_stacks
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from findleaks.audit.foreign_words import ForeignWords
     from findleaks.session import Session
 
-MANY = 16  # places in unmapped memory that words refer to, from which on it counts as missing
-SMALL = 1 << 24  # a lower half of a word below this number is no part of an address
-_MOST_WORDS = 1 << 14  # most words into one range that are examined
-_MOST_RANGES = 16  # most ranges of a kind whose words are examined, the smallest first
-_MOST_HEAP = 256 << 20  # most bytes of heaps for which words in blocks are examined, for UNNAMED
-_LARGEST_GUARD = 32 << 10  # bytes, unless pages are larger
-_ROUND = 1 << 20  # a multiple of this number is probably a number, not a 32-bit address
+MANY = 16  # unmapped memory counts as missing if words refer to this many places in it
+SMALL = 1 << 24  # if the lower half of a word is below this number, the word is not an address
+_MOST_WORDS = 1 << 14  # words that are examined for one range at most
+_MOST_RANGES = 16  # ranges of a kind whose words are examined; the smallest come first
+# Words in blocks are examined for UNNAMED ranges only if the heaps have at most this many bytes
+_MOST_HEAP = 256 << 20
+_LARGEST_GUARD = 32 << 10  # bytes of the largest guard; a page if pages are larger
+_ROUND = 1 << 20  # if a 32-bit word is a multiple of this number, it is probably not an address
 
 
 class MissingRange(NamedTuple):
@@ -49,7 +50,7 @@ class MissingRange(NamedTuple):
     start: int
     end: int
     what: str
-    words: int  # number of words that refer to it, at most _MOST_WORDS
+    words: int  # number of words that refer to the range, at most _MOST_WORDS
 
     def sentence(self) -> str:
         """Return the warning, with its consequence."""
@@ -60,8 +61,9 @@ class MissingRange(NamedTuple):
 
 
 def find_missing_memory(session: Session) -> Sequence[MissingRange]:
-    """The uncertain ranges that count as missing, ascending; none unless blocks are leaked, or
-    before a command has asked for that: then no blocks were marked, which takes its time."""
+    """Return the uncertain ranges that count as missing, ascending.
+    The result is empty if no block is leaked. It is also empty if the command has not marked blocks
+    yet, because marking takes time."""
     if not session.target.uncertain or "graph" not in session.uses.names or not session.graph().totals(Kind.DEFINITE).blocks:
         return ()
     return session.once("missing memory", lambda: sorted(_find_missing(session)))
@@ -80,7 +82,8 @@ def _find_missing(session: Session) -> Iterator[MissingRange]:
         found = _select_referred(session, asked, searched)
         for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
             values = _values(session, one, searched)
-            # One page at a time in an unmapped gap, which may be large.
+            # An unmapped gap may be large. Only its pages from the first to the last that words
+            # refer to count.
             if values and one.what == UNNAMED:
                 page = session.target.arch.page
                 one = Uncertain(min(values) // page * page, max(values) // page * page + page, UNNAMED)
@@ -89,9 +92,9 @@ def _find_missing(session: Session) -> Iterator[MissingRange]:
 
 
 def _plausible(session: Session) -> Iterator[Uncertain]:
-    """Yield the uncertain ranges that may hold pointers.
-    Left out: reservations of allocators and runtimes, guards, the rest of modules, and states of
-    random number generators."""
+    """Yield the uncertain ranges that may contain pointers.
+    These are left out: reservations of allocators and runtimes, guards, other parts of modules, and
+    states of random number generators."""
     target = session.target
     known = [part for one in session.reserved for part in one.ranges]
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
@@ -119,15 +122,19 @@ def _is_guard(session: Session, protected: Uncertain) -> bool:
 
 
 def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
-    """Whether this is the opened beginning of a larger reservation, which is too large for a guard.
-    `protected`: the ranges without access, ascending."""
+    """Whether the range is the accessible beginning of a larger reservation. The rest of the
+    reservation is too large for a guard.
+    `protected`: the inaccessible ranges, ascending."""
     above, below = region_at(protected, unwritten.end), region_at(protected, unwritten.start - 1)
     least = max(_LARGEST_GUARD, unwritten.end - unwritten.start)
     return above is not None and below is None and above.end - above.start > least
 
 
 def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
-    """Return the ranges that a word of the searched memory, or a register, refers to."""
+    """Return the ranges that a word of the searched memory, or a register, refers to.
+
+    The ranges are passed to the engine as blocks, because the engine then needs only one pass over
+    memory for any number of ranges."""
     if not ranges:
         return []
     page = session.target.arch.page
@@ -135,16 +142,21 @@ def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Se
     for one in ranges:  # Ranges in a damaged file may overlap, or may not consist of whole pages.
         if not (one.start | one.end) % page and (not whole or one.start >= whole[-1].end):
             whole.append(one)
-    # Few targets lack memory.
-    from findleaks.audit.rooted_ranges import find_rooted_ranges
-
-    rooted = find_rooted_ranges(session, [(one.start, one.end) for one in whole], searched, "looking for missing memory")
-    return [one for one, is_rooted in zip(whole, rooted) if is_rooted]
+    blocks = session.engine.blocks(session.target.arch, page)
+    blocks.append([one.start for one in whole], [one.end - one.start for one in whole], [State.IN_USE] * len(whole))
+    blocks.seal()
+    graph = session.engine.graph(blocks)
+    for piece in session.pieces(searched, "looking for missing memory"):
+        graph.scan_roots(piece)
+    graph.root_words(session.register_words())
+    graph.settle()
+    return [one for index, one in enumerate(whole) if graph.is_rooted(index)]
 
 
 def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list[int]:
-    """Return the live words that refer to a range; [] unless they show that it is missing."""
-    # In few processes do words refer to missing memory.
+    """Return the live words that refer to a range; [] if they do not show that the range is
+    missing."""
+    # Words refer to missing memory in few processes, so this is imported here.
     from findleaks.audit.references import is_live
 
     runtimes = session.runtimes
@@ -159,7 +171,9 @@ def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list
     values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
     for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
         if is_live(session, address, value) and range_at(stale, address) is None:
-            if one.what != UNNAMED or not _in_c_library(session, address):
+            # The C library stores addresses of the brk heap and of reservations even if they
+            # contain no data.
+            if one.what not in (UNNAMED, UNWRITTEN, PROTECTED) or not _in_c_library(session, address):
                 values.append(value)
     return _plausible_values(session, one, values)
 
@@ -176,28 +190,34 @@ def _foreign_words(session: Session) -> ForeignWords:
 
 
 def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> list[int]:
-    """Return the values that may be addresses in the range; [] if they are too few for an unmapped
-    gap."""
+    """Return the values that may be addresses in the range; [] if there are too few of them to show
+    that an unmapped gap is missing."""
     arch = session.target.arch
-    # The end address of the heap below (the break) is no reference to the gap.
-    if any(heap.end == one.start for heap in session.heap_ranges()):
+    # A pointer to the end of the heap below the gap (the break), or to the end of the memory that
+    # is reserved for this heap, does not refer to the gap. glibc has a variable for the latter
+    # (aligned_heap_area, malloc/arena.c).
+    reserved = (part for below in session.reserved for part in below.ranges)
+    if any(heap.end == one.start for heap in chain(session.heap_ranges(), reserved)):
         values = [value for value in values if value != one.start]
     if arch.word == 8:
-        # A word below 2^32 is rather a number: V8 reserves 512 MiB near a program that is not PIE.
+        # A word below 2^32 is probably a number. This matters because V8 reserves 512 MiB near a
+        # program that is not PIE.
         values = [value for value in values if value >> 32 or (not value % arch.page and value % _ROUND)]
     if one.what != UNNAMED:
         return values
     values = [value for value in values if not (value % arch.word or _is_small_number(value))]
     pages = [value for value in values if not value % arch.page]
-    if arch.word == 4:  # any number may be a 32-bit address: only pages count, and no round numbers
+    # Any number may be a 32-bit address, so only multiples of the page size count, except round
+    # numbers
+    if arch.word == 4:
         return [value for value in pages if value % _ROUND]
     return values if pages or len(set(values)) >= MANY else []
 
 
 def _is_small_number(value: int) -> bool:
-    """Whether the lower half is a small number.
-    A program may write 32 bits over the lower half of a stale pointer: {u16 2, u16 7} leaves
-    0x7fb500070002."""
+    """Whether the lower half of a word is a small number.
+    A program may write 32 bits over the lower half of a stale pointer. For example, {u16 2, u16 7}
+    leaves 0x7fb500070002."""
     return value >> 32 != 0 and value & 0xFFFFFFFF < SMALL
 
 
@@ -211,7 +231,7 @@ def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> 
 
 
 def _stale_memory(session: Session) -> list[Range]:
-    """Return memory in which a runtime leaves stale words: stacks, and heaps."""
+    """Return the memory in which a runtime leaves stale words: stacks and heaps."""
     main = (Range(region.start, region.end) for region in session.target.regions() if region.name == STACK)
     return merge_ranges([*thread_stacks(session.target).values(), *main, *session.heap_ranges()])
 

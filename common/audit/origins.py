@@ -1,4 +1,5 @@
-"""Origins of fields: the block or variable that they belong to, and its debug information."""
+"""Find the origin of fields: the block or variable that the fields belong to, and its type from
+debug information."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import BlockPlace
-from findleaks.audit.typed_places import bare_name
+from findleaks.audit.typed_places import bare_name, name_place
 from findleaks.debuginfo.members import Type
 
 
@@ -16,18 +17,19 @@ class Origin(NamedTuple):
     """The block or variable that fields belong to."""
 
     name: str
-    start: int  # address; 0 if its parts are not adjacent
+    start: int  # address; 0 if the fields are in several ranges
     type: Optional[Type]  # None without debug information
-    holder: int = 0  # a managed object that the block was reached from; 0: unknown
-    # the member at an offset: ".link.next"; "" if unknown
+    holder: int = 0  # the managed object from which the block was reached; 0: unknown
+    # Returns the member at an offset: ".link.next"; "" if unknown.
     member: Optional[Callable[[int], str]] = None
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
-        """Return "Profiler.names" or "Profiler+0x30", and the type at this offset."""
+        """Return the name of the place at this offset ("Profiler.names" or "Profiler+0x30"), and
+        its type."""
         known = self.member(offset) if self.member is not None else ""
         if known or self.type is None:
             below = self.type.at(offset)[1] if self.type is not None and offset < self.type.size else None
-            return (f"{bare_name(self.name)}{known}" if known else f"{self.name}+{offset:#x}"), below
+            return (name_place(self.name, known) if known else f"{self.name}+{offset:#x}"), below
         each = self.type.size if self.type.is_structure else 0
         path, below = self.type.at(offset % each if each else offset)
         many = f"[{offset // each}]" if each and offset >= each else ""
@@ -37,13 +39,14 @@ class Origin(NamedTuple):
 
 NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNORECASE)
 """Names of members that link the nodes of a hash table's chain."""
-PADDING = 24  # most bytes by which a block exceeds an array of structures; or an eighth of its size
+# A block may exceed an array of structures by this many bytes, or by an eighth of its size
+PADDING = 24
 
 
 def check_declared_type(found: Container, type_: Optional[Type], place: Optional[BlockPlace]) -> Optional[Container]:
-    """Check a container that was recognised by structure against the type of its head.
-    Returns it, corrected; None if the type contradicts it. `place`: the target of the head's first
-    word.
+    """Compare a container that was recognised by structure with the type of its head.
+    Returns the container, corrected; None if the type contradicts it. `place`: the place that the
+    first word of the head points to.
 
     For example, "std::map or set" becomes std::map if debug information says so. Three pointers in
     a program's own structure are not a std::vector, although they look like one. A pointer to
@@ -71,7 +74,8 @@ def check_declared_type(found: Container, type_: Optional[Type], place: Optional
 
 
 def _counted_elements(found: Container, vector: Type) -> Container:
-    """Return a std::vector with its elements counted, if they are structures."""
+    """Return a std::vector. If its elements are structures, the length is their number instead of
+    their bytes."""
     element = vector.element()
     if found.unit != "vectors" and element is not None and element.is_structure and element.size and found.bytes % element.size == 0:
         name = "std::string" if element.name.startswith("basic_string<char,") else element.name
@@ -81,8 +85,8 @@ def _counted_elements(found: Container, vector: Type) -> Container:
 
 
 def _array_of(found: Container, element: Type, place: BlockPlace) -> Optional[Container]:
-    """Return an array of structures that fills its block; None for a single one, or other
-    content."""
+    """Return an array of structures that fills its block. Returns None if the block has room for
+    only one, or if its size does not fit."""
     count, rest = divmod(place.size, element.size)
     if count < 2 or rest > max(PADDING, place.size // 8) or not element.name:
         return None
@@ -90,7 +94,8 @@ def _array_of(found: Container, element: Type, place: BlockPlace) -> Optional[Co
 
 
 def _is_link(node: Type, offset: int) -> bool:
-    """Whether the member at `offset` may link a chain, by its name; True if it has no name."""
+    """Whether the member at `offset` may be the link of a chain, judged by its name. A member
+    without a name may be one."""
     path, below = node.at(offset)
     name = path.rsplit(".", 1)[-1]
     return not name or below is None or NEXT.search(name) is not None

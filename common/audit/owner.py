@@ -12,56 +12,59 @@ from findleaks.target.base import Range
 
 
 class OwnerSort(IntEnum):
-    """Sort of a root.
+    """Sort of an owner. Lower numbers come first.
 
-    A new priority begins at MANAGED, VARIABLE, MAPPING, STACK and REGISTERS. REGISTERS includes the
-    red zone below the stack pointer."""
+    A new priority begins at MANAGED, VARIABLE, MAPPING, CALLBACKS, TABLE, STACK and REGISTERS.
+    REGISTERS includes the red zone below the stack pointer."""
 
     MANAGED = 0  # variables of a managed language, in a block
     VARIABLE = 1
     THREAD_LOCAL = 2
-    LIBRARY = 3  # data of libc and ld.so with interior pointers to blocks: DTVs
+    LIBRARY = 3  # data of libc and ld.so that refers to blocks by interior pointers: DTVs
     MAPPING = 4
     KERNEL = 5  # pointers that the kernel stores for the process: epoll data, timers, signal stacks
-    STACK = 6
-    REGISTERS = 7
+    CALLBACKS = 6  # functions that an object calls, with their data
+    TABLE = 7  # table of all such functions
+    STACK = 8
+    REGISTERS = 9
 
 
-WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "stack", "registers")
+WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "callbacks", "callbacks", "stack", "registers")
 
 ThreadName = Callable[[int], str]  # tid -> "main thread" or "thread 2"
 
 
 @dataclass
 class Owner:
-    """The owner of a root."""
+    """The owner of root memory."""
 
     sort: OwnerSort
     name: str  # "g_agent"
-    where: str = ""  # place: "libagent.so, data", or ""
+    where: str = ""  # where the owner is: "libagent.so, data"; "" if unknown
     thread: int = 0  # tid; 0 if it belongs to no thread
     ranges: list[Range] = field(default_factory=list)  # root memory of the owner, ascending
-    # (name, value) of words outside `ranges`, such as registers.
+    # (name, value) of words that are not in `ranges`, such as registers.
     words: list[tuple[str, int]] = field(default_factory=list)
     managed: bool = False  # part of a managed runtime's heap
-    table: int = 0  # for a managed variable: a block that only its value uses; else 0
+    table: int = 0  # for a managed variable: a block that only its value uses; 0 if there is none
     what: str = ""  # for a managed variable: the type of its value; "" if unknown
-    length: Optional[int] = None  # for a collection: its length, in `unit`s
+    # For a collection: the number of its elements, which are called `unit`s
+    length: Optional[int] = None
     unit: str = ""
-    apart: bool = False  # a managed variable whose value is not a block
-    # Objects that this variable alone retains, where objects are not blocks.
+    apart: bool = False  # whether this is a managed variable whose value is not a block
+    # Objects that only this variable retains, for runtimes whose objects are not blocks.
     objects: Totals = field(default_factory=lambda: Totals(0, 0))
 
     @property
     def label(self) -> str:
-        """Name and place: "g_agent (libagent.so, data)"."""
+        """The name and the place: "g_agent (libagent.so, data)"."""
         return f"{self.name} ({self.where})" if self.where else self.name
 
     @property
     def word(self) -> str:
-        """Unquoted name for a command line.
-        The address if a debugger would evaluate the name even in quotes, or would take it for an
-        option; "" if the owner has no name and no address."""
+        """The word that names the owner on a command line, not quoted.
+        It is the owner's address if a debugger would evaluate the name even in quotes, or would
+        take it for an option; "" if the owner has no usable name and no address."""
         if self.name and self.name[0] not in "$&*(-" and "`" not in self.name:
             return self.name
         if self.sort == OwnerSort.MANAGED:

@@ -1,5 +1,5 @@
-"""The dominator tree of a session's roots and of everything they reach, with the owner of each
-root."""
+"""Compute the dominator tree of a session's roots and of everything that they reach, with the owner
+of each root."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from findleaks.target.base import Range
 
 
 class OwnerTree(NamedTuple):
-    """The tree, and the owners of its roots: `named` is indexed by the number of the root in
-    `tree`."""
+    """The tree, and the owners of its roots. The number of a root in `tree` is the index of its
+    owner in `named`."""
 
     reader: ContainerReader
     named: Owners
@@ -28,8 +28,8 @@ class OwnerTree(NamedTuple):
 
 
 def build_owner_tree(session: Session) -> OwnerTree:
-    """Return the tree, computed once for a session.
-    Stacks and registers own only memory that nothing else refers to."""
+    """Return the tree. It is computed once for a session.
+    Stacks and registers own only memory that no other root refers to."""
     return session.once(build_owner_tree, lambda: _compute(session))
 
 
@@ -53,7 +53,7 @@ def _compute(session: Session) -> OwnerTree:
 
 
 def _add_disguised(session: Session, tree: Dominators, named: Owners) -> None:
-    """Add the disguised pointers in root memory, each to the owner of its address."""
+    """Add the disguised pointers in root memory to the tree, each with the owner of its address."""
     found = session.disguised
     by_owner: dict[int, list[int]] = {}
     for place, edge in zip(found.places, found.edges):
@@ -66,8 +66,8 @@ def _add_disguised(session: Session, tree: Dominators, named: Owners) -> None:
 
 
 def _blocks_with_pages(session: Session, pages: Sequence[Range]) -> array[int]:
-    """Return the argument of Dominators.merge_into_roots: blocks that contain pages of objects,
-    which are read object by object."""
+    """Return the argument of Dominators.merge_into_roots. It selects the blocks that contain pages
+    of objects, because such pages are read object by object."""
     blocks = session.directory.blocks
     made = array("I", [NO_ROOT]) * len(blocks)
     for index in blocks.find_all([page.start for page in pages])[0]:

@@ -1,8 +1,10 @@
-"""Owners of root memory: the variable, thread-local variable, frame, mapping or register of a word.
+"""Find the owner of each word of root memory: a variable, thread-local variable, frame, mapping or
+register.
 
-Roots have priorities: memory reachable from a variable is attributed to it, even if a frame or
-register also points to it. The order is: variables of a managed language (such as those of a Python
-module), other variables, mappings and the kernel's pointers, then stacks and registers."""
+Roots have priorities: memory reachable from a variable is attributed to the variable, even if a
+frame or register also points to it. The order is: variables of a managed language (such as those of
+a Python module), other variables, mappings and the kernel's pointers, lists of callbacks, then
+stacks and registers."""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, merge_ranges, subtract, subtract_few
 from findleaks.target.runs import Runs
 
-_PRIORITIES = (OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.STACK, OwnerSort.REGISTERS)
+_PRIORITIES = (OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.CALLBACKS, OwnerSort.TABLE, OwnerSort.STACK, OwnerSort.REGISTERS)
 
 
 class Owners:
     """All owners of a session's roots.
 
-    `bounds` and `numbers`: the arguments of Graph.dominators. `priorities`: the numbers of owners
-    at which the second and later priorities begin."""
+    `bounds` and `numbers`: the arguments of Graph.dominators. `priorities`: the numbers of the
+    owners at which the second and each later priority begin."""
 
     def __init__(self, found: Iterable[Owner], objects: Iterable[OwnedObjects] = ()) -> None:
         """`objects`: managed objects that variables retain. The owners of these variables come
@@ -49,7 +51,7 @@ class Owners:
             first += len(one.variables)
 
     def priority(self, number: int) -> int:
-        """Return the priority of an owner; 0 is the first."""
+        """Return the priority of an owner; 0 is the highest."""
         return sum(number >= first for first in self.priorities)
 
     def at(self, address: int) -> Optional[int]:
@@ -59,7 +61,7 @@ class Owners:
 
 
 def find_owners(session: Session, reader: ContainerReader) -> Owners:
-    """Return every root of the session with its owner."""
+    """Return the owners of all roots of the session."""
     target = session.target
     roots = session.roots
     numbers = {thread.tid: number for number, thread in enumerate(target.threads(), 1)}
@@ -71,7 +73,7 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     found = [_managed_variable(one.runtime, variable, totals) for one in objects for variable, totals in zip(one.variables, one.totals)]
     others = (runtime for runtime in session.runtimes if runtime.object_nodes() is None)
     found += [_managed_variable(runtime, one) for runtime in others for one in runtime.variables()]
-    found += find_variables(session, reader)
+    found += _separate_callbacks(session, list(find_variables(session, reader)))
     found += find_thread_locals(session, whose)
     dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}
     found += find_frame_owners(session, whose, _ranges(found))
@@ -83,12 +85,31 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
 
 
 def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
-    """Return the owner for a managed variable. `objects`: objects that it alone retains, where
-    objects are not blocks."""
+    """Return the owner for a managed variable. `objects`: objects that only this variable retains,
+    for runtimes whose objects are not blocks."""
     made = Owner(OwnerSort.MANAGED, one.name, f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
     made.what, made.length, made.unit = one.what, one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
     return made
+
+
+def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Owner]:
+    """Return these owners without the words that refer to tables of callbacks, and the owners of
+    callbacks."""
+    callbacks, tables = list[Owner](), dict[str, list[Range]]()
+    for runtime in session.runtimes:
+        for one in runtime.callbacks():
+            if one.address:
+                tables.setdefault(one.name, []).append(Range(one.address, one.address + session.target.arch.word))
+            else:
+                made = Owner(OwnerSort.CALLBACKS, one.name, runtime.name, words=[("value", one.value)])
+                made.what, made.length, made.unit = one.what, one.length, one.unit
+                callbacks.append(made)
+    words = sorted(part for ranges in tables.values() for part in ranges)
+    for owner in variables if words else ():
+        owner.ranges = subtract_few(owner.ranges, words)
+    named = [Owner(OwnerSort.TABLE, name, "table of the library", ranges=sorted(ranges)) for name, ranges in tables.items()]
+    return [*variables, *callbacks, *named]
 
 
 def _ranges(owners: Iterable[Owner]) -> list[Range]:
@@ -96,10 +117,11 @@ def _ranges(owners: Iterable[Owner]) -> list[Range]:
 
 
 def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mapping[int, Owner]) -> Iterator[Owner]:
-    """Yield owners of words outside root memory.
-    These are registers, pointers that the kernel stores, and pointers to blocks that contain DTVs,
-    ld.so's table, or what threads run on. `controls`: by address, the owner of the control block of
-    a thread, which its DTV belongs to."""
+    """Yield owners of words that are not in root memory: registers, pointers that the kernel
+    stores, and pointers to blocks that contain DTVs, ld.so's table, or the stack and control block
+    of a thread.
+    `controls`: the owner of each thread's control block, by tid. The thread's DTV is added to this
+    owner."""
     target = session.target
     blocks = session.directory.blocks
     for thread in target.threads():
@@ -131,7 +153,7 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
 
 
 def _frame_owners(session: Session, whose: ThreadName) -> Iterator[Owner]:
-    """Yield frames of managed languages outside the threads' stacks, such as Python's."""
+    """Yield frames of managed languages that are not on the threads' stacks, such as Python's."""
     for runtime in session.runtimes:
         for frame in runtime.frames():
             ranges = intersection(session.roots, [frame.range])
@@ -141,8 +163,8 @@ def _frame_owners(session: Session, whose: ThreadName) -> Iterator[Owner]:
 
 
 def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:
-    """Yield parts of managed heaps, such as "Ruby's heap pages".
-    Pages in blocks are roots only if it is known what their objects refer to."""
+    """Yield parts of managed heaps as owners, such as "Ruby's heap pages".
+    If pages are in blocks, they are roots only if it is known what their objects refer to."""
     left = subtract(session.roots, taken)
     for runtime in session.runtimes:
         pages = [page for one in objects if one.runtime is runtime for page in one.objects.pages]
@@ -166,8 +188,8 @@ def _mapping_owners(regions: Sequence[Region], roots: Sequence[Range], taken: It
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
-    """Return ascending bounds, and the owner of the memory after each. Where spans overlap, the
-    first wins."""
+    """Return bounds, ascending, and the owner of the memory after each bound. Where spans overlap,
+    the one that starts first wins."""
     bounds, numbers = array("Q"), array("I")
     for start, end, number in sorted(spans):
         start = max(start, bounds[-1] if bounds else 0)
@@ -184,9 +206,9 @@ def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[in
 
 
 def _divide_bounds(bounds: array[int], numbers: array[int], one: OwnedObjects, first: int) -> tuple[array[int], array[int]]:
-    """Return the bounds with managed objects assigned to their own owners, numbered from `first`
+    """Return the bounds with each managed object assigned to its own owner, numbered from `first`
     on.
-    Fast for many objects: adjacent ones are copied together."""
+    Adjacent objects are copied together, so this is fast for many objects."""
     made, owners = array("Q"), array("I")
     mine = array("I", (first + number for number in one.owners)) if first else one.owners
     at = 0

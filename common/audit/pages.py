@@ -1,8 +1,8 @@
-"""Heaps by page: in use, cached, free and not returned, returned; and the effect of returning
-pages.
+"""Classify the pages of heaps: in use, cached, free and not returned, or returned. Predict the
+effect of returning pages.
 
-Bytes include headers; padding up to a granule counts with the block before it. If two heaps share a
-page (one may lie in a block of the other), it counts in each, by the bytes of each."""
+Bytes include headers. Padding up to a granule counts with the block before it. If two heaps share a
+page (one heap may lie in a block of the other), the page counts in both, with the bytes of each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AreaPart(NamedTuple):
 
 
 class PageRun(NamedTuple):
-    """Adjacent pages in one state. `used`: bytes in use in them."""
+    """Adjacent pages in the same state. `used`: bytes in use in these pages."""
 
     address: int
     pages: int
@@ -50,7 +50,7 @@ class PageRun(NamedTuple):
 
 @dataclass
 class Area:
-    """The heaps of one arena, by page.
+    """The heaps of one arena, divided into pages.
 
     `sums`: bytes by page state and column (engine/pages.py)."""
 
@@ -59,10 +59,10 @@ class Area:
     page: int
     parts: list[AreaPart] = field(default_factory=list)
     states: bytearray = field(default_factory=bytearray)  # PageState of each page
-    # Fraction in use of each page: 0 nothing, 255 everything.
+    # For each page, the fraction that is in use, from 0 to 255.
     shares: bytearray = field(default_factory=bytearray)
     used: array[int] = field(default_factory=lambda: array("I"))  # bytes in use in each page
-    # Bytes of each page: see engine/pages.py.
+    # For each page, the number of bytes; see engine/pages.py.
     sizes: array[int] = field(default_factory=lambda: array("I"))
     sums: list[int] = field(default_factory=lambda: [0] * (len(PageState) * COLUMNS))
     resident: Optional[int] = 0
@@ -81,17 +81,18 @@ class Area:
         return sum(part.end - part.start for part in self.parts)
 
     def bytes(self, state: PageState) -> int:
-        """Return the bytes of the pages in this state."""
+        """Return the bytes of the area's pages in this state."""
         return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
 
     def held(self, state: int, *pages: PageState) -> int:
-        """Return the bytes of blocks in a state, in pages of these states (default: all).
-        `state`: engine.terms.State (FREE includes memory in no block) or engine.pages.FOREIGN."""
+        """Return the bytes of blocks in a state that lie in pages of these states (default: all).
+        `state`: engine.terms.State (FREE includes memory that is in no block) or
+        engine.pages.FOREIGN."""
         return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
 
     def address(self, number: int) -> int:
-        """Return the address of a page; the start of the area's part, if that is inside the
-        page."""
+        """Return the address of a page. If the area's part begins inside the page, return the start
+        of the part."""
         part = self.part_of(number)
         return max(part.start, (part.start // self.page + number - part.first) * self.page)
 
@@ -102,7 +103,7 @@ class Area:
         return self.parts[bisect_right(self._firsts, number) - 1]
 
     def runs(self) -> Iterator[PageRun]:
-        """Yield runs of adjacent pages in one state, ascending. No run extends into another
+        """Yield runs of adjacent pages in the same state, ascending. A run ends at the end of a
         part."""
         for part in self.parts:
             for match in _ALIKE.finditer(self.states, part.first, part.first + part.pages):
@@ -114,8 +115,8 @@ class Area:
 
 @dataclass(frozen=True)
 class PageMap:
-    """All heaps by page. `title` names the process; `areas` are its heaps, most resident first;
-    `page`: bytes of a page."""
+    """All heaps of a process by page. `title`: the name of the process. `areas`: its heaps, those
+    with the most resident bytes first. `page`: bytes of a page."""
 
     title: str
     areas: Sequence[Area]
@@ -133,12 +134,12 @@ class PageMap:
 
     @property
     def used(self) -> int:
-        """Bytes in use, headers included, resident or not."""
+        """Bytes in use, including headers, both resident and not resident."""
         return sum(area.held(State.IN_USE) for area in self.areas)
 
     @property
     def resident(self) -> Optional[int]:
-        """Resident bytes of all areas; None if unknown for any."""
+        """Resident bytes of all areas; None if unknown for any area."""
         known = [area.resident for area in self.areas]
         return None if None in known else sum(size for size in known if size is not None)
 
@@ -148,8 +149,9 @@ _ALIKE = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 def read_areas(session: Session, residency: Presence, wanted: Callable[[Allocator], bool] = lambda allocator: True) -> list[Area]:
-    """Return an area for each arena of the `wanted` allocators, by first address.
-    Takes a few nanoseconds for each block and 10 bytes for each page."""
+    """Return an area for each arena of the allocators for which `wanted` returns True, sorted by
+    first address.
+    Takes a few nanoseconds for each block, and 10 bytes for each page."""
     directory, page = session.directory, session.target.arch.page
     held = residency.resident.words
     if len(residency.swapped):
@@ -205,7 +207,7 @@ def predict_released_bytes(session: Session, allocator: Allocator, residency: Pr
 
 
 def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaUse], residency: Presence) -> FreeMemory:
-    """Return the argument of Allocator.retention. `arenas`: those of this allocator."""
+    """Return the argument of Allocator.retention. `arenas`: the arenas of this allocator."""
     returns = predict_released_bytes(session, allocator, residency)
     found = read_areas(session, residency, lambda one: one is allocator)
     return FreeMemory(arenas, returns, sum(area.held(State.FREE, PageState.IN_USE) for area in found))

@@ -1,4 +1,4 @@
-"""Words of an owner that point into heaps, and the arrays of pointers among them."""
+"""Find the words of an owner that point into heaps, and the arrays of pointers among them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ MANY = 256
 """Fewest pointers, with only zeros between them, that form an array, which is one field."""
 
 GAP = 1 << 16  # most bytes of zeros between two pointers of one array
-MAX_ARRAYS = 1024  # most arrays of one owner, the largest; words of others are handled singly
+# Arrays of one owner at most, the largest first; words of other arrays are handled singly
+MAX_ARRAYS = 1024
 
 
 class OwnerWords(NamedTuple):
-    """The words of one owner that point into heaps, without those in arrays, and the arrays."""
+    """The words of one owner that point into heaps: those in no array, and the arrays."""
 
     addresses: array[int]  # addresses of the words that are in no array, ascending
     values: array[int]
@@ -59,8 +60,10 @@ def read_memory_words(session: Session, reader: ContainerReader, memory: Sequenc
 
 
 def _few_words(session: Session, reader: ContainerReader, memory: Sequence[Range]) -> Optional[OwnerWords]:
-    """Return the words of an owner that has fewer than MANY, so that they form no array; else None.
-    For a thousand small owners, the calls of the engine would take longer than everything else."""
+    """Return the words of an owner if there are fewer than MANY, which cannot form an array; else
+    None.
+    This avoids calls of the engine. For a thousand small owners, these calls would take longer than
+    everything else."""
     if len(memory) != 1 or memory[0].end - memory[0].start >= MANY * reader.size:
         return None
     made = OwnerWords(array("Q"), array("Q"), [])
@@ -74,7 +77,7 @@ def _few_words(session: Session, reader: ContainerReader, memory: Sequence[Range
 
 
 def read_owner_words(session: Session, reader: ContainerReader, memory: Sequence[Range]) -> OwnerWords:
-    """Return the words of an owner, with arrays of pointers apart."""
+    """Return the words of an owner. Words in arrays of pointers are separate."""
     few = _few_words(session, reader, memory)
     if few is not None:
         return few
@@ -88,7 +91,7 @@ def read_owner_words(session: Session, reader: ContainerReader, memory: Sequence
         first, last = bisect_left(found.addresses, start), bisect_left(found.addresses, end)
         made.addresses.extend(found.addresses[done:first])
         made.values.extend(found.values[done:first])
-        # Empty slots before the first pointer belong to the array, too.
+        # The array also contains the empty slots before its first pointer.
         whole = not first and start - begin <= GAP and reader.is_zero(begin, start)
         made.runs.append((Range(begin if whole else start, end), found.values[first:last]))
         done = last

@@ -1,5 +1,5 @@
-"""Evidence from the reference counts of leaked managed objects: a missing decrement, or garbage
-that the collector has not freed yet."""
+"""Find evidence in the reference counts of leaked managed objects. The evidence shows either that a
+decrement is missing, or that the collector has not freed the garbage yet."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ NAMED = 3  # most types that a sentence names
 
 
 def list_uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
-    """Return the indices ("I") of leaked blocks that are garbage waiting for a collector."""
+    """Return the indices ("I") of leaked blocks that are garbage which a collector has not freed
+    yet."""
     return array("I", (match.start() for match in re.finditer(bytes([CountVerdict.UNCOLLECTED]), counts.verdicts)))
 
 
 def count_garbage(session: Session) -> tuple[Totals, int]:
-    """All blocks of `session.graph()` that are garbage of a collector, and how many are heads."""
+    """Return number and bytes of all blocks of `session.graph()` that are garbage of a collector,
+    and the number of leak heads among them."""
     counts = session.reference_counts
     if counts is None or not counts.totals[CountVerdict.UNCOLLECTED].blocks:
         return Totals(0, 0), 0
@@ -45,7 +47,7 @@ def find_counting_runtime(session: Session) -> Optional[Runtime]:
 
 def describe_missing_decrement(counts: base.ReferenceCounts) -> str:
     """Return "50,000 objects each count one reference more than exists: a Py_DECREF is missing
-    (…)", or ""."""
+    (…)"; "" if no decrement is missing."""
     wrong = [one for one in counts.types if one.objects]
     objects, excess = sum(one.objects for one in wrong), sum(one.excess for one in wrong)
     if not objects:
@@ -54,12 +56,12 @@ def describe_missing_decrement(counts: base.ReferenceCounts) -> str:
     more = "one reference more than exists" if excess == objects else f"{number(excess)} references more than exist"
     names = some([f"{number(one.objects)} of {shortened(one.name)}" for one in wrong[:NAMED]])
     subject = f"{number(objects)} objects {'each count' if excess == objects else 'count'}" if several else "1 object counts"
-    return f"{subject} {more}: a Py_DECREF is missing ({names})"
+    return f"{subject} {more}: a {counts.decrement} is missing ({names})"
 
 
 def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts) -> str:
     """Return "24 MiB in 99,815 blocks is garbage that CPython's collector has not freed, not a
-    leak: …", or ""."""
+    leak: …"; "" if there is no such garbage."""
     found = counts.totals[CountVerdict.UNCOLLECTED]
     runtime = find_counting_runtime(session)
     if not found.blocks or runtime is None:
@@ -71,13 +73,27 @@ def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts)
 
 
 def explain_uncollected_garbage(automatic_collection: Optional[bool]) -> str:
-    """Return the reason why garbage is left, as a clause; see Runtime.automatic_collection."""
-    return "automatic collection is disabled (gc.disable())" if automatic_collection is False else "no collection has reached it"
+    """Return a clause that says why the garbage was not collected; see
+    Runtime.automatic_collection."""
+    return "automatic collection is disabled" if automatic_collection is False else "no collection has reached it"
+
+
+def describe_uncollectable_cycles(session: Session, counts: base.ReferenceCounts) -> str:
+    """Return "6.2 MiB in 200,585 blocks is in cycles, or only cycles refer to it: …"; "" if there
+    are no such blocks."""
+    cycles, runtime = counts.totals[CountVerdict.UNTRACKED_CYCLE], find_counting_runtime(session)
+    if not cycles.blocks or runtime is None:
+        return ""
+    held = f"{size(cycles.bytes)} in {blocks(cycles.blocks)}"
+    if runtime.cycle_remedy:
+        return f"{held} is in reference cycles or held by them: {runtime.name} never frees cycles, {runtime.cycle_remedy}"
+    return f"{held} is in cycles with objects that the collector does not know: no collection frees them"
 
 
 def is_garbage(session: Session, leak: Leak) -> bool:
-    """Whether a group consists of objects that wait for their collector.
-    That is so if all examples are such garbage, and no object of their type lacks a decrement."""
+    """Whether a group consists of objects that a collector has not freed yet.
+    That is the case if all examples are such garbage, and no object of their type lacks a
+    decrement."""
     counts = session.reference_counts
     if counts is None or not leak.runtime or not leak.examples:
         return False
@@ -89,29 +105,30 @@ def is_garbage(session: Session, leak: Leak) -> bool:
 
 
 def list_largest_uncollected(counts: base.ReferenceCounts) -> list[base.MiscountedType]:
-    """Return the types with the most uncollected objects."""
+    """Return the types with the most garbage objects that the collector has not freed yet."""
     return sorted((one for one in counts.types if one.uncollected), key=lambda one: (-one.uncollected, one.name))[:NAMED]
 
 
 def describe_evidence(session: Session) -> Iterator[str]:
-    """What reference counts show about the leaked objects of `session.graph()`."""
+    """Yield sentences about what reference counts show about the leaked objects of
+    `session.graph()`."""
     counts = session.reference_counts
     if counts is None:
         return
     yield from filter(None, (describe_missing_decrement(counts), describe_uncollected_garbage(session, counts)))
-    cycles = counts.totals[CountVerdict.UNTRACKED_CYCLE]
-    if cycles.blocks:
-        held = f"{size(cycles.bytes)} in {blocks(cycles.blocks)}"
-        yield f"{held} is in cycles with objects that the collector does not know: no collection frees them"
+    words = describe_uncollectable_cycles(session, counts)
+    if words:
+        yield words
 
 
 def summarise_reference_evidence(session: Session) -> Optional[ReferenceCounts]:
-    """Return the evidence as a typed result; None if no runtime counts references, or nothing
+    """Return the evidence as a typed result; None if no runtime counts references, or if nothing
     leaked."""
     counts, runtime = session.reference_counts, find_counting_runtime(session)
     if counts is None or runtime is None:
         return None
-    from findleaks.results.note_parts import MiscountedType, ReferenceCounts  # seldom needed
+    # Few commands need this, so it is imported here.
+    from findleaks.results.note_parts import MiscountedType, ReferenceCounts
 
     return ReferenceCounts(
         runtime.name,

@@ -1,5 +1,5 @@
-"""References to an address. All memory is searched for them, so that the graph need not store
-them."""
+"""Find references to an address. All memory is searched for each request, so the graph need not
+store references."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
 from findleaks.target.ranges import range_at
 
-SIGNAL_STACK = "alternate signal stack"  # name of such a block, and of the kernel's pointer to it
+# Name of a block that contains such a stack, and of the kernel's pointer to it
+SIGNAL_STACK = "alternate signal stack"
 CHUNK = 4096  # references between two checks for Ctrl-C
 
 
@@ -21,21 +22,22 @@ CHUNK = 4096  # references between two checks for Ctrl-C
 class Reference:
     """A word that contains `value`."""
 
-    address: int  # 0 if the word is in `register` of thread `tid`, or stored by the kernel
+    address: int  # 0 if the word is in `register` of thread `tid`, or if the kernel stores it
     value: int
-    # In root memory, a register or a block in use, and not in a dead part of a managed heap.
+    # True if the word is in root memory, in a register, or in a block in use, unless it is in a
+    # dead part of a managed heap.
     live: bool
     register: str = ""
     tid: int = 0
-    why: str = ""  # why it is not live, for words that a thread will not read again
+    why: str = ""  # for words that a thread will not read again: why the reference is not live
     kernel: str = ""  # the kernel object that stores the word: "epoll descriptor 5, target 7"
-    disguise: str = ""  # the kind of disguise, if it is not a plain pointer (audit/disguises.py)
+    disguise: str = ""  # the kind of disguise; "" for a plain pointer (audit/disguises.py)
 
 
 def find_references(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Yield references with a value in [low, high).
-    First registers, then words that the kernel stores, then aligned words of writable memory,
-    ascending, then disguised pointers that count as references."""
+    The order is: registers, words that the kernel stores, aligned words of writable memory
+    (ascending by address), and disguised pointers that count as references."""
     yield from find_register_references(session, low, high)
     yield from find_kernel_references(session, low, high)
     target = session.target
@@ -57,7 +59,7 @@ def find_references(session: Session, low: int, high: int) -> Iterator[Reference
 
 def find_register_references(session: Session, low: int, high: int) -> Iterator[Reference]:
     """Yield registers with a value in [low, high), each once: live ones first, then by name.
-    "vector" is a register of which only the value is known."""
+    The name "vector" means a vector register, of which only the value is known."""
     for thread in session.target.threads():
         found = {(not read, name or "vector", value) for name, value, read in session.unread.words(thread) if low <= value < high}
         for unread, name, value in sorted(found):
@@ -65,7 +67,7 @@ def find_register_references(session: Session, low: int, high: int) -> Iterator[
 
 
 def find_kernel_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Yield words with a value in [low, high) that the kernel stores for the process."""
+    """Yield words that the kernel stores for the process, with a value in [low, high)."""
     for word, one in session.kernel_references:
         if low <= word < high:
             yield Reference(0, word, True, kernel=one.name)
@@ -75,9 +77,9 @@ def find_kernel_references(session: Session, low: int, high: int) -> Iterator[Re
 
 
 def find_root_references(session: Session, low: int, high: int) -> Iterator[Reference]:
-    """Yield live registers, root words and the kernel's words with a value in [low, high).
-    These are the references that keep a block reachable directly; otherwise as
-    `find_references`."""
+    """Yield live registers, words of roots, and words that the kernel stores, with a value in [low,
+    high).
+    A block that such a word refers to is directly reachable. See also `find_references`."""
     yield from (reference for reference in find_register_references(session, low, high) if reference.live)
     yield from find_kernel_references(session, low, high)
     word = session.target.arch.word
@@ -89,14 +91,15 @@ def find_root_references(session: Session, low: int, high: int) -> Iterator[Refe
 
 
 def _explain_dead(session: Session, address: int) -> str:
-    """Why a word keeps nothing alive; "" if its place says it."""
+    """Return why the word at this address keeps nothing alive; "" if the kind of memory shows the
+    reason."""
     return "a slot beyond its container's length" if range_at(session.stale_slots, address) is not None else session.unread.what(address)
 
 
 def is_live(session: Session, address: int, value: int) -> bool:
-    """Whether the word at `address` is a reference: in a root or a block in use, not in a dead part
-    of a managed heap or a slot beyond its container's length, and not kept by a runtime for its own
-    use."""
+    """Whether the word at `address` is a live reference. It must be in a root or in a block in use.
+    It must not be in a dead part of a managed heap or in a slot beyond its container's length. It
+    must not be a reference that a runtime stores only for its own use."""
     if range_at(session.no_references, address) is not None or range_at(session.stale_slots, address) is not None:
         return False
     blocks = session.directory.blocks

@@ -1,13 +1,14 @@
-"""Resident pages of a target: from a live process's pagemap, from holes in a kernel's core, or from
-a side file.
+"""Read which pages of a target are resident: from a live process's pagemap, from holes in a core
+that the kernel wrote, or from a side file.
 
-Cores written by gcore do not show residency, and gcore itself reads pages in. Therefore `findleaks
-map --save-residency FILE` saves it before gcore runs. Residency is never guessed from contents:
-zeros do not mean that a page is absent.
+Cores written by gcore do not show residency, and gcore itself makes pages resident. Therefore
+`findleaks map --save-residency FILE` saves the residency before gcore runs. Residency is never
+derived from contents: zeros do not mean that a page is absent.
 
-The side file, "findleaks-residency 1", is a line of JSON, then zlib-compressed little-endian 64-bit
-words: three lists of ranges (known, resident, swapped; their lengths are in the JSON). A range is
-two words: the number of pages skipped since the range before, and the number of pages in it."""
+The side file, "findleaks-residency 1", begins with a line of JSON. Zlib-compressed little-endian
+64-bit words follow: three lists of ranges (known, resident, swapped; their lengths are in the
+JSON). A range is two words: the number of pages skipped since the preceding range, and the number
+of pages in the range."""
 
 from __future__ import annotations
 
@@ -33,18 +34,20 @@ from findleaks.target.runs import Runs
 SUFFIX = ".residency"  # CORE.residency is used without an option
 
 _FORMAT, _VERSION = "findleaks-residency", 1
-_MAX_HEAD_BYTES = 1 << 20  # of the line of JSON
-_MAX_RANGES = 1 << 27  # in one list
+_MAX_HEAD_BYTES = 1 << 20  # maximum length in bytes of the line of JSON
+_MAX_RANGES = 1 << 27  # maximum number of ranges in one list
 _IDENTITY = (AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR)
 
 
 def read_residency(session: Session, file: str = "") -> Presence:
-    """Return the residency of the session's target, and keep it for other counts of the command.
-    Call it first: reading a live process makes pages of its mapped files resident.
+    """Return the residency of the session's target. It is also stored in the session for other
+    parts of the command.
+    Call this before you read memory, because reading a live process makes pages of its mapped files
+    resident.
 
-    `file`: a side file that the user named; raises FindleaksError if it is unusable. Without
-    `file`, the side file beside the core is used if it is of that process, else the target's own
-    information."""
+    `file`: a side file that the user named; raises FindleaksError if it cannot be used. Without
+    `file`, the side file beside the core is used if it belongs to that process. Otherwise the
+    target's own information is used."""
     found = _residency(session, file)
     if found:
         session.presence = found
@@ -69,8 +72,8 @@ def _residency(session: Session, file: str) -> Presence:
 
 
 def save_residency(session: Session, file: str) -> Presence:
-    """Write the side file: of a live process before gcore, or of a kernel's core before
-    compression.
+    """Write the side file: for a live process before gcore runs, or for a core from the kernel
+    before the core is compressed.
     Raises FindleaksError if residency is unknown or the file cannot be written."""
     target = session.target
     found = read_residency(session)
@@ -106,7 +109,8 @@ def save_residency(session: Session, file: str) -> Presence:
 
 
 def _pack_runs(runs: Runs, page: int) -> array[int]:
-    """Return the pages skipped and the pages in each range."""
+    """Return two words for each range: the number of pages skipped before it, and the number of
+    pages in it."""
     pages = [word // page for word in runs.words]
     return array("Q", (now - before for before, now in zip([0, *pages], pages)))
 
@@ -119,7 +123,8 @@ def _little_endian(words: array[int]) -> array[int]:
 
 
 def read_residency_file(file: str, target: Target) -> Presence:
-    """Read a side file. Raises FindleaksError if it is missing, damaged, or of another process."""
+    """Read a side file. Raises FindleaksError if the file is missing, damaged, or from another
+    process."""
     try:
         with open(file, "rb") as source:
             line = source.readline(_MAX_HEAD_BYTES)
@@ -159,8 +164,8 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
-    """Raise FindleaksError for a side file of another process: another pid, or another load
-    address."""
+    """Raise FindleaksError if the side file is from another process: its pid or its load address
+    differs."""
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
         raise FindleaksError(f"{file}: belongs to process {shortened(str(pid), 20)}, but the target is process {target.pid}")
@@ -194,8 +199,8 @@ def _unpack_lists(file: str, body: bytes, counts: Sequence[int], page: int) -> l
 
 def identify_process(target: Target) -> str:
     """Return a digest that distinguishes processes with the same pid; "" if unknown.
-    It covers the addresses of program, stack and vdso, and the random bytes of the auxiliary
-    vector."""
+    The digest covers the addresses of the program, the stack and the vdso, and the random bytes of
+    the auxiliary vector."""
     vector = target.auxv
     if not vector:
         return ""

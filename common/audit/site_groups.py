@@ -1,4 +1,4 @@
-"""Leaked blocks grouped by allocation site."""
+"""Group leaked blocks by allocation site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LED = re.compile(b"[" + bytes(_LEADS) + b"]")
 
 @dataclass
 class _Group:
-    """The leaks of one kind and site, collected block by block."""
+    """The leaked blocks of one kind and site, collected block by block."""
 
     examples: list[int] = field(default_factory=list)
     blocks: int = 0
@@ -64,10 +64,10 @@ class _Group:
 def group_leaks_by_site(session: Session, graph: Graph, suppressions: Optional[Suppressions] = None) -> list[Leak]:
     """Return groups of DEFINITE and POSSIBLE blocks by kind and site, the largest first.
 
-    Blocks without a site form one group for each kind; these are last if sites are sampled.
-    `suppressions` counts the blocks that it covers, which are left out."""
+    Blocks without a site form one group for each kind. These groups are last if sites are sampled.
+    Blocks that `suppressions` covers are left out, and `suppressions` counts them."""
     kinds, names = graph.kinds(), SiteNames(session)
-    rest = bytearray(len(kinds))  # kinds of the leak heads
+    rest = bytearray(len(kinds))  # the kinds of the leak heads that have no group yet
     for index in iterate_leak_heads(graph):
         rest[index] = kinds[index]
     groups: dict[tuple[int, int], _Group] = {}
@@ -85,11 +85,11 @@ def group_leaks_by_site(session: Session, graph: Graph, suppressions: Optional[S
 
 
 _Lost = tuple[int, int, int, int, float]
-"""Index, address and size of a leak head; its site (0: unknown) and weight."""
+"""Index, address and size of a leak head, its site (0: unknown), and its weight."""
 
 
 def _iterate_sited(session: Session, kinds: memoryview, rest: bytearray) -> Iterator[_Lost]:
-    """Yield the leak heads whose sites are known. Their kinds in `rest` become UNKNOWN."""
+    """Yield the leak heads whose sites are known, and set their kinds in `rest` to UNKNOWN."""
     for part, number_of, first, recording in session.sites.batches():
         session.report_progress("looking up allocation sites", part)
         addresses = recording.addresses[first : first + STEP]
@@ -100,7 +100,7 @@ def _iterate_sited(session: Session, kinds: memoryview, rest: bytearray) -> Iter
 
 
 def _iterate_unsited(session: Session, rest: bytearray) -> Iterator[_Lost]:
-    """Yield the remaining leak heads."""
+    """Yield the leak heads whose kinds are left in `rest`."""
     blocks = session.directory.blocks
     for count, match in enumerate(_LED.finditer(rest)):
         if count % 1024 == 0:
@@ -121,8 +121,8 @@ def _is_suppressed(
 
 
 def _leak(session: Session, kind: Kind, number: int, group: _Group) -> Leak:
-    """Return the group as a leak. Its type is common to all examples; its hint is that of the
-    first."""
+    """Return the group as a leak. It has a type if all examples have this type. Its hint is that of
+    the first example."""
     blocks = session.directory.blocks
     sizes = [blocks.size(blocks.find(start)) for start in group.examples]
     types = {find_block_type(session, blocks.find(start)) for start in group.examples}

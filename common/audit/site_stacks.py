@@ -1,4 +1,4 @@
-"""Call stacks of allocation sites, with function names."""
+"""Read call stacks of allocation sites, and name their functions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ALLOCATES = re.compile(
     r"(?:malloc|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|valloc|pvalloc|mallocx|rallocx)(?:_default)?"
     r"|do_rallocx|do_realloc\w*|operator new(?:\[\])?|TCMallocInternal\w+"
 )
-"""Allocation functions, with the prefixes that libraries add."""
+"""Allocation functions, including the prefixes that libraries add."""
 
 
 class SiteNames:
-    """Names the frames of a session's sites. Names are cached."""
+    """Names the frames of a session's sites, and caches the names."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,13 +37,13 @@ class SiteNames:
         return Namer(self._session.target, Unwinder(self._session.target), self._session.sources)
 
     def frames(self, number: int) -> list[StackFrame]:
-        """Return all recorded frames, innermost first, with the functions inlined in them."""
+        """Return all recorded frames, innermost first. Inlined functions are included."""
         return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
         """Return `frames` without the innermost ones that belong to the recorder or to an
         allocation function.
-        If no others are left, all are returned."""
+        If no other frames are left, all are returned."""
         frames, own = self.frames(number), self._session.sites[number].recording.own
         first = 0
         while own and first < len(frames) and _module(frames[first]) == own:
@@ -54,12 +54,12 @@ class SiteNames:
         return frames[first:] or frames
 
     def brief(self, number: int, most: int = 3) -> str:
-        """Return the innermost callers on one line: "parse_header ← on_request ← worker"."""
+        """Return the innermost callers as one line: "parse_header ← on_request ← worker"."""
         labels = [frame_label(frame) for frame in self.callers(number)]
         return " ← ".join([*labels[:most], *(["…"] if len(labels) > most else [])]) or "an empty stack"
 
     def searched(self, number: int) -> str:
-        """Return the functions and files of the stack as text, for suppressions."""
+        """Return the functions and files of the stack as text that suppressions search."""
         if number not in self._searched:
             self._searched[number] = "\n".join(_names(self.frames(number)))
         return self._searched[number]
@@ -67,7 +67,7 @@ class SiteNames:
     def _named(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
         if isinstance(frame, SourceFrame):
             return (frame,)
-        # A return address is named by the call instruction before it.
+        # A return address is named after the call instruction that precedes it.
         return self._namer.names(Frame(frame, max(frame - 1, 0), 0, "return address"))
 
 
@@ -76,7 +76,7 @@ def _module(frame: StackFrame) -> str:
 
 
 def frame_label(frame: StackFrame) -> str:
-    """Return a frame in short form: "uv_run+0x164", "shop/orders.py:41"."""
+    """Return a frame in its short form: "uv_run+0x164", "shop/orders.py:41"."""
     if isinstance(frame, SourceFrame):
         place = f"{frame.file}:{frame.line}" if frame.line else frame.file
         return f"{frame.function} ({place})" if frame.function else place
@@ -89,7 +89,8 @@ def _names(frames: list[StackFrame]) -> Iterator[str]:
 
 
 def list_recording_hints(session: Session) -> list[str]:
-    """Return how to start a process so that it records stacks: a line for each allocator in use."""
+    """Return how to start a process so that it records stacks: one line for each allocator in
+    use."""
     return [f"{one.title}: {one.rename_settings(' or '.join(one.site_settings or _OTHERWISE))}" for one in _allocators_with_blocks(session)]
 
 

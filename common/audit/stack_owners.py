@@ -1,4 +1,5 @@
-"""Owners of stack words: the frame that contains the word, or a thread-local variable."""
+"""Find the owner of each word on a stack: the frame that contains the word, or a thread-local
+variable."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ CONTROL_NAME, UNNAMED = "control block", "thread-local data"
 
 
 def find_thread_locals(session: Session, whose: ThreadName) -> Iterator[Owner]:
-    """Yield all thread-local storage outside the heap, by variable if symbols name them."""
+    """Yield owners of all thread-local storage outside the heap. Storage is divided by variable if
+    symbols name the variables."""
     target = session.target
     symbols: dict[str, list[Symbol]] = {}
     heap = session.directory.owner
     for block in thread_local_blocks(target):
         if heap(block.range.start) is not None:
-            # Of a file loaded later: the storage is in a block that the thread's DTV refers to.
+            # If a file was loaded later, its storage is in a block that the thread's DTV refers to.
             continue
         path = block.module.path
         if path not in symbols:
@@ -54,8 +56,8 @@ def _thread_local(name: str, module: str, tid: int, whose: ThreadName, part: Ran
 
 
 def find_frame_owners(session: Session, whose: ThreadName, taken: Iterable[Range]) -> Iterator[Owner]:
-    """Yield live stacks without the `taken` ranges: an owner for each function's frames, "" if
-    unknown."""
+    """Yield live stacks without the `taken` ranges. There is one owner for all frames of a
+    function; its name is "" if the function is unknown."""
     target = session.target
     stacks = thread_stacks(target)
     holes = merge_ranges(taken)
@@ -80,7 +82,9 @@ def _frame_parts(thread: Thread, stack: Range, unwinder: Unwinder, namer: Namer)
     at = thread.sp
     for frame, after in zip(trace.frames, trace.frames[1:]):
         if not at <= after.sp <= stack.end:
-            break  # equal if a function has no frame, and its return address is in a register
+            # The stack pointers are equal if a function has no frame and its return address is in a
+            # register
+            break
         yield _function(namer, frame), Range(at, after.sp)
         at = after.sp
     else:

@@ -24,7 +24,7 @@ _LARGEST_FILE = 16 << 20
 
 @dataclass(frozen=True)
 class SuppressionRule:
-    """A rule. `sizes`: only for a "size" rule."""
+    """A rule. `sizes`: lowest and highest size; only set for a "size" rule."""
 
     kind: str
     pattern: str
@@ -48,8 +48,8 @@ class SuppressionRule:
 
 @dataclass
 class RuleUse:
-    """How often a rule matched: groups that it covered, and the blocks and bytes that the caller
-    added."""
+    """How often a rule matched: the number of groups that it covered, and the blocks and bytes that
+    the caller added."""
 
     groups: int = 0
     blocks: int = 0
@@ -57,7 +57,7 @@ class RuleUse:
 
 
 class Suppressions:
-    """The rules of a file, in its order, and how often each was used."""
+    """The rules of a file, in the order of the file, and how often each was used."""
 
     def __init__(self, rules: list[SuppressionRule], path: str = "") -> None:
         self.rules = rules
@@ -65,7 +65,8 @@ class Suppressions:
         self.uses: dict[SuppressionRule, RuleUse] = {}
 
     def match(self, type_name: str, size: int, hint: str, module: str = "", site: str = "") -> Optional[SuppressionRule]:
-        """Return the first rule that covers a group of leaks, or None. The use is counted."""
+        """Return the first rule that covers a group of leaks, or None. The rule's number of uses is
+        increased."""
         for rule in self.rules:
             if rule.matches(type_name, size, hint, module, site):
                 self.uses.setdefault(rule, RuleUse()).groups += 1
@@ -73,7 +74,7 @@ class Suppressions:
         return None
 
     def add(self, rule: SuppressionRule, blocks: int, size: int) -> None:
-        """Add blocks and bytes that a rule suppressed to its counts."""
+        """Add suppressed blocks and bytes to the counts of a rule."""
         use = self.uses.setdefault(rule, RuleUse())
         use.blocks += blocks
         use.bytes += size
@@ -84,8 +85,8 @@ class Suppressions:
 
 
 def load_suppressions(path: str) -> Suppressions:
-    """Read a file of rules. Raises UsageError, with file and line, if it is unreadable or
-    invalid."""
+    """Read a file of rules. Raises UsageError, which names file and line, if the file is unreadable
+    or invalid."""
     try:
         with open(path, "rb") as file:
             data = file.read(_LARGEST_FILE + 1)
@@ -97,7 +98,7 @@ def load_suppressions(path: str) -> Suppressions:
 
 
 def parse_rules(text: str, path: str) -> Suppressions:
-    """Return the rules in `text`. `path` is for messages."""
+    """Return the rules in `text`. `path` is used in messages."""
     rules = []
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
         line = line.strip()
@@ -127,8 +128,9 @@ def _unquote_hint(hint: str) -> str:
 
 
 def matches_pattern(pattern: str, text: str) -> bool:
-    """Whether `text` contains `pattern`, as LeakSanitizer matches: * is a wildcard, ^ and $ are the
-    ends (LLVM 19 compiler-rt lib/sanitizer_common/sanitizer_common.cpp, TemplateMatch)."""
+    """Whether `text` contains `pattern`, with the rules of LeakSanitizer: * is a wildcard; ^ and $
+    are the ends of the text (LLVM 19 compiler-rt lib/sanitizer_common/sanitizer_common.cpp,
+    TemplateMatch)."""
     from_start, to_end = pattern.startswith("^"), pattern.endswith("$")
     inner = pattern[from_start : len(pattern) - to_end]
     return matches(("" if from_start else "*") + inner + ("" if to_end else "*"), text, question=False)

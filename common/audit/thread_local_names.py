@@ -1,5 +1,5 @@
-"""Names of thread-local variables of C and C++ by address: those of files loaded at start, and
-those of files loaded later, whose variables are in blocks that the thread's DTV refers to."""
+"""Find names of thread-local variables of C and C++ by address. Variables of files loaded later
+than at start are in blocks that the thread's DTV refers to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from findleaks.target.base import Symbol
 
 
 class ThreadLocal(NamedTuple):
-    """A variable, and the offset of an address in it. `thread`: tid."""
+    """A variable, and the offset of the address from its start. `thread`: tid."""
 
     name: str
     offset: int
@@ -22,12 +22,12 @@ class ThreadLocal(NamedTuple):
 
     @property
     def label(self) -> str:
-        """ "g_cache+0x8"."""
+        """The variable and the offset: "g_cache+0x8"."""
         return f"{self.name}+{self.offset:#x}" if self.offset else self.name
 
 
 def find_thread_local(session: Session, address: int) -> Optional[ThreadLocal]:
-    """Return the thread-local variable at an address, if a symbol names it; else None."""
+    """Return the thread-local variable at an address; None if no symbol names it."""
     starts, blocks, symbols = session.once(find_thread_local, lambda: _read_storage(session))
     at = bisect_right(starts, address) - 1
     if at < 0 or address >= blocks[at].range.end:
@@ -43,7 +43,8 @@ def find_thread_local(session: Session, address: int) -> Optional[ThreadLocal]:
 
 
 class _Storage(NamedTuple):
-    """All threads' storage, ascending, with its addresses, and the symbols by file."""
+    """The thread-local storage of all threads, ascending by address, and the symbols of each
+    file."""
 
     starts: list[int]
     blocks: list[Block]

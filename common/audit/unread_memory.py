@@ -1,7 +1,7 @@
-"""Memory that findleaks does not read: managed heaps whose objects it does not list, anonymous
-unattributed memory, and shared memory. Leaks inside it are not detected.
+"""Find memory that findleaks does not read: managed heaps whose objects it does not list,
+unattributed anonymous memory, and shared memory. Leaks inside this memory are not detected.
 
-The memory of an unknown allocator or runtime is anonymous unattributed memory."""
+The memory of an unknown allocator or runtime is unattributed anonymous memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio
 """Prefixes of the names of shared memory."""
 
 MOST = 0.5
-"""Fraction of the writable memory from which on `find` and `verdict` report it first."""
+"""If at least this fraction of the writable memory is not read, `find` and `verdict` report it
+first."""
 
-LEAST = 1 << 20  # fewer bytes are not reported in the first line
+LEAST = 1 << 20  # if fewer bytes are not read, the first line does not report them
 STEP = 1 << 14
-NAMED = 3  # most parts that a sentence names
+NAMED = 3  # maximum number of parts that a sentence names
 
 
 class UnreadPart(NamedTuple):
@@ -41,10 +42,10 @@ class UnreadPart(NamedTuple):
 class UnreadMemory(NamedTuple):
     """Unread memory.
 
-    `parts`: the largest first. `total`: bytes of writable memory; resident bytes, or, if `resident`
-    is False, bytes that are not zeros and blocks in use. `owners`: runtimes that may own
-    unattributed memory. `inside`: blocks in use of malloc, if they are the heap of a runtime that
-    is known by name."""
+    `parts`: the largest first. `total`: bytes of writable memory. They are resident bytes if
+    `resident` is True; otherwise they are the bytes that are not zero, and the blocks in use.
+    `owners`: runtimes that may own unattributed memory. `inside`: malloc's blocks in use, if they
+    are the heap of a runtime that is known only by name."""
 
     parts: Sequence[UnreadPart]
     total: int
@@ -76,7 +77,7 @@ class UnreadMemory(NamedTuple):
 
     @property
     def is_inside(self) -> bool:
-        """Whether most of the memory is a runtime's heap in malloc's blocks."""
+        """Whether most of the memory is a runtime's heap that lies in malloc's blocks."""
         return self.inside is not None and self.inside.bytes >= max(LEAST, MOST * self.total)
 
     def sentences(self) -> str:
@@ -97,14 +98,14 @@ class UnreadMemory(NamedTuple):
         return f"unattributed anonymous mappings{owners}"
 
     def result(self) -> notes.UnreadMemory:
-        """The figures without the sentences."""
+        """Return the figures, without the sentences, as a typed result."""
         parts = [notes.UnreadPart(part.what or None, part.bytes) for part in self.parts]
         inside = notes.UnreadPart(self.inside.what, self.inside.bytes) if self.inside is not None else None
         return notes.UnreadMemory(self.bytes, self.total, self.percent, self.resident, parts, inside)
 
 
 def find_unread_memory(session: Session) -> UnreadMemory:
-    """Return the unread memory. Computed once for a session."""
+    """Return the unread memory. It is computed once for a session."""
     return session.once(find_unread_memory, lambda: _compute(session))
 
 
@@ -137,16 +138,19 @@ def _compute(session: Session) -> UnreadMemory:
 
 
 def _find_inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:
-    """Return malloc's blocks in use, if a runtime known by name stores its objects there."""
-    owners = unread_heaps.owners(session.target, unread_heaps.IN_BLOCKS)
+    """Return malloc's blocks in use if a runtime that is known only by name stores its objects
+    there."""
+    read = {runtime.name for runtime in session.runtimes}
+    owners = [owner for owner in unread_heaps.owners(session.target, unread_heaps.IN_BLOCKS) if owner not in read]
     if not owners:
         return None
     used = session.directory.blocks.totals(State.IN_USE).bytes
-    return UnreadPart(owners[0], min(used, _count_resident(session, intersection(merge_ranges(session.heap_ranges()), writable))))
+    return UnreadPart(owners[0], min(used, _count_resident(session, intersection(session.heap_ranges(), writable))))
 
 
 def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
-    """Yield names and ranges of unread memory. A range that several share belongs to the first."""
+    """Yield names and ranges of unread memory. If ranges overlap, the overlap belongs to the
+    first."""
     target = session.target
     managed: list[Range] = []
     for runtime in session.runtimes:
@@ -164,7 +168,8 @@ def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[t
 
 
 def _in_roots(session: Session, regions: Sequence[Region]) -> list[Range]:
-    """The parts that are root memory: of no allocator, and not reserved."""
+    """Return the parts of the regions that are root memory: they belong to no allocator and are not
+    reserved."""
     return intersection(merge_ranges(_ranges(regions)), session.root_memory)
 
 
@@ -173,7 +178,7 @@ def _ranges(regions: Iterable[Region]) -> list[Range]:
 
 
 def _count_resident(session: Session, ranges: Iterable[Range]) -> int:
-    """Count resident bytes, by the residency that the command has read."""
+    """Count resident bytes, from the residency that the command has read."""
     found, pages = 0, session.presence
     for start, end in ranges:
         held: Optional[int] = pages.resident.bytes(start, end) if pages is not None else session.target.resident(start, end)
@@ -182,9 +187,10 @@ def _count_resident(session: Session, ranges: Iterable[Range]) -> int:
 
 
 def _count_nonzero(session: Session, ranges: Iterable[Range]) -> int:
-    """Count the bytes of pieces of STEP bytes that are not all zeros.
-    If residency is unknown, as in a core by gcore, most mapped memory may never have been
-    touched."""
+    """Divide the ranges into pieces of STEP bytes, and count the bytes of the pieces that are not
+    all zeros.
+    This is used if residency is unknown, as in a core by gcore: most of its mapped memory may never
+    have been touched."""
     found, zeros = 0, bytes(STEP)
     for start, end in ranges:
         for piece in nonzero_pieces(session.target, start, end):

@@ -1,4 +1,5 @@
-"""Global variables that point to blocks: by symbol, or by place in the file if they have none."""
+"""Find global variables that point to blocks. Variables without a symbol are named by their place
+in the file."""
 
 from __future__ import annotations
 
@@ -16,21 +17,23 @@ from findleaks.session import Session
 from findleaks.target.base import Module, Range, Symbol
 from findleaks.target.ranges import merge_ranges, range_at
 
-RUN = 16  # fewest adjacent words pointing to blocks that form one array, not several variables
+# If at least this many adjacent words point to blocks, they form one array, not several variables
+RUN = 16
 
 EDGE, SAMPLE = 16, 64
-"""Words at each end of an unnamed array that may be variables beside it, and words sampled
-between."""
+"""EDGE: words at each end of an unnamed array that may be other variables. SAMPLE: words in between
+that are examined."""
 
-NEAR = 64  # most bytes of zeros in an unnamed array: after more, a variable may begin
-MAX_UNNAMED = 10_000  # most unnamed variables of a file that are roots; the others form one root
+NEAR = 64  # more zero bytes than this end an unnamed array, because another variable may follow
+# Unnamed variables of a file that are separate roots; further ones form one root
+MAX_UNNAMED = 10_000
 
 
 def find_variables(session: Session, reader: ContainerReader) -> Iterator[Owner]:
-    """Yield variables that point to blocks. Unnamed ones of a file beyond MAX_UNNAMED form one
-    root."""
+    """Yield variables that point to blocks. If a file has more than MAX_UNNAMED unnamed variables,
+    the others form one root."""
     roots = session.roots
-    heaps = merge_ranges(session.heap_ranges())
+    heaps = session.heap_ranges()
     if not heaps:
         return
     for module in session.target.modules():
@@ -50,7 +53,7 @@ def _find_in_module(
     found = read_memory_words(session, reader, data, "naming roots", NEAR)
     addresses, values = found.addresses, found.values
     starts = [one.start for one in found.runs]
-    covered = at = looked = 0  # covered: end of the last variable
+    covered = at = looked = 0  # covered: the end of the last variable
     while at < len(addresses):
         address, value = addresses[at], values[at]
         looked += 1
@@ -60,7 +63,7 @@ def _find_in_module(
             at += 1
             continue
         run = run + 1 if address - reader.size in unnamed else 0
-        # In a long unnamed array, only some words are looked up.
+        # In a long unnamed array, only some of the words are looked up.
         symbol = _symbol(session, reader, address) if run < RUN or run % 1024 == 0 else None
         if symbol is not None:
             start, covered = max(symbol.address, covered), symbol.address + max(symbol.size, reader.size)
@@ -89,8 +92,8 @@ def _symbol(session: Session, reader: ContainerReader, address: int) -> Optional
 
 
 def _unnamed_until(session: Session, reader: ContainerReader, addresses: Sequence[int], first: int, end: int) -> int:
-    """Return the number of the word at which an unnamed array ends: at `end`, or at the first named
-    variable."""
+    """Return the index of the word at which an unnamed array ends: at `end`, or at the first word
+    that belongs to a named variable."""
     last = bisect_left(addresses, end, first)
     for at in range(first + 1, last):
         if (at - first < RUN or (at - first) % 1024 == 0) and _symbol(session, reader, addresses[at]) is not None:
@@ -99,8 +102,8 @@ def _unnamed_until(session: Session, reader: ContainerReader, addresses: Sequenc
 
 
 def _trim_array(reader: ContainerReader, values: array[int], first: int, last: int) -> tuple[int, int]:
-    """Return the bounds of an array without words at its ends that are other variables.
-    Such words point to larger blocks than any of a sample."""
+    """Return the bounds of an array, without words at its ends that are other variables.
+    Such words point to blocks that are larger than all blocks of a sample."""
     step = max((last - first) // SAMPLE, 1)
     _, sizes = reader.blocks.find_all(values[min(first + EDGE, last - 1) : max(last - EDGE, first + 1) : step])
     _, before = reader.blocks.find_all(values[first : first + EDGE])
@@ -114,7 +117,7 @@ def _trim_array(reader: ContainerReader, values: array[int], first: int, last: i
 def _find_unnamed(
     reader: ContainerReader, module: Module, where: str, pointers: dict[int, int], arrays: Sequence[Range]
 ) -> Iterator[Owner]:
-    """Yield unnamed variables of a file: containers, arrays, and single words."""
+    """Yield the unnamed variables of a file: containers, arrays, and single words."""
     runs = _runs(list(pointers), reader.size)
     spans = [*arrays, *(run for run in runs if run.end - run.start > reader.size)]
     lone = {run.start: pointers[run.start] for run in runs if run.end - run.start == reader.size}
@@ -140,8 +143,8 @@ def _find_unnamed(
 
 
 def _runs(addresses: Sequence[int], word: int) -> list[Range]:
-    """Return ascending addresses of words as ranges: one range for RUN or more adjacent words, else
-    one for each word."""
+    """Return ranges for ascending addresses of words: one range for RUN or more adjacent words, and
+    one range for each other word."""
     found: list[Range] = []
     for _, numbered in groupby(enumerate(addresses), lambda item: item[1] - item[0] * word):
         run = [address for _, address in numbered]

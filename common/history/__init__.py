@@ -1,1 +1,1 @@
-"""Snapshots of a program at several moments, and what grew between them."""
+"""Snapshots of a program, and what grew between them."""

@@ -1,9 +1,9 @@
-"""Figures of one moment: the numbers in the results of commands that can be compared with those of
-another moment.
+"""Extract figures from the results of commands: numbers that can be compared with those of another
+snapshot.
 
-Each figure has a section, a name that is the same at every moment of one program (never an address
-that changes), a count, and bytes. Figures are taken from the commands' JSON; nothing is computed
-again here."""
+A figure has a section, a name, a count, and bytes. The name is the same in every snapshot of a
+program, so it never contains an address that changes. Figures are taken from the commands' JSON;
+nothing is computed again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARROW = " → "
 """The separator between the steps from a root to a field below it."""
 
 REACHED = "reached through several fields"
-"""A phrase in names of blocks to which several fields of a root refer."""
+"""A phrase in the names of blocks that several fields of a root refer to."""
 _MANY = re.compile(r"[\d,]+ of (.*)")
 _SHARED = re.compile(r"^[\d,]+ of | at …$")
 
@@ -41,14 +41,14 @@ _UNITS: dict[str, str] = {
     ShareSort.LEAKED_MAPPINGS: "mappings",
     ShareSort.UNKNOWN: "mappings",
 }
-"""The unit of the counts of `verdict`'s shares."""
+"""The unit that the counts of each share of `verdict` have."""
 
 
 class Figure(NamedTuple):
     """One figure in a command's result.
 
-    `number`: a count, and `bytes`; None if the command has none. `within`: the figure that contains
-    this one; "" for none."""
+    `number`: a count; None if the command has none. `bytes`: None if the command has none.
+    `within`: the name of the figure that contains this one; "" if there is none."""
 
     section: str
     name: str
@@ -59,18 +59,18 @@ class Figure(NamedTuple):
 
 
 def mapping_figures(rows: Iterable[tuple[str, int, int, Optional[int]]]) -> list[Figure]:
-    """Figures of mappings. `rows`: name, number, mapped and resident bytes."""
+    """Return the figures of mappings. `rows`: name, number, mapped and resident bytes."""
     return [Figure("mapping", name, count, mapped if held is None else held) for name, count, mapped, held in rows]
 
 
 def type_figures(rows: Iterable[tuple[str, str, int, int]]) -> Iterator[Figure]:
-    """Figures of blocks in use by type. `rows`: type, kind, number and bytes."""
+    """Yield the figures of blocks in use by type. `rows`: type, kind, number and bytes."""
     return (Figure("type", name, count, held, kind) for name, kind, count, held in rows)
 
 
 def figures(answers: Mapping[str, Answer]) -> list[Figure]:
-    """Figures of these results, given by command. Figures with the same section and name are
-    added."""
+    """Return the figures in results of commands. `answers`: results by name of the command. Figures
+    with the same section and name are added."""
     found: dict[tuple[str, str, str], Figure] = {}
     for word, read in _READERS.items():
         if word in answers:
@@ -113,7 +113,8 @@ def _find(answer: Answer) -> Iterator[Figure]:
 
 
 def _group_name(group: Answer) -> str:
-    if group.get("runtime"):  # Sizes and cycles may differ, as all objects of a class are one leak.
+    # Sizes and cycles may differ, because all objects of a class are one leak.
+    if group.get("runtime"):
         return str(group["type"])
     what = f"{group['size']} B" if group["size"] is not None else "several sizes"
     if group["cycle"] > 1:
@@ -132,9 +133,9 @@ def _caches(answer: Answer) -> Iterator[Figure]:
 
 
 def _allocators(totals: Iterable[Answer]) -> dict[int, str]:
-    """Names of allocators by instance, their index among all allocators. A further allocator of the
-    same name, such as glibc's in another namespace of the linker, gets a number: "glibc", "glibc
-    (second)"."""
+    """Return the names of allocators. The key is the allocator's instance, its index among all
+    allocators. If several allocators have the same name, such as glibc's in another namespace of
+    the linker, they get numbers: "glibc", "glibc (second)"."""
     found: dict[int, str] = {}
     seen: Counter[str] = Counter()
     for one in totals:
@@ -163,9 +164,9 @@ def _roots(answer: Answer) -> Iterator[Figure]:
 
 
 def _parts(node: Answer, root: str, path: str) -> Iterator[Figure]:
-    """The container that a node is, and the fields below it, by their paths from the root. Fields
-    without a name (only an address, or one of several alike) cannot be found at another moment, and
-    are omitted."""
+    """Yield the container that a node is, and the fields below the node. They are named by their
+    paths from the root. Fields without a name (with only an address, or merged with similar fields)
+    are left out, because they cannot be found in another snapshot."""
     container = node.get("container")
     if container and container.get("length") is not None:
         least, most = container["node_sizes"] or (0, 1)
@@ -185,7 +186,7 @@ def _parts(node: Answer, root: str, path: str) -> Iterator[Figure]:
 
 
 def _holders(names: Sequence[str]) -> str:
-    """Some of the roots that reach a shared block. Variables are preferred to stacks, which
+    """Return some of the roots that reach a shared block. Variables are preferred to stacks, which
     change."""
     lasting = [name for name in names if "'s stack" not in name and "'s registers" not in name] or names
     stable = list(dict.fromkeys(_stable(name) for name in lasting))
@@ -193,7 +194,8 @@ def _holders(names: Sequence[str]) -> str:
 
 
 def _stable(name: str) -> str:
-    """The name without parts that differ between moments: addresses, and counts in parentheses."""
+    """Return the name without the parts that differ between snapshots: addresses, and counts in
+    parentheses."""
     name = _ADDRESS.sub("…", name)
     return re.sub(r"\(([^()]*)\)", lambda found: "" if _COUNT.match(found[1]) else found[0], name).strip()
 

@@ -1,19 +1,19 @@
-"""Computes what grew between snapshots: each figure as a series, and the rows that explain the
+"""Compute what grew between snapshots: each figure as a series, and the rows that explain the
 growth.
 
-Figures are matched by section, containing figure, and name. A figure that a snapshot lacks is 0 in
-it. An exception are fields of a root, of which only the largest are listed: a missing field is
-unknown if the root exists. The ranked rows do not overlap:
+Figures are matched by section, containing figure, and name. A figure that is missing from a
+snapshot counts as 0 there. Fields of a root are an exception, because only the largest are listed:
+a missing field is unknown if the root exists. The ranked rows do not overlap. They are:
 
-  - leaked groups,
-  - garbage that a runtime's collector has not freed,
-  - what each root retains. If one part of the root (a field, a container, V8's handles, a
-    runtime's type) explains most of its growth, the row names this part. If it takes several
-    parts to explain it, each has a row, and one row has the rest. A variable of a managed
-    language includes its objects in the managed heap,
-  - shares of the resident memory other than blocks in use, without such objects.
+- leaked groups,
+- garbage that a runtime's collector has not freed,
+- what each root retains. If one part of the root (a field, a container, V8's handles, a type of a
+  runtime) explains most of its growth, the row names this part. If several parts are needed to
+  explain it, each has a row, and one more row has the rest. For a variable of a managed language,
+  its objects in the managed heap are included,
+- shares of the resident memory other than blocks in use, without such objects.
 
-So their sum is the growth of the process, if all blocks are resident."""
+Therefore the sum of all rows is the growth of the process if all blocks are resident."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
 from findleaks.results.share_sort import ShareSort
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
-"""A figure has changed if it differs by more than MIN_BYTES, and by more than MIN_PART of its first
-value."""
+"""A figure has changed if it differs by more than MIN_BYTES, and by more than the fraction MIN_PART
+of its first value."""
 MIN_COUNT = 16
-"""The same for figures without bytes: handles, threads."""
+"""Figures without bytes, such as handles and threads, have changed if they differ by this
+number."""
 EXPLAINS = 0.8
-"""If one part of a root has at least this share of the root's growth, the row names the part."""
+"""If one part of a root has at least this fraction of the root's growth, the row names the part."""
 HOUR = 3600.0
 WORTH = 0.2
-"""If there are several such parts, each with at least this share of the growth has its own row."""
+"""If several parts explain the growth, a part has its own row if it has at least this fraction of
+the growth."""
 OBJECTS = 3
-"""Most types named for the growth of a runtime's heap."""
+"""Maximum number of types that are named for the growth of a runtime's heap."""
 REST = "rest"
-"""The note of a root's series from which its largest parts were subtracted."""
+"""The note of a root's series that lacks the root's largest parts."""
 CLASS_METADATA = "metaspace"  # name of a runtime's part whose growth class loaders explain
 SMALL_GROUPS = "other groups"
-"""The name of the row for leaked groups that each changed by less than MIN_BYTES."""
+"""The name of the row that merges leaked groups which changed by less than MIN_BYTES each."""
 
 RANKED = frozenset(
     {
@@ -75,8 +77,8 @@ Key = tuple[str, str, str]
 
 
 class Series(NamedTuple):
-    """One figure in every snapshot: its counts and its bytes, each None if unknown or missing.
-    `note` comes from the last snapshot that has the figure."""
+    """One figure in every snapshot: its counts and its bytes. A value is None if it is unknown or
+    missing. `note` is that of the last snapshot that has the figure."""
 
     key: Key
     counts: Sequence[Optional[int]]
@@ -85,7 +87,7 @@ class Series(NamedTuple):
 
     @property
     def in_bytes(self) -> bool:
-        """Whether bytes are compared. A figure without bytes compares its counts."""
+        """Whether bytes are compared. If a figure has no bytes, its counts are compared."""
         return any(value is not None for value in self.bytes)
 
     @property
@@ -94,7 +96,7 @@ class Series(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the figure is known at every moment."""
+        """Whether the figure is known in every snapshot."""
         return None not in self.compared
 
     @property
@@ -111,8 +113,8 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Grown:
-    """A series with its trend, and its rate per hour if the times are known. `inside`: parts of it
-    that grew with it, the innermost last."""
+    """A series with its trend. If the times are known, it also has its rate per hour. `inside`:
+    parts of the figure that grew with it, the innermost last."""
 
     series: Series
     trend: Trend
@@ -120,12 +122,13 @@ class Grown:
     inside: tuple[Series, ...] = ()
 
     def with_objects(self, objects: Series) -> Grown:
-        """The row of a variable, with its objects in the managed heap as one of its parts."""
+        """Return the row of a variable, with the variable's objects in the managed heap as one of
+        its parts."""
         return replace(self, inside=(objects, *self.inside))
 
 
 def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]] = None) -> dict[Key, Series]:
-    """The figures of all snapshots by key. `sections`: only figures of these sections."""
+    """Return the figures of all snapshots by key. `sections`: only figures of these sections."""
     unknown: tuple[Optional[int], ...] = (None,) * len(snapshots)
     zero: tuple[Optional[int], ...] = (0,) * len(snapshots)
     counts: dict[Key, list[Optional[int]]] = {}
@@ -152,7 +155,7 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
 
 
 def _without_their_roots(snapshots: Sequence[Snapshot], *columns: dict[Key, list[Optional[int]]]) -> None:
-    """Fields of roots that a snapshot lacks. They are 0 in it."""
+    """Set fields to 0 in each snapshot that lacks the root of the field."""
     roots = [{figure.name for figure in one.figures if figure.section == "root"} for one in snapshots]
     for rows in columns:
         for (section, within, _), row in rows.items():
@@ -168,7 +171,8 @@ def _below(part: Series, field: Series) -> bool:
 
 
 def _less(whole: Series, parts: Sequence[Series]) -> Series:
-    """A series without these parts. Its blocks are unknown if a part counts handles."""
+    """Return the series minus these parts. The number of blocks is unknown if a part counts
+    handles."""
     sizes = [_difference(column) for column in zip(whole.bytes, *(one.bytes for one in parts))]
     alike = all(one.key[0] != "handles" for one in parts)
     counts = [_difference(column) if alike else None for column in zip(whole.counts, *(one.counts for one in parts))]
@@ -176,7 +180,7 @@ def _less(whole: Series, parts: Sequence[Series]) -> Series:
 
 
 def _with_objects(one: Series, objects: Series) -> Series:
-    """The native memory of a variable or its container, plus the bytes of its objects in the
+    """Return the native memory of a variable or its container, plus the bytes of its objects in the
     managed heap."""
     sizes = [None if size is None else size + (more or 0) for size, more in zip(one.bytes, objects.bytes)]
     return one._replace(bytes=sizes)
@@ -188,7 +192,7 @@ def _difference(column: Sequence[Optional[int]]) -> int:
 
 
 def _most_grown(types: Iterable[Series], whole: int) -> list[Series]:
-    """The types that make up most of the bytes by which the whole grew."""
+    """Return the types that account for most of the bytes by which the whole grew."""
     grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * whole)]
     return sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
 
@@ -202,9 +206,9 @@ def _sum(key: Key, parts: Sequence[Series]) -> Series:
 class Growth:
     """The growth from the first of two or more snapshots to the last.
 
-    `several`: why they are not of one process, "" if they may be; if they are not, there are no
-    rates or trends. `rows`: see the module; most growth first, what shrank last. `total`: resident
-    bytes."""
+    `several`: why the snapshots are not of one process; "" if they may be. If they are of several,
+    there are no rates or trends. `rows`: see the module; those that grew most come first, those
+    that shrank come last. `total`: resident bytes."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self.snapshots = snapshots
@@ -220,11 +224,11 @@ class Growth:
 
     @cached_property
     def survival(self) -> Union[Survival, str]:
-        """The blocks that were not freed, or why they are not known."""
+        """The blocks that were not freed, or the reason why they are unknown."""
         return survival(self.snapshots)
 
     def judged(self, series: Series, inside: Iterable[Series] = ()) -> Grown:
-        """A series with its trend and rate."""
+        """Return a series with its trend and rate."""
         values, in_bytes = series.values, series.in_bytes
         least = max(MIN_BYTES, MIN_PART * values[0]) if in_bytes else MIN_COUNT
         if not series.known:
@@ -241,8 +245,9 @@ class Growth:
         return Grown(series, kind, slope and Rate(*(value * HOUR for value in slope)), tuple(inside))
 
     def _lost(self) -> Iterator[Grown]:
-        """Rows of leaked groups. Groups that hardly changed are merged into one row, as a leak of
-        many sizes has many groups. Possibly lost blocks are counted with their roots."""
+        """Yield rows of leaked groups. A leak of blocks of many sizes has many groups, so groups
+        that hardly changed are merged into one row. Possibly lost blocks are counted with their
+        roots."""
         lost = [one for key, one in self.series.items() if key[0] == "lost" and key[1] == "definite"]
         small = [one for one in lost if abs(one.delta) <= MIN_BYTES]
         yield from (self.judged(one) for one in lost if abs(one.delta) > MIN_BYTES)
@@ -250,15 +255,15 @@ class Growth:
             yield self.judged(_sum(("lost", "definite", SMALL_GROUPS), small))
 
     def _garbage(self) -> Iterator[Grown]:
-        """Rows of garbage that collectors have not freed, with the types that grew."""
+        """Yield rows of garbage that collectors have not freed, with the types that grew."""
         for key, one in self.series.items():
             if key[0] == "garbage":
                 types = [part for of, part in self.series.items() if of[:2] == ("garbage type", key[2])]
                 yield self.judged(one, _most_grown(types, one.delta))
 
     def _shares(self) -> Iterator[Grown]:
-        """The shares of resident memory other than blocks in use and leaked mappings, which `_lost`
-        and `_held` cover."""
+        """Yield rows of the shares of resident memory. Blocks in use and leaked mappings are left
+        out, because `_lost` and `_held` include them."""
         for key, one in self.series.items():
             if key[0] == "share" and not key[2].endswith(": in-use") and key[2] != ShareSort.LEAKED_MAPPINGS:
                 objects = self._objects_in(one)
@@ -267,8 +272,8 @@ class Growth:
                 yield self.judged(rest, () if explained else self._causes(key[2], one))
 
     def _causes(self, name: str, share: Series) -> list[Series]:
-        """What explains the growth of a share: call stacks of threads, kinds of mappings, class
-        loaders, or types of objects."""
+        """Return what explains the growth of a share: call stacks of threads, kinds of mappings,
+        class loaders, or types of objects."""
         if name == ShareSort.STACKS:
             return self._threads()
         if kinds := [one for key, one in self.series.items() if key[:2] == ("kind of mapping", name)]:
@@ -280,24 +285,25 @@ class Growth:
         return self._types(share)
 
     def _objects_in(self, heap: Series) -> list[Series]:
-        """The objects of variables whose managed heap this is. The rows of these variables contain
-        them."""
+        """Return the objects of variables that are in this managed heap. The rows of these
+        variables contain the objects."""
         if not heap.key[2].endswith(": runtime"):
             return []
         return [one._replace(counts=[0] * len(one.counts)) for one in self._objects.values() if heap.key[2].startswith(f"{one.key[1]} ")]
 
     def _threads(self) -> list[Series]:
-        """The call stack of most of the new threads."""
+        """Return the call stack that has most of the new threads."""
         stacks = [one for key, one in self.series.items() if key[0] == "threads" and one.delta >= MIN_COUNT]
         return sorted(stacks, key=lambda one: one.delta)[-1:]
 
     def _types(self, heap: Series) -> list[Series]:
-        """The types of objects that explain the growth of a runtime's heap."""
+        """Return the types of objects that explain the growth of a runtime's heap."""
         of = heap.key[2].partition(" ")[0]
         return _most_grown([one for key, one in self.series.items() if key[0] == "runtime type" and key[1] == of], heap.delta)
 
     def _held(self) -> Iterator[Grown]:
-        """Rows of roots, each explained by or divided into its parts."""
+        """Yield rows of roots. A row names the part that explains it, or is divided into its
+        parts."""
         parts: dict[str, list[Series]] = {}
         for key, one in self.series.items():
             if key[0] in ("field", "container", "native"):
@@ -306,7 +312,7 @@ class Growth:
         handles = self._holders_of_handles(roots)
         for root in roots:
             runtime = root.key[2].partition("'s ")[0].rpartition(" ")[2]
-            # Native memory of a type that variables retain is not counted for this root.
+            # If variables retain native memory of a type, this memory does not count for this root.
             native = (one for one in parts.get(runtime, ()) if one.key[0] == "native" and EXPLAINS * one.delta <= max(root.delta, 0))
             inside = list(native) or parts.get(root.key[2], [])
             objects = self._objects.get(root.key[2])
@@ -316,8 +322,8 @@ class Growth:
                 yield row if objects is None or row.series.note == REST or row.series.key[0] != "root" else row.with_objects(objects)
 
     def _holders_of_handles(self, roots: Sequence[Series]) -> dict[str, list[Series]]:
-        """V8's handles that grew, by the root that grew with them. No command reports what retains
-        them."""
+        """Return V8's handles that grew, by the name of a root that grew with them. No command
+        reports what retains handles, so the root with the largest growth is chosen."""
         found: dict[str, list[Series]] = {}
         for key, one in self.series.items():
             if key[0] == "handles" and one.delta > MIN_BYTES:
@@ -327,14 +333,14 @@ class Growth:
         return found
 
     def _divided(self, root: Series, parts: Sequence[Series]) -> Iterator[Grown]:
-        """The root with the parts that explain its growth, if there are any. Else the parts that
-        are large enough for a row, and the rest of the root."""
+        """Yield one row for the root if some parts explain its growth. Otherwise yield a row for
+        each part that is large enough, and a row for the rest of the root."""
         if explaining := list(self._explaining(root, parts)):
             yield self.judged(root, [*explaining, *self._objects_of(explaining[-1])])
             return
         outer = [one for one in parts if one.key[0] in ("handles", "native") or (one.key[0] == "field" and ARROW not in one.key[2])]
         if handles := [one for one in outer if one.key[0] == "handles"]:
-            outer = handles  # These are in blocks that a field retains as well.
+            outer = handles  # The blocks of handles are retained by a field, too.
         least = max(MIN_BYTES, WORTH * root.delta)
         several = [one for one in outer if one.known and one.delta >= least]
         for one in several:
@@ -343,8 +349,8 @@ class Growth:
         yield self.judged(_less(root, several) if several else root)
 
     def _explaining(self, whole: Series, parts: Iterable[Series]) -> Iterator[Series]:
-        """The parts that explain the growth of the whole, outer ones first. A part that was not
-        listed at first was at most as large as the whole."""
+        """Yield the parts that explain the growth of the whole, outer parts first. If a part was
+        not listed in the first snapshot, it was at most as large as the whole."""
         if whole.delta > MIN_BYTES:
             for one in parts:
                 if one.bytes[-1] is not None:
@@ -353,13 +359,14 @@ class Growth:
                         yield one
 
     def _objects_of(self, native: Series) -> list[Series]:
-        """The objects to which this native memory belongs."""
+        """Return the objects that this native memory belongs to."""
         section, within, name = native.key
         objects = self.series.get(("runtime type", within, name)) if section == "native" else None
         return [objects] if objects is not None else []
 
     def objects(self) -> Iterator[tuple[str, list[Series]]]:
-        """The types of objects that grew most in bytes, by runtime. Small growth is omitted."""
+        """Yield the types of objects that grew most in bytes, by runtime. Small growth is left
+        out."""
         types: dict[str, list[Series]] = {}
         for key, one in self.series.items():
             if key[0] == "runtime type" and one.delta > MIN_BYTES:

@@ -1,5 +1,5 @@
-"""Samples of blocks: a snapshot stores a sample of the blocks in use, or all of them if they are
-few.
+"""A sample of the blocks in use, which a snapshot stores. If there are few blocks, all of them are
+stored.
 
 findleaks/engine/sampling.py defines which blocks are in a sample."""
 
@@ -13,7 +13,8 @@ from findleaks.engine.sampling import COLUMNS, MAX_LEVEL, NO_SAMPLE
 from findleaks.session import Session
 
 MOST = 1 << 14
-"""Most blocks of a sample. A heap with at most this many is stored completely."""
+"""Maximum number of blocks in a sample. A heap with at most this many blocks is stored
+completely."""
 
 Block = tuple[int, int]
 """The address, and the usable size in bytes."""
@@ -22,21 +23,22 @@ Block = tuple[int, int]
 class Sample(NamedTuple):
     """A sample of blocks in use.
 
-    `level`: its level. `rows`: its number of blocks. `blocks`: a function that returns the blocks
-    in a sample of a given level (at least its own). It raises TargetError if the file can no longer
-    be read."""
+    `level`: the level of the sample (engine/sampling.py). `rows`: its number of blocks. `blocks`: a
+    function that returns the blocks of the sample with a given level or a higher one. It raises
+    TargetError if the file can no longer be read."""
 
     level: int
     rows: int
     blocks: Callable[[int], set[Block]]
 
     def number(self, level: int) -> int:
-        """The approximate number of blocks in a sample of this level."""
+        """Return the approximate number of blocks in a sample of this level."""
         return self.rows >> max(level - self.level, 0)
 
 
 def in_memory(level: int, rows: array[int]) -> Sample:
-    """A sample of these rows of address, size and level. The rows are not copied."""
+    """Return a sample that consists of these rows of address, size and level. The rows are not
+    copied."""
 
     def blocks(least: int) -> set[Block]:
         return {(address, size) for address, size, own in triples(rows) if own >= least}
@@ -58,8 +60,8 @@ def taken(session: Session, most: int = MOST) -> Sample:
 
 
 def common_level(samples: Sequence[Sample], most: int) -> int:
-    """The lowest level at which the samples can be compared, and have about `most` blocks
-    together."""
+    """Return the lowest level at which the samples can be compared, and together have at most about
+    `most` blocks."""
     level = max(one.level for one in samples)
     while sum(one.number(level) for one in samples) > most and level < MAX_LEVEL:
         level += 1

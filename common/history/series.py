@@ -1,4 +1,4 @@
-"""The snapshots of a process that `watch` keeps: at most MOST, evenly spread."""
+"""The snapshots of a process that `watch` stores: at most MOST, evenly spread."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import replace
 from findleaks.history.snapshot import Snapshot
 
 MOST = 128
-"""Most snapshots that are kept."""
+"""Maximum number of snapshots that are stored."""
 
 
 def only(one: Snapshot, sections: Collection[str]) -> Snapshot:
-    """The snapshot with the figures of these sections only, and without the commands' results."""
+    """Return the snapshot with only the figures of these sections, and without the results of
+    commands."""
     return replace(one, figures=[figure for figure in one.figures if figure.section in sections], answers={})
 
 
 class Thinned:
-    """The first, the last, and evenly spread ones of all added snapshots.
+    """Snapshots that are stored: the first, the last, and evenly spread ones between them.
 
-    Every n-th snapshot is kept; n is doubled when there are more than MOST. Example: after n became
-    2, the snapshots 0, 2, 4, … and the last one remain."""
+    Every n-th snapshot is stored. If there are more than MOST, n is doubled, and the others are
+    dropped. Example: after n has become 2, the snapshots 0, 2, 4, … and the last one remain."""
 
     def __init__(self) -> None:
         self.snapshots: list[Snapshot] = []
@@ -28,13 +29,14 @@ class Thinned:
         self._step = 1
 
     def add(self, one: Snapshot) -> None:
-        """Add the newest snapshot. It replaces the one before it unless that is an n-th."""
+        """Add the newest snapshot. It replaces the preceding one, unless the preceding one is an
+        n-th."""
         if self._added and (self._added - 1) % self._step:
             self.snapshots.pop()
         self.snapshots.append(one)
         self._added += 1
         if len(self.snapshots) > MOST:
-            # Keep the last one, whether or not it is a (2 n)-th.
+            # The last snapshot is stored in any case.
             last = self.snapshots[-1]
             self._step *= 2
             self.snapshots = self.snapshots[::2]

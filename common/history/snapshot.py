@@ -1,4 +1,4 @@
-"""A snapshot: one moment of one process, with the figures of the commands."""
+"""A snapshot: the figures of the commands for one process at one time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from findleaks.history.sample import Sample
 
 @dataclass(frozen=True)
 class Clock:
-    """When a snapshot was taken.
+    """The time of a snapshot.
 
     `time`: seconds since 1970, None if unknown. `uptime`: seconds since the machine's start, which
-    users cannot set back. `boot`: the id of that start (/proc/sys/kernel/random/boot_id). `uptime`
-    is None and `boot` "" if they are unknown, as for cores written by other programs."""
+    users cannot set back. `boot`: the id of the machine's start (/proc/sys/kernel/random/boot_id).
+    If they are unknown, as for cores that other programs wrote, `uptime` is None and `boot` is
+    ""."""
 
     time: Optional[float] = None
     uptime: Optional[float] = None
@@ -28,10 +29,10 @@ class Identity:
     """The identity of a process.
 
     `program`: base name of the executable. `build_id`: "" if unknown. `pid`: None if unknown.
-    `started`: its start, in clock ticks since the machine's start (proc(5), stat, field 22).
-    `image`: a digest of where the kernel placed program, stack and random bytes
-    (audit/residency.py), "" if unknown. Two snapshots with the same pid are of one process if
-    `started` or `image` is the same."""
+    `started`: the start of the process, in clock ticks since the machine's start (proc(5), stat,
+    field 22). `image`: a digest of the addresses at which the kernel placed the program, the stack
+    and the random bytes (audit/residency.py); "" if unknown. Two snapshots with the same pid are of
+    one process if `started` or `image` is the same."""
 
     program: str = ""
     build_id: str = ""
@@ -43,10 +44,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The figures of one moment.
+    """The figures of a process at one time.
 
-    `name`: the name of its file, or the name given to it. `answers`: the commands' JSON by command
-    word, if it was kept. `sample`: blocks in use; None if they were not kept."""
+    `name`: the name of the file, or the name that was given to the snapshot. `answers`: the
+    commands' JSON by name of the command, if it was stored. `sample`: blocks in use; None if they
+    were not stored."""
 
     name: str
     clock: Clock
@@ -57,13 +59,14 @@ class Snapshot:
     sample: Optional[Sample] = None
 
     def total(self) -> Figure:
-        """The resident bytes; the mapped bytes if residency is unknown."""
+        """Return the resident bytes; the mapped bytes if residency is unknown."""
         return next((one for one in self.figures if one.section == "total"), Figure("total", "mapped", None, 0))
 
 
 def seconds(snapshots: Sequence[Snapshot]) -> Optional[list[float]]:
-    """The times of the snapshots in seconds, all by one clock. This is the machine's uptime if all
-    snapshots are from one boot, else the time of day. None if a time is unknown."""
+    """Return the times of the snapshots in seconds, all by the same clock. It is the machine's
+    uptime if all snapshots are from one boot, else the time of day. Returns None if a time is
+    unknown."""
     clocks = [one.clock for one in snapshots]
     uptimes = [clock.uptime for clock in clocks if clock.uptime is not None]
     if len(uptimes) == len(clocks) and len({clock.boot for clock in clocks}) == 1:
@@ -73,8 +76,9 @@ def seconds(snapshots: Sequence[Snapshot]) -> Optional[list[float]]:
 
 
 def several_processes(snapshots: Sequence[Snapshot]) -> str:
-    """Why snapshots are surely not of one process, as a phrase; "" if they may be. The kernel
-    reuses pids, so start times and images are compared, too. The image is random for each exec."""
+    """Return a phrase that says why the snapshots are certainly not of one process; "" if they may
+    be. The kernel reuses pids, so start times and images are compared, too. The image is random for
+    each exec."""
     identities = [one.identity for one in snapshots]
     pids = list(dict.fromkeys(one.pid for one in identities if one.pid is not None))
     if len(pids) > 1:
@@ -89,7 +93,7 @@ def several_processes(snapshots: Sequence[Snapshot]) -> str:
 
 
 def differences(snapshots: Sequence[Snapshot]) -> Iterator[str]:
-    """Why snapshots are not fully comparable, one line for each reason."""
+    """Yield one line for each reason why the snapshots are not fully comparable."""
     identities = [one.identity for one in snapshots]
     for what, values in (
         ("the programs", [one.program for one in identities]),

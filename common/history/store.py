@@ -1,4 +1,4 @@
-"""Stores each snapshot as an SQLite database, which any SQLite program can read.
+"""Store each snapshot as an SQLite database, which any SQLite program can read.
 
 Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7331, "fls1"):
 
@@ -12,18 +12,18 @@ Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7331, "fls1
                 than the figure that contains it
     answers     command, json: each command's whole result, as printed with --json
     warnings    text
-    sampling    one row: level, rows (of `sample`); none if blocks were not kept
+    sampling    one row: level, rows (of `sample`); none if blocks were not stored
     sample      address, size (usable bytes), level: blocks in use, those of the highest levels
-                first. If the level in `sampling` is 0, it contains all blocks, else those whose
-                level is at least that one. A block's level depends on its address and size
+                first. If the level in `sampling` is 0, the table contains all blocks; otherwise the
+                blocks whose level is not lower. A block's level depends on its address and size
                 (findleaks/engine/sampling.py): of the blocks below 4 KiB, one in 2^level is in the
                 sample. Addresses from 2^63 on are stored as negative numbers
 
-A snapshot is written under another name in the same folder, and renamed when it is complete and on
-disk. So no reader ever finds an incomplete one.
+A snapshot is written under another name in the same directory. It is renamed when it is complete
+and on disk, so readers never find an incomplete snapshot.
 
 A file is hostile input. It is read without SQLite's recovery, and nothing in it is executed. Its
-tables must be exactly those above. Views are rejected, as their rows may never end.
+tables must be exactly those above. Views are rejected, because their rows may never end.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from findleaks.history.snapshot import Clock, Identity, Snapshot
 APPLICATION, VERSION = 0x666C7331, 1
 MAGIC = b"SQLite format 3\0"
 MAX_BYTES = 256 << 20
-"""Most bytes of a snapshot's file. A larger file is not a snapshot."""
+"""Maximum size in bytes of a snapshot's file. A larger file is not a snapshot."""
 STEP = 10_000
 """Instructions of SQLite's virtual machine between two calls of its progress handler."""
 MAX_COUNT = 1 << 62
-"""Limit of a count or of bytes in the file. Sums may be larger."""
+"""Limit of each count and each number of bytes in the file. Sums may be larger."""
 
 _TABLES = """
 CREATE TABLE snapshot (time REAL, uptime REAL, boot TEXT NOT NULL, program TEXT NOT NULL, build_id TEXT NOT NULL, pid INTEGER,
@@ -74,14 +74,14 @@ WHERE typeof(section) <> 'text' OR typeof(within) <> 'text' OR typeof(name) <> '
 """
 
 _SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
-"""The SQL of each table as sqlite_master stores it, by name."""
+"""For each table, the SQL that sqlite_master stores for it."""
 
 
 def save(snapshot: Snapshot, path: Path, version: str) -> None:
-    """Write a snapshot. When this returns, `path` is complete. TargetError: it cannot be written;
-    an earlier file is then unchanged."""
+    """Write a snapshot. When this function returns, the file at `path` is complete. Raises
+    TargetError if it cannot be written; an earlier file is then unchanged."""
     if os.path.exists(path) and not os.path.isfile(path):
-        # Renaming would replace it, even a device or a pipe if root does this.
+        # Renaming would replace the path, even if it is a device or a pipe and root calls this.
         raise TargetError(f"{path}: the snapshot cannot be written: not a regular file")
     try:
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -108,7 +108,7 @@ def _unwritable(path: Path, why: object) -> TargetError:
 def _fill(snapshot: Snapshot, part: str, version: str) -> None:
     clock, one = snapshot.clock, snapshot.identity
     with contextlib.closing(sqlite3.connect(part)) as base, base:
-        base.execute("PRAGMA journal_mode = OFF")  # The file is deleted if this fails.
+        base.execute("PRAGMA journal_mode = OFF")  # the file is deleted if writing fails
         base.execute(f"PRAGMA application_id = {APPLICATION}")
         base.execute(f"PRAGMA user_version = {VERSION}")
         base.executescript(_TABLES)
@@ -129,32 +129,33 @@ def _row(one: Figure) -> tuple[object, ...]:
     return (*names, _counted(one.number), _counted(one.bytes), _encoded(one.note))
 
 
-_TEXT = "CAST(? AS TEXT)"  # The argument is a result of `_encoded`.
+_TEXT = "CAST(? AS TEXT)"  # the argument is a result of `_encoded`
 
 
 def _encoded(text: str) -> bytes:
-    """A name as UTF-8 bytes. The target's own bytes stay as they are: SQLite stores any bytes."""
+    """Return a name as UTF-8 bytes. Bytes that came from the target are unchanged, because SQLite
+    stores any bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # One half of a UTF-16 pair.
+    except UnicodeEncodeError:  # a lone surrogate
         return text.encode("utf-8", "backslashreplace")
 
 
 def _counted(number: Optional[int]) -> Optional[int]:
-    """The number, or None if it is too large: a damaged process may contain any number."""
+    """Return the number; None if it is too large. A damaged process may contain any number."""
     return number if number is None or abs(number) <= MAX_COUNT else None
 
 
 def is_snapshot(path: str) -> bool:
-    """Whether a file begins like an SQLite database. OSError: it cannot be read."""
+    """Whether a file begins like an SQLite database. Raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = False) -> Snapshot:
-    """Read a snapshot. `sections`: only figures of these sections. `answers`: also read the
-    commands' results. TargetError: the file is not a valid snapshot; the message contains the
-    reason."""
+    """Read a snapshot. `sections`: only figures of these sections. `answers`: whether to read the
+    results of commands, too. Raises TargetError with the reason if the file is not a valid
+    snapshot."""
     name = os.path.basename(path)
     steps: Iterator[bool] = iter(())
     try:
@@ -169,7 +170,7 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
         raise TargetError(f"{path}: {(error.strerror or '').lower()}") from None
     except sqlite3.OperationalError as error:
         if str(error) == "interrupted" and not next(steps, True):
-            # Not because of the number of steps: Ctrl-C arrived while SQLite called the handler,
+            # The limit of steps was not reached. Ctrl-C arrived while SQLite called the handler,
             # and SQLite dropped it.
             raise KeyboardInterrupt from None
         raise TargetError(f"{path}: the snapshot is damaged: {error}") from None
@@ -207,8 +208,9 @@ def _read(base: sqlite3.Connection, path: str, name: str, sections: Optional[Col
 
 
 def _steps(size: int) -> Iterator[bool]:
-    """An iterator that yields False as often as SQLite may continue to read a file of this size.
-    Pages that refer to one another in a circle would keep SQLite busy forever."""
+    """Return an iterator that yields False as often as SQLite may call the progress handler for a
+    file of this size. Without this limit, pages that refer to one another in a cycle would keep
+    SQLite busy forever."""
     return itertools.repeat(False, 100 + size // 1000)
 
 
@@ -219,7 +221,7 @@ def _whole(value: object) -> Optional[int]:
 
 
 def _seconds(value: object) -> Optional[float]:
-    """A time. ValueError: no clock shows it."""
+    """Return a time. Raises ValueError for a value that is not a plausible time."""
     if value is None:
         return None
     if not isinstance(value, (int, float)) or not (math.isfinite(value) and 0 <= value < 1 << 40):

@@ -1,4 +1,4 @@
-"""Reads and writes the blocks of a snapshot in its SQLite file. store.py documents the tables."""
+"""Read and write the blocks of a snapshot in its SQLite file. store.py documents the tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGN, _WORD = 1 << 63, 1 << 64
 
 
 def opened(path: str) -> sqlite3.Connection:
-    """Open the database read-only. sqlite3.Error: it is not a database."""
+    """Open the database read-only. Raises sqlite3.Error if it is not a database."""
     base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro&immutable=1", uri=True)
     base.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
     base.execute("PRAGMA trusted_schema = OFF")
@@ -31,13 +31,13 @@ def write(base: sqlite3.Connection, sample: Sample) -> None:
 
 
 def _signed(word: int) -> int:
-    """A word as a signed integer, as SQLite's integers are signed."""
+    """Return a word as a signed integer, because SQLite's integers are signed."""
     return word - _WORD if word >= _SIGN else word
 
 
 def sample(base: sqlite3.Connection, path: str) -> Optional[Sample]:
-    """The sample of a snapshot. Its blocks are read on demand. ValueError: it is damaged.
-    sqlite3.Error: it cannot be read."""
+    """Return the sample of a snapshot. Its blocks are read when they are needed. Raises ValueError
+    if it is damaged, and sqlite3.Error if it cannot be read."""
     head = base.execute("SELECT level, rows FROM sampling").fetchone()
     if head is None:
         return None
@@ -48,8 +48,8 @@ def sample(base: sqlite3.Connection, path: str) -> Optional[Sample]:
 
 
 def _blocks(path: str, rows: int, least: int) -> set[Block]:
-    """The blocks of the sample with at least this level. TargetError: the file is missing or
-    damaged."""
+    """Return the blocks of the sample with at least this level. Raises TargetError if the file is
+    missing or damaged."""
     try:
         with contextlib.closing(opened(path)) as base:
             wanted = _rows_of(base, rows, least)
@@ -62,7 +62,7 @@ def _blocks(path: str, rows: int, least: int) -> set[Block]:
 
 
 def _rows_of(base: sqlite3.Connection, rows: int, least: int) -> int:
-    """The number of blocks with at least this level. They are the first ones."""
+    """Return the number of blocks with at least this level. They are the first rows."""
     low, high = 0, rows
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,16 +1,17 @@
-"""Survivors: blocks that exist at every later moment of one process, by size.
+"""Find survivors: blocks that exist in every later snapshot of one process, by size.
 
-New blocks of a leak stay; those of a cache or of temporary data are freed. Blocks with the same
-address and usable size count as the same block. So a block that is freed and allocated again at the
-same address with the same size before the next snapshot counts as a survivor. A block that is
-missing at one moment and exists again later counts as a new block.
+New blocks of a leak stay. New blocks of a cache, or of temporary data, are freed. Blocks with the
+same address and usable size count as the same block. If a block is freed and allocated again at the
+same address with the same size before the next snapshot, it therefore counts as a survivor. A block
+that is missing from one snapshot and exists in a later one counts as a new block.
 
 Snapshots of large heaps contain samples of their blocks (findleaks/engine/sampling.py). Counts are
 then estimates with 95 % intervals. A block is in the sample with probability p, independently of
-whether it is freed, so of N blocks X ~ Bin(N, p) are seen. Wilson's score interval (E. B. Wilson,
-"Probable inference, the law of succession, and statistical inference", Journal of the American
-Statistical Association 22, 1927) is solved for N. It is also used for the part of the n sampled
-blocks that stayed, with the correction 1 - p for a finite population. With p = 1 both are exact."""
+whether it is freed. Of N blocks, X ~ Bin(N, p) are therefore seen. Wilson's score interval (E. B.
+Wilson, "Probable inference, the law of succession, and statistical inference", Journal of the
+American Statistical Association 22, 1927) is solved for N. It is also used for the fraction of the
+n sampled blocks that stayed, with the correction 1 - p for a finite population. With p = 1 both are
+exact."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ from findleaks.history.snapshot import Snapshot
 from findleaks.history.trend import MIN_POINTS, Z_95
 
 MAX_ROWS = 1 << 18
-"""Most blocks that are compared in all snapshots together. If there are more, smaller samples are
-compared."""
+"""Maximum number of blocks that are compared, in all snapshots together. If there are more, smaller
+samples are compared."""
 
 
 class Estimate(NamedTuple):
-    """A number with its 95 % interval. Both ends equal the value if it is exact."""
+    """A number with its 95 % interval. If the number is exact, both ends equal it."""
 
     value: float
     low: float
@@ -39,15 +40,15 @@ class Estimate(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Blocks, and their usable bytes."""
+    """A number of blocks, and their usable bytes."""
 
     blocks: Estimate
     bytes: Estimate
 
 
 class Cohort(NamedTuple):
-    """Blocks that were first seen at one time. `made`: all of them. `stayed`: those that are in
-    every later snapshot. `part`: stayed / made, 0 to 1; None if no block was seen."""
+    """Blocks that were first seen at the same time. `made`: all of them. `stayed`: those that are
+    in every later snapshot. `part`: stayed / made, from 0 to 1; None if no block was seen."""
 
     made: Amount
     stayed: Amount
@@ -56,8 +57,8 @@ class Cohort(NamedTuple):
 
 class Survivors(NamedTuple):
     """The survivors of one size, or of all sizes (None). `first`: blocks of the first snapshot.
-    `since`: blocks first seen after it and before the last one; None for two snapshots. `newest`:
-    blocks first seen in the last one, which may or may not stay."""
+    `since`: blocks first seen after the first and before the last snapshot; None if there are only
+    two snapshots. `newest`: blocks first seen in the last snapshot, which may or may not stay."""
 
     size: Optional[int]
     first: Cohort
@@ -66,8 +67,9 @@ class Survivors(NamedTuple):
 
 
 class Survival(NamedTuple):
-    """The survivors in all snapshots. `level`: that of the compared samples, 0 if all blocks were
-    compared. `sizes`: in order of bytes that were made since and stayed."""
+    """The survivors in all snapshots. `level`: the level of the compared samples, 0 if all blocks
+    were compared. `sizes`: the order is by bytes of the blocks that were first seen after the first
+    snapshot and stayed."""
 
     level: int
     total: Survivors
@@ -78,8 +80,8 @@ class Survival(NamedTuple):
 
 
 def survival(snapshots: Sequence[Snapshot], most: int = MAX_ROWS) -> Union[Survival, str]:
-    """The survivors in two or more snapshots of one process, in the order of time. If they are not
-    known, a sentence with the reason."""
+    """Return the survivors in two or more snapshots of one process, which are in the order of time.
+    If they are unknown, return a sentence with the reason."""
     why = incomparable(snapshots)
     samples = [one.sample for one in snapshots if one.sample is not None]
     if why or len(samples) < len(snapshots):
@@ -92,9 +94,9 @@ def survival(snapshots: Sequence[Snapshot], most: int = MAX_ROWS) -> Union[Survi
 
 
 def incomparable(snapshots: Sequence[Snapshot]) -> str:
-    """Why addresses in these snapshots cannot be compared; "" if they can. Snapshots are of one
-    process if they have the same pid, and the same start time or process image. The kernel places
-    the image at random for each exec."""
+    """Return why addresses in these snapshots cannot be compared; "" if they can. Snapshots are of
+    one process if they have the same pid, and the same start time or process image. The kernel
+    places the image at random for each exec."""
     identities = [one.identity for one in snapshots]
     pids = list(dict.fromkeys(one.pid for one in identities))
     if None in pids:
@@ -124,7 +126,7 @@ class _Seen(NamedTuple):
 def _counted(samples: Sequence[Sample], level: int) -> Survival:
     seen, last = _Seen(Counter(), Counter(), Counter(), Counter(), Counter()), len(samples) - 1
     before: set[Block] = set()
-    # For each block of the previous snapshot: the first snapshot that contains it.
+    # For each block of the preceding snapshot: the first snapshot that contains it.
     born: dict[Block, int] = {}
     for at, sample in enumerate(samples):
         now = sample.blocks(level)
@@ -144,7 +146,7 @@ def _counted(samples: Sequence[Sample], level: int) -> Survival:
 
 
 def _rank(one: Survivors) -> tuple[float, float, int]:
-    """The sort key of a size: bytes of new blocks that stayed, then bytes of all blocks."""
+    """Return the sort key of a size: bytes of new blocks that stayed, then bytes of all blocks."""
     new = one.since.stayed.bytes.value if one.since else one.newest.bytes.value
     return -new, -one.first.made.bytes.value, one.size or 0
 
@@ -155,13 +157,13 @@ def _survivors(seen: _Seen, size: Optional[int], sizes: Sequence[int], level: in
 
 
 def _cohort(made: Counter[int], stayed: Counter[int], sizes: Sequence[int], level: int) -> Cohort:
-    """The cohort of blocks of these sizes."""
+    """Return the cohort of blocks of these sizes."""
     before, after = _amount(made, sizes, level), _amount(stayed, sizes, level)
     part = None
     if before.blocks.value:
         value, weights = after.blocks.value / before.blocks.value, [(made[size], 1 / probability(size, level)) for size in sizes]
-        # Blocks have unequal probabilities. Use the number of equal ones with the same error
-        # (Kish's effective sample size).
+        # Blocks have unequal probabilities. This uses the number of blocks with equal probabilities
+        # that gives the same error (Kish's effective sample size).
         effective = sum(count * weight for count, weight in weights) ** 2 / sum(count * weight**2 for count, weight in weights)
         part = Estimate(value, *_part(value, effective, 1 / max(weight for _, weight in weights)))
     return Cohort(before, after, part)
@@ -178,7 +180,8 @@ def _amount(seen: Counter[int], sizes: Sequence[int], level: int) -> Amount:
         count = sum(seen[size] for size in alike)
         low, high = whole(count, chance)
         held = sum(size * seen[size] for size in alike)
-        # Sizes differ within a stratum: the deviation of X bytes is that of their root mean square.
+        # Sizes differ within a stratum. The deviation of the bytes of X blocks is computed from the
+        # root mean square of the sizes.
         weights = [(size, seen[size] if count else 1) for size in alike]
         weight = math.sqrt(sum(size * size * often for size, often in weights) / sum(often for _, often in weights))
         for sums, value, scale in ((blocks, count / chance, 1.0), (wide, held / chance, weight)):
@@ -189,16 +192,16 @@ def _amount(seen: Counter[int], sizes: Sequence[int], level: int) -> Amount:
 
 
 def whole(seen: int, chance: float) -> tuple[float, float]:
-    """The 95 % interval of the number of blocks if `seen` of them are in a sample. Each block is in
-    the sample with probability `chance`. The ends are the N with (seen - N p)^2 = z^2 N p (1 -
-    p)."""
+    """Return the 95 % interval of the number of blocks if `seen` of them are in a sample. Each
+    block is in the sample with probability `chance`. The ends are the N with (seen - N p)^2 = z^2 N
+    p (1 - p)."""
     spread = Z_95 * Z_95 * (1 - chance)
     middle, width = seen + spread / 2, math.sqrt(spread * (seen + spread / 4))
     return (middle - width) / chance, (middle + width) / chance
 
 
 def _part(value: float, seen: float, chance: float) -> tuple[float, float]:
-    """Wilson's interval for a part of `seen` blocks."""
+    """Return Wilson's interval for a fraction of `seen` blocks."""
     spread = Z_95 * Z_95 * (1 - chance) / seen
     middle, width = value + spread / 2, math.sqrt(spread * (value * (1 - value) + spread / 4))
     low, high = (middle - width) / (1 + spread), (middle + width) / (1 + spread)

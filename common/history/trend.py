@@ -1,5 +1,5 @@
-"""The trend of a figure over several moments: growth that continues, growth that has ended, or a
-saw-tooth.
+"""Find the trend of a figure over several snapshots: growth that continues, growth that has ended,
+or a saw-tooth.
 
 The rate is the Theil-Sen estimator: the median of the slopes between pairs of points. A few
 outliers do not change it. Its error is Sen's 95 % interval, from the variance of Kendall's S under
@@ -7,10 +7,10 @@ no trend (P. K. Sen, "Estimates of the regression coefficient based on Kendall's
 the American Statistical Association 63, 1968, section 4). For more than MAX_PAIRED points, only
 pairs that are half a series apart are used (Theil's incomplete method).
 
-The floor shows whether growth continues: the lowest value of each third of the series. A saw-tooth
-returns to its floor. The floor of a warm-up rises only at first. The floor of a leak rises until
-the end. A warm-up may take more than a third of the series. So if there is no saw-tooth, the floor
-of the last quarter must rise as well."""
+The floor shows whether growth continues. It is the lowest value of each third of the series. A
+saw-tooth returns to its floor. The floor of a warm-up rises only at first. The floor of a leak
+rises until the end. A warm-up may take more than a third of the series. Therefore, if there is no
+saw-tooth, the floor of the last quarter must rise as well."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ from typing import NamedTuple, Optional
 MAX_PAIRED = 64
 """Up to this many points, all pairs are used."""
 MIN_POINTS = 3
-"""Fewest points for a trend; fewer give only a difference."""
+"""Fewest points for a trend. Fewer points give only a difference."""
 MIN_INTERVAL = 5
-"""Fewest points for a 95 % interval: the extreme value of Kendall's S occurs by chance in 2 of 5!
+"""Fewest points for a 95 % interval. The extreme value of Kendall's S occurs by chance in 2 of 5!
 orders."""
 MIN_QUARTERED = 8
-"""Fewest points for four parts."""
+"""Fewest points for a division into four parts."""
 MIN_LATE_PART = 0.25
-"""For growth to continue, the floor's last rise must be at least this share of the rise from part
-to part before."""
+"""Growth continues only if the floor's last rise is at least this fraction of the rise from part to
+part before."""
 MIN_RISE, MIN_TURN = 0.05, 0.1
-"""The floor must rise by this share of the difference between highest and lowest value, and a turn
-counts only if it is this large. Smaller changes may be noise."""
+"""The floor must rise by the fraction MIN_RISE of the difference between the highest and the lowest
+value. A turn counts only if it is the fraction MIN_TURN of this difference. Smaller changes may be
+noise."""
 MIN_SWING = 3.0
-"""The ways up and down of a saw-tooth are at least this many times the remaining growth."""
+"""In a saw-tooth, the sum of all rises and falls is at least this many times the remaining
+growth."""
 Z_95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
 
 
 class Trend(enum.Enum):
-    """The trend of a figure. TWO_POINTS: there are too few moments for a trend, or the figure is
-    unknown at one of them."""
+    """The trend of a figure. TWO_POINTS: there are too few snapshots for a trend, or the figure is
+    unknown in one of them."""
 
     TWO_POINTS = "unknown"
     GROWING = "growing"
@@ -62,8 +64,8 @@ class Rate(NamedTuple):
 
 
 def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
-    """The trend of these values, in the order of time. Differences of at most `flat` are
-    ignored."""
+    """Return the trend of these values, which are in the order of time. Differences of at most
+    `flat` are ignored."""
     if len(values) < MIN_POINTS:
         return Trend.TWO_POINTS
     first, middle, last = floors(values, 3)
@@ -75,7 +77,7 @@ def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
     ended = swing < MIN_SWING * abs(net) and _ended(values)
     rises = late > flat and late >= MIN_LATE_PART * abs(early) and last - first >= MIN_RISE * extent
     end = values[2 * len(values) // 3 :]
-    # The series began flat: a single step up is not continuing growth.
+    # The series began flat. A single step up is not continuing growth.
     if early <= flat and len(end) > 1:
         before, after = floors(end, 2)
         rises = rises and after - before >= MIN_LATE_PART * late
@@ -87,14 +89,14 @@ def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
 
 
 def floors(values: Sequence[float], parts: int) -> list[float]:
-    """The lowest value of each part of the series. The parts are as long as possible; the last ones
-    are the longest."""
+    """Return the lowest value of each part of the series. If the parts differ in length, the last
+    ones are the longest."""
     count = len(values)
     return [min(values[count * part // parts : count * (part + 1) // parts]) for part in range(parts)]
 
 
 def _swing(values: Sequence[float], turn: float) -> float:
-    """The sum of all ways up and down. A way shorter than `turn` is ignored."""
+    """Return the sum of all rises and falls. Those smaller than `turn` are ignored."""
     total, low, high, start = 0.0, values[0], values[0], values[0]
     rising = falling = False
     for value in values:
@@ -117,7 +119,7 @@ def _ended(values: Sequence[float]) -> bool:
 
 
 def rate(times: Sequence[float], values: Sequence[float]) -> Optional[Rate]:
-    """The rate per second; None if all moments have the same time."""
+    """Return the rate per second; None if all points have the same time."""
     slopes = sorted(_slopes(times, values))
     if not slopes:
         return None
@@ -135,9 +137,9 @@ def _slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def _interval(points: int, slopes: int) -> range:
-    """The slopes at the ends of Sen's interval. Their ranks, from 0, are those of the M1-th
-    smallest and of the (M2 + 1)-th slope, where M1 and M2 are half of (slopes - width) and of
-    (slopes + width)."""
+    """Return the range of ranks, from 0, of the slopes at the ends of Sen's interval. They are
+    those of the M1-th smallest and of the (M2 + 1)-th slope, where M1 and M2 are half of (slopes -
+    width) and of (slopes + width)."""
     deviation = math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
     # For independent pairs, the ranks come from the middle of a binomial distribution.
     if points > MAX_PAIRED:

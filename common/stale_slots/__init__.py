@@ -1,12 +1,12 @@
-"""Stale slots: words of a container beyond its length, which contain removed elements and are no
-references.
+"""Stale slots: words in the storage of a container beyond its length. They contain removed
+elements, and are not references.
 
-A container does not clear the words of an element that it removes. They refer to the element until
-the slot is used again, and would hide its leak. Only proven containers are read: everything that
-their structure implies is checked. An uncertain slot stays a reference, because a slot that is left
-out by mistake would report a block in use as leaked.
+A container does not clear the words of an element that it removes. These words refer to the same
+blocks as the element did until the slot is used again, and would hide leaks of these blocks. Only
+proven containers are read, that is, everything that their structure implies is checked. An
+uncertain slot stays a reference. Otherwise a block in use might be reported as leaked.
 
-`find_stale_slots` finds them. It costs little in a process without such containers."""
+`find_stale_slots` takes little time in a process without such containers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
@@ -27,10 +26,10 @@ from findleaks.target.ranges import merge_ranges, nonzero_pieces
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
 
-# Most bytes of one range of root memory that are searched for heads of containers.
+# Maximum number of bytes of one range of root memory that are searched for heads of containers.
 MAX_RANGE = 1 << 22
 MAX_BYTES = 1 << 25  # most bytes of all such ranges
-MAX_POINTERS = 100_000  # most pointers in them that are examined
+MAX_POINTERS = 100_000  # most pointers in these ranges that are examined
 MAX_ASKED = 2_000  # most words whose types are looked up, at about 0.2 ms each
 MAX_SEQUENCES = 10_000  # most vectors and deques that are checked
 
@@ -42,17 +41,17 @@ def find_stale_slots(
     roots: Sequence[Range],
     heaps: Sequence[Range],
     poll: Callable[[], None],
-    unaligned: Sequence[Range] = (),
+    managed: Sequence[Range] = (),
 ) -> list[Range]:
     """Return the stale slots, sorted and disjoint.
 
-    Channels are looked for everywhere; heads of vectors, deques and Rust's BTreeMaps only in
+    Channels are searched for everywhere, but heads of vectors, deques and Rust's BTreeMaps only in
     `roots` (root memory) and in blocks near it. `heaps`: ranges that contain blocks. `poll` raises
-    Interrupted if the user asked to stop. `unaligned`: see HeapMemory. Debug information is read
-    only if words look like a vector with stale slots."""
+    Interrupted if the user asked to stop. `managed`: see HeapMemory. Debug information is read only
+    if words look like a vector with stale slots."""
     if not len(blocks):
         return []
-    memory = HeapMemory(target, engine, blocks, poll, unaligned)
+    memory = HeapMemory(target, engine, blocks, poll, heaps, managed)
     found = [*rust_channels.find_stale_messages(memory), *_HeadSearch(memory, roots, heaps).run()]
     size = memory.size
     return merge_ranges(Range(start + -start % size, end) for start, end in found)
@@ -93,8 +92,8 @@ class _HeadSearch:
         yield from self._unused(certain, others, double)
 
     def _rust_vectors(self, words: HeapPointers, in_block: bool) -> Iterator[SequenceStorage]:
-        """Return Rust's vectors among these words. Words whose types are unknown are omitted first:
-        a managed heap has many that look like a vector."""
+        """Return Rust's vectors among these words. Words of unknown type are omitted first, because
+        a managed heap has many words that look like a vector."""
         block = self._memory.block_at(words.piece.address) if in_block else None
         if block is not None and not self._rust_types.knows_block(*block):
             return iter(())
@@ -103,7 +102,7 @@ class _HeadSearch:
         return rust_vectors.find_vectors(self._memory, words, partial(self._ask, self._rust_types))
 
     def _ask(self, types: DeclaredTypes, address: int) -> Iterable[tuple[int, Type]]:
-        """Call DeclaredTypes.around, for a limited number of words."""
+        """Return the result of DeclaredTypes.around, or () after MAX_ASKED calls."""
         self._questions += 1
         return types.around(address) if self._questions <= MAX_ASKED else ()
 
@@ -120,7 +119,8 @@ class _HeadSearch:
             yield words, True
 
     def _unused(self, certain: list[SequenceStorage], others: list[SequenceStorage], double: list[SequenceStorage]) -> Iterator[Range]:
-        """Yield unused parts of vectors in variables, of other vectors, and of deques."""
+        """Yield the unused parts of vectors in variables (`certain`), of other vectors (`others`),
+        and of deques (`double`). Other vectors and deques must have no other user."""
         memory = self._memory
         others, double = (_select_with_pointers(memory, others), _select_with_pointers(memory, double))
         everywhere = [*self._heaps, *self._roots]
@@ -134,14 +134,15 @@ class _HeadSearch:
                 yield from found.unused
 
     def _root_words(self) -> Iterator[HeapPointers]:
-        """Yield the words of root memory that point into the heaps, one piece at a time."""
+        """Yield the words of root memory that may point to containers' blocks, one piece at a
+        time."""
         memory = self._memory
         left, pointers = MAX_BYTES, MAX_POINTERS
         for start, end in self._roots:
             for piece in nonzero_pieces(memory.target, start, min(end, start + MAX_RANGE, start + left)):
                 memory.poll()
                 left -= len(piece.data)
-                words = HeapPointers(piece, *find_pointers(memory.engine, piece, memory.low, memory.high))
+                words = memory.find_pointers(piece)
                 pointers -= len(words.addresses)
                 if pointers < 0:
                     self._left_out = True
@@ -150,5 +151,5 @@ class _HeadSearch:
 
 
 def _select_with_pointers(memory: HeapMemory, found: Sequence[SequenceStorage]) -> list[SequenceStorage]:
-    """Return the sequences whose unused parts contain words that may point to blocks."""
+    """Return the sequences whose unused parts contain words that may be pointers to blocks."""
     return [one for one in found if any(map(memory.has_pointers, one.unused))]

@@ -1,8 +1,8 @@
 """Types of words by debug information: in variables, and in blocks that typed words point to.
 
 The type of a block follows from the word that refers to it: a pointer's target, an element of a
-vector, a node of a map. It counts only if the block has the size that the type needs: memory that
-was freed and reused for something else rarely has that size."""
+vector, a node of a map. The type is accepted only if the block has the size that the type needs,
+because memory that was freed and reused for something else rarely has this size."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def standard_name(part: Type) -> str:
 
 
 class BlockType(NamedTuple):
-    """The content of a block: from byte `begin` on, a value of `type`, or an array of them if
-    `repeated`.
+    """The content of a block: a value of `type` that begins at byte `begin`, or an array of such
+    values if `repeated`.
 
-    `links`: the words before `begin` refer to blocks of the same kind. `buckets`: the block
-    contains only references to such blocks."""
+    `links` means that the words before `begin` refer to blocks with the same content. `buckets`
+    means that the block contains only references to such blocks."""
 
     type: Type
     begin: int = 0
@@ -63,9 +63,9 @@ class BlockType(NamedTuple):
 class DeclaredTypes:
     """Types of words in memory.
 
-    `referrers` maps the start of a block to the address of a word that refers to it, for blocks
-    whose words are looked up. Debug information of a variable is read only if `is_wanted` holds for
-    its address."""
+    `referrers` maps the start of each block that may be looked up to the address of a word that
+    refers to it. Debug information of a variable is read only if `is_wanted` returns true for its
+    address."""
 
     def __init__(self, memory: HeapMemory, referrers: Mapping[int, int], is_wanted: Callable[[int], bool] = lambda _: True) -> None:
         self._memory, self._referrers, self._is_wanted = memory, referrers, is_wanted
@@ -73,14 +73,14 @@ class DeclaredTypes:
         self._blocks: dict[int, Optional[BlockType]] = {}
 
     def around(self, address: int) -> Iterator[tuple[int, Type]]:
-        """Yield (start, type) of everything declared to contain the word at `address`.
-        The whole variable or the block's content comes first, the smallest part last. Nothing if
-        the type is unknown."""
+        """Yield (start, type) of everything that is declared to contain the word at `address`.
+        The whole variable, or the whole content of the block, comes first, and the smallest part
+        last. If the type is unknown, nothing is yielded."""
         yield from self._around(address, 0)
 
     def knows_block(self, start: int, size: int) -> bool:
-        """Whether the content of the block at `start` is declared: if not, `around` yields nothing
-        for its words."""
+        """Return whether the content of the block at `start` is declared. If not, `around` yields
+        nothing for its words."""
         return self._of_block(start, size, 0) is not None
 
     def _around(self, address: int, depth: int) -> Iterator[tuple[int, Type]]:
@@ -112,7 +112,8 @@ class DeclaredTypes:
             yield address - inner, part
 
     def _of_block(self, start: int, size: int, depth: int) -> Optional[BlockType]:
-        """Return the content of the block, by the declaration of the word that refers to it."""
+        """Return the content of the block, derived from the declaration of the word that refers to
+        it. None if it is unknown."""
         if start not in self._blocks:
             self._blocks[start] = None  # ends the recursion in a cycle of links
             word = self._referrers.get(start)
@@ -128,7 +129,8 @@ class DeclaredTypes:
             return True
         if found.repeated:
             return 0 < each <= size
-        # Up to three words may follow: a node of an unordered container has its hash there.
+        # Up to three more words may follow. For example, a node of an unordered container ends with
+        # its hash.
         return each > 0 and wastes_little(size, found.begin + each, self._memory.size)
 
     def _referred(self, word: int, depth: int) -> Optional[BlockType]:

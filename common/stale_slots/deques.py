@@ -6,8 +6,9 @@ pointers to chunks of 512 bytes, or of one element if that is larger. `current` 
 first element; `current` of `finish` is after the last. Words of the map before the first chunk and
 after the last one refer to freed chunks.
 
-Ten adjacent words and the words of the map prove a deque, so no debug information is needed. The
-head of libc++'s deque does not contain the size of an element, so that deque is not read."""
+The ten words of the head and the words of the map prove a deque, so no debug information is needed.
+The head of libc++'s deque does not contain the size of an element, so libc++'s deques are not
+read."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, Sequence
 from findleaks.target.base import Range
 
 HEAD = 10  # words
-POINTERS = HEAD - 1  # words of a head that point into the heaps
-CHUNK = 512  # fewest bytes of a chunk
+POINTERS = HEAD - 1  # number of words of a head that point into the heaps
+CHUNK = 512  # minimum size of a chunk in bytes
 LEAST_MAP = 8  # chunks in the smallest map
 MAX_MAP = 1 << 20  # chunks in the largest map
 
@@ -27,8 +28,8 @@ MAX_MAP = 1 << 20  # chunks in the largest map
 def find_deques(memory: HeapMemory, words: HeapPointers) -> Iterator[SequenceStorage]:
     """Yield deques with heads among these words. Their first block is the map.
 
-    The head of a destroyed deque may still look intact if another deque now has its blocks: the
-    caller must check that no other word refers to the map."""
+    The head of a destroyed deque may still look intact if another deque now uses its blocks.
+    Therefore the caller must check that no other word refers to the map."""
     _, addresses, values = words
     for at in range(len(addresses) - POINTERS + 1):
         # All of the ten words but the second are pointers.
@@ -69,12 +70,13 @@ def _read_deque(memory: HeapMemory, head: int, table: int) -> Optional[SequenceS
 
 
 def _read_map(memory: HeapMemory, table: int, capacity: int) -> Optional[tuple[int, ...]]:
-    """Return the words of the map; None if it cannot be one."""
+    """Return the words of the map; None if it cannot be a map."""
     memory.poll()
     return memory.words(table, capacity)
 
 
 def _is_chunk(memory: HeapMemory, start: int, size: int) -> bool:
-    """Whether a chunk of `size` bytes is in a block that was requested for it."""
+    """Return whether `start` is the start of a block that was requested for a chunk of `size`
+    bytes."""
     block = memory.block_at(start)
     return block is not None and wastes_little(block.size, size, memory.size)

@@ -1,4 +1,5 @@
-"""Memory that recognisers of containers read: words, and the blocks that they point to."""
+"""Gives the modules that recognise containers access to words of memory, and to the blocks that
+these words point to."""
 
 from __future__ import annotations
 
@@ -8,14 +9,16 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import merge_to_most, subtract
 from findleaks.value_classes import NamedTuple
 
 MAX_BLOCK = 1 << 26  # most bytes of a block that is read as a whole
-MAX_KNOWN = 1 << 16  # most addresses without a block that are kept: many words have the same values
+MAX_KNOWN = 1 << 16  # most addresses without a block that are cached: many words are equal
 
 
 class HeapBlock(NamedTuple):
@@ -26,7 +29,8 @@ class HeapBlock(NamedTuple):
 
 
 class HeapPointers(NamedTuple):
-    """Words of a piece of memory that point into the heaps: addresses, ascending, and values."""
+    """Words of a piece of memory that may point to blocks of containers. `addresses` are the
+    addresses of the words, ascending, and `values` their values."""
 
     piece: Piece
     addresses: array[int]
@@ -34,7 +38,7 @@ class HeapPointers(NamedTuple):
 
 
 class SequenceStorage(NamedTuple):
-    """A sequence: its head, the blocks with its elements, and the unused parts of these."""
+    """A sequence: its head, the blocks with its elements, and the unused parts of these blocks."""
 
     head: Range
     blocks: Sequence[Range]
@@ -42,19 +46,31 @@ class SequenceStorage(NamedTuple):
 
 
 class HeapMemory(Memory):
-    """Memory and blocks of a process at one moment.
-    `poll` raises Interrupted if the user asked to stop. `unaligned`: heaps of allocators without
-    calls for aligned blocks, sorted."""
+    """Memory and blocks of a process.
+    `poll` raises Interrupted if the user has asked to stop. `managed` are the heaps whose blocks
+    are objects of interpreters, not containers of C++ or Rust. `heaps` are all heaps. Both are
+    sorted."""
 
-    def __init__(self, target: Target, engine: Engine, blocks: Blocks, poll: Callable[[], None], unaligned: Sequence[Range] = ()) -> None:
+    def __init__(
+        self,
+        target: Target,
+        engine: Engine,
+        blocks: Blocks,
+        poll: Callable[[], None],
+        heaps: Sequence[Range] = (),
+        managed: Sequence[Range] = (),
+    ) -> None:
         super().__init__(target)
-        self.engine, self.blocks, self.poll, self.unaligned = engine, blocks, poll, unaligned
+        self.engine, self.blocks, self.poll, self.managed = engine, blocks, poll, managed
         self.nodes = 0  # number of tree nodes read so far
         self.starts: dict[int, HeapBlock] = {}  # known blocks in use by their start
         self._others: set[int] = set()  # addresses at which no block starts
         # No block begins below `low` or ends above `high`.
         last = len(blocks) - 1
         self.low, self.high = (blocks.address(0), blocks.address(last) + blocks.size(last)) if len(blocks) else (0, 0)
+        # Most pointers in the variables of an interpreter lead to its own heaps. The engine omits
+        # these.
+        self._spans = merge_to_most(subtract(heaps, managed), MOST_RANGES) if managed else [Range(self.low, self.high)]
 
     @cached_property
     def _registers(self) -> list[int]:
@@ -63,8 +79,8 @@ class HeapMemory(Memory):
 
     def is_busy(self, where: Range) -> bool:
         """Whether a register of a thread contains an address in `where`, its end included.
-        The thread may be about to move elements there: then the only reference to an element may be
-        in a slot beyond the length."""
+        The thread may be moving elements there. In this case, the only reference to an element may
+        be in a slot beyond the length."""
         at = bisect_left(self._registers, where.start)
         return at < len(self._registers) and self._registers[at] <= where.end
 
@@ -75,8 +91,8 @@ class HeapMemory(Memory):
         return self.starts.get(address)
 
     def find_starts(self, addresses: set[int]) -> set[int]:
-        """Return those addresses at which blocks in use start, and keep the answers for `block_at`:
-        in two calls of the engine instead of one for each address."""
+        """Return those of the addresses at which blocks in use start, and cache the answers for
+        `block_at`. This takes two calls of the engine, instead of one for each address."""
         if len(self._others) > MAX_KNOWN:
             self._others.clear()
         unknown = array("Q", addresses.difference(self.starts, self._others))
@@ -86,6 +102,10 @@ class HeapMemory(Memory):
                 self.starts[address] = HeapBlock(start, length)
         self._others |= addresses.difference(self.starts)
         return addresses.intersection(self.starts)
+
+    def find_pointers(self, piece: Piece) -> HeapPointers:
+        """Return the aligned words of a piece that may point to containers' blocks."""
+        return HeapPointers(piece, *find_pointers_into(self.engine, piece, self._spans))
 
     def has_pointers(self, where: Range) -> bool:
         """Whether words in `where` may point to blocks."""
@@ -109,6 +129,6 @@ def list_element_sizes(usable: int, count: int, word: int) -> range:
 
 
 def wastes_little(usable: int, requested: int, word: int) -> bool:
-    """Whether an allocator may return `usable` bytes for a request of `requested`; see
-    request_sizes."""
+    """Return whether an allocator may return `usable` bytes for a request of `requested` bytes; see
+    list_element_sizes."""
     return max(usable - max(3 * word, usable // 4), 0) <= requested <= usable

@@ -14,7 +14,7 @@ from findleaks.value_classes import NamedTuple
 
 MAX_SEARCHED = 1 << 26  # most bytes of constants that are searched in total: about 100 ms
 PIECE = 1 << 20  # bytes searched at a time
-LONGEST = 16  # most bytes of a searched text
+LONGEST = 16  # maximum length of a searched text in bytes
 
 _CPP = b"N10__cxxabiv1"
 """Text in the names of C++'s classes of run-time type information.
@@ -39,15 +39,16 @@ class RustFiles:
         self._known: dict[str, bool] = {}
 
     def contain(self, address: int) -> bool:
-        """Whether `address` is in such a file; true for memory of no file.
+        """Return whether `address` is in such a file. Also return True for memory of no file.
 
-        Variables of other files hold no containers of Rust. CPython has a thousand variables that
-        look like vectors, whose debug information takes seconds to read."""
+        The variables of other files contain no containers of Rust. They must be excluded because
+        CPython has a thousand variables that look like vectors, whose debug information takes
+        seconds to read."""
         region = region_at(self._target.regions(), address)
         return self._is_rust((region.name if region is not None else "") or self._module_name(address))
 
     def select_words(self, words: HeapPointers) -> HeapPointers:
-        """Return the words in such files, and in memory of no file."""
+        """Return those words that are in files with code of Rust, or in memory of no file."""
         addresses, values, first = array("Q"), array("Q"), 0
         while first < len(words.addresses):
             region = region_at(self._target.regions(), words.addresses[first])
@@ -67,14 +68,14 @@ class RustFiles:
         return self._known[name]
 
     def _module_name(self, address: int) -> str:
-        """Return the path of the module with this address, which may be in its anonymous part; ""
-        without one."""
+        """Return the path of the module that contains this address, including its anonymous part
+        (.bss). "" if there is none."""
         module = region_at(self._target.modules(), address)
         return module.path if module is not None else ""
 
 
 def find_languages(target: Target) -> Languages:
-    """Return the languages that constants of mapped files show."""
+    """Find the languages by strings in the constants of mapped files."""
     cpp = rust = False
     for data in _read_constants(target, target.regions()):
         cpp = cpp or _CPP in data
@@ -89,8 +90,8 @@ def _has_rust(data: bytes) -> bool:
 
 
 def _read_constants(target: Target, regions: Iterable[Region]) -> Iterator[bytes]:
-    """Yield the read-only memory of mapped files, up to MAX_SEARCHED bytes, a part at a time. Parts
-    overlap by the longest text that is searched."""
+    """Yield the read-only memory of mapped files in parts, up to MAX_SEARCHED bytes in total. The
+    parts overlap by the length of the longest searched text."""
     left = MAX_SEARCHED
     for region in regions:
         if not region.name.startswith("/") or not region.readable or region.writable or region.executable:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 
-from findleaks.allocators.bulk import find_pointers
 from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers
 from findleaks.target.base import Piece
+from findleaks.target.ranges import range_at
 
 MAX_BLOCKS = 3_000  # most blocks that are visited
 MAX_BLOCK = 1 << 12  # most bytes of a block that are read: the rest is an array or a buffer
-FEW_WORDS = 64  # words of a block: for so few, a loop is faster than calls of the engine
+FEW_WORDS = 64  # up to this number of words in a block, a loop is faster than calls of the engine
 POLL = 256  # blocks between two polls for an interrupt
 
 
 class NearBlocks:
-    """Blocks by their distance from the roots.
+    """Blocks by their distance from the roots, without objects of interpreters.
     `referrers` maps the start of a visited block to the address of the word that refers to it."""
 
     def __init__(self, memory: HeapMemory) -> None:
@@ -29,18 +29,19 @@ class NearBlocks:
 
     def add(self, many: Sequence[HeapPointers]) -> None:
         """Add the blocks that these words refer to, up to the limit."""
-        referrers = self.referrers
+        referrers, managed = self.referrers, self._memory.managed
         if len(referrers) >= MAX_BLOCKS:
             return
-        new = self._memory.find_starts({value for words in many for value in words.values}.difference(referrers))
-        for words in many:
-            for address, value in zip(words.addresses, words.values):
-                if value in new:
-                    new.discard(value)
-                    referrers[value] = address
-                    self._waiting.append(self._memory.starts[value])
-                    if len(referrers) >= MAX_BLOCKS:
-                        return
+        first: dict[int, int] = {}  # the first word with each value
+        for words in reversed(many):
+            first.update(zip(reversed(words.values), reversed(words.addresses)))
+        for value in sorted(self._memory.find_starts(first.keys() - referrers.keys()), key=first.__getitem__):
+            if range_at(managed, value) is not None:
+                continue
+            referrers[value] = first[value]
+            self._waiting.append(self._memory.starts[value])
+            if len(referrers) >= MAX_BLOCKS:
+                return
 
     def visit(self) -> Iterator[HeapPointers]:
         """Yield the words of all added blocks, and of the blocks that these refer to, up to the
@@ -65,6 +66,6 @@ class NearBlocks:
         memory = self._memory
         low, high, size = memory.low, memory.high, memory.size
         if len(piece.data) > FEW_WORDS * size:
-            return HeapPointers(piece, *find_pointers(memory.engine, piece, low, high))
+            return memory.find_pointers(piece)
         found = [(at, value) for at, value in enumerate(memory.arch.unpack(bytes(piece.data))) if low <= value < high]
         return HeapPointers(piece, array("Q", [piece.address + at * size for at, _ in found]), [value for _, value in found])

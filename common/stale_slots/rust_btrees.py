@@ -6,9 +6,9 @@ index in the parent, and the number of its entries); an internal node also conta
 nodes. rustc places the parent first, and both numbers in the last word before the edges.
 
 A map is recognised only if the parent and index of each node lead back to the node, and the entries
-of all nodes add up to the map's number. How key and value share the words of an entry is not
-recorded in memory. A column of words that ascends through the whole map shows it. Otherwise, only
-words that are stale for every possible division are reported."""
+of all nodes add up to the map's number. Memory does not show how many words of an entry are the key
+and how many are the value. If a column of words ascends through the whole map, it belongs to the
+key. Otherwise, only words that are stale for every possible division are reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from findleaks.value_classes import NamedTuple
 CAPACITY = 11  # entries of a node
 EDGES = CAPACITY + 1
 HIGHEST = 16  # most levels of edges: a map with 5 entries in each node has fewer
-MAX_NODES = 1 << 15  # most nodes of all maps
+MAX_NODES = 1 << 15  # most nodes of all maps together
 MAX_WORDS = 64  # most words of an entry
 MOST_SPLIT = 8  # most words of an entry for which all divisions are tried
 MAX_NODE = (2 + CAPACITY * MAX_WORDS + EDGES) * 16  # most bytes of a node's block
@@ -39,8 +39,9 @@ class _Node(NamedTuple):
 
 class _NodeLayout(NamedTuple):
     """The layout of a node.
-    `edges`: index of the first edge. `entry`: words of an entry. The word before the edges contains
-    two numbers; shifting it yields the index in the parent, and the number of entries."""
+    `edges` is the index of the first edge, `entry` the number of words of an entry. The word before
+    the edges contains two numbers, the index in the parent and the number of entries, which are
+    extracted by shifting."""
 
     edges: int
     entry: int
@@ -49,8 +50,8 @@ class _NodeLayout(NamedTuple):
 
 
 def find_stale_entries(memory: HeapMemory, words: HeapPointers) -> Iterator[Range]:
-    """Yield bytes of entries and edges that are no longer in a map with its head among these
-    words."""
+    """Yield the bytes of entries and edges that are no longer in a map. The heads of the maps are
+    among these words."""
     if memory.size != 8:
         return
     piece, addresses, values = words
@@ -58,7 +59,7 @@ def find_stale_entries(memory: HeapMemory, words: HeapPointers) -> Iterator[Rang
     base = -piece.address % size
     everything = memory.arch.words(piece.data[base : base + (len(piece.data) - base) // size * size])
     begin, end = piece.address + base, piece.address + base + len(everything) * size
-    # Height and length are no pointers, so the next pointer is at least three words away.
+    # Height and length are not pointers, so the next pointer is at least three words away.
     for address, root, after in zip(addresses, values, [*addresses[1:], end]):
         if after - address > 2 * size:
             at = (address - begin) // size
@@ -67,8 +68,8 @@ def find_stale_entries(memory: HeapMemory, words: HeapPointers) -> Iterator[Rang
 
 
 def _find_in_map(memory: HeapMemory, root: int, height: int, length: int) -> Iterator[Range]:
-    """Yield bytes of entries and edges that are no longer in the map.
-    Nothing unless a map has this root, height and number of entries."""
+    """Yield the bytes of entries and edges that are no longer in the map.
+    Yield nothing unless a map has this root, height and number of entries."""
     block = memory.block_at(root)
     words = memory.contents(block) if block is not None and block.size <= MAX_NODE else ()
     if block is None or not words or words[0]:  # the root has no parent
@@ -83,7 +84,8 @@ def _find_in_map(memory: HeapMemory, root: int, height: int, length: int) -> Ite
 
 
 def _find_layouts(memory: HeapMemory, words: Sequence[int]) -> Iterator[_NodeLayout]:
-    """Yield the layouts that the root's first two children confirm. `words`: of the root."""
+    """Yield the layouts that are confirmed by the first two children of the root. `words` are the
+    words of the root."""
     for edges in range(len(words) - EDGES, max(len(words) - EDGES - 4, len(words) * 3 // 4 - EDGES, 2), -1):
         entry, odd = divmod(edges - 2, CAPACITY)
         children = [memory.block_at(one) for one in words[edges : edges + 2]]
@@ -96,7 +98,7 @@ def _find_layouts(memory: HeapMemory, words: Sequence[int]) -> Iterator[_NodeLay
 
 
 def _walk_levels(memory: HeapMemory, root: HeapBlock, shape: _NodeLayout, height: int, length: int) -> Optional[list[list[_Node]]]:
-    """Return the nodes by level, from the root on; None unless every check passes."""
+    """Return the nodes by level, from the root on. None unless every check passes."""
     first = _read_node(memory, root.start, shape, height)
     levels = [[first]] if first is not None else []
     total = 0
@@ -144,17 +146,17 @@ def _find_unused(memory: HeapMemory, levels: Sequence[Sequence[_Node]], shape: _
 
 
 def _stale_words(entries: int, entry: int, split: int) -> list[Range]:
-    """Return the stale words of a node if `split` words of an entry are in the first of the two
-    arrays."""
+    """Return the stale words of a node, if the first of the two arrays contains `split` words of
+    each entry."""
     second = 1 + CAPACITY * split
     first = Range(1 + entries * split, second)
     return merge_ranges([first, Range(second + entries * (entry - split), 1 + CAPACITY * entry)])
 
 
 def _likely_splits(levels: Sequence[Sequence[_Node]], shape: _NodeLayout) -> list[int]:
-    """Return the numbers of words of an entry that may be in the first array.
-    A number is likely if with it, a column of one of the arrays ascends through the whole map, as
-    keys do. All numbers if there is no such column."""
+    """Return the possible numbers of words of an entry that are in the first array.
+    A number is likely if, with this number, a column of one of the arrays ascends through the whole
+    map, as keys do. If no number is likely, return all numbers."""
     # Example: an entry of 3 words is divided as 1 + 2, 2 + 1, 0 + 3 or 3 + 0. If the words 0, 1, 2
     # … of the first array ascend, the key is one word: 1 + 2.
     entry = shape.entry

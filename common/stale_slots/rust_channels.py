@@ -1,39 +1,40 @@
 """Slots of Rust's channels whose messages were received.
 
 Sources: std 1.95 library/std/src/sync/mpmc/list.rs, array.rs and utils.rs (in std since 1.67);
-their origin is crossbeam-channel 0.5 src/flavors/list.rs and array.rs. A channel has a block for
-itself (counter.rs). Head and tail are padded to 128 bytes each (CachePadded on x86-64, AArch64 and
-PowerPC64), to which the block is aligned. Fields that rustc may reorder are found by their
+their origin is crossbeam-channel 0.5 src/flavors/list.rs and array.rs. A channel has a block of its
+own (counter.rs). Head and tail are padded to 128 bytes each (CachePadded on x86-64, AArch64 and
+PowerPC64), and the block is aligned to 128 bytes. Fields that rustc may reorder are found by their
 contents.
 
-A channel is recognised only if the state or stamp of every examined slot is the one that head and
-tail imply. A channel that a thread is changing is therefore not recognised."""
+A channel is recognised only if every examined slot has the state or stamp that follows from head
+and tail. Therefore a channel is not recognised while a thread is changing it."""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapBlock, HeapMemory, list_element_sizes
 from findleaks.target.base import Range
-from findleaks.target.ranges import intersection, merge_ranges, range_at
+from findleaks.target.ranges import intersection, merge_ranges, subtract
 from findleaks.value_classes import NamedTuple
 
 LINE = 128  # bytes of a cache line, to which head and tail are padded
 LEAST, GREATEST = 3 * LINE, 8 * LINE  # usable bytes of a channel's block
-MAX_CHANNELS = 100_000  # most blocks of such sizes that are examined; if there are more, none is
+MAX_CHANNELS = 100_000  # most blocks of such sizes; if there are more, none is examined
 WRITE, READ = 1, 2  # states of a list's slot
-LAP, CAPACITY = 32, 31  # indices for each block of a list, and its slots
+LAP, CAPACITY = 32, 31  # a block of a list uses LAP indices, and has CAPACITY slots
 MAX_BLOCKS = 1 << 16  # most blocks of a list
 MAX_BUFFER = 1 << 26  # most bytes of an array
-LONG = 16  # fewest messages that went through a channel whose stamp is recognised by them
+LONG = 16  # least number of messages through a channel whose stamps alone identify it
 
 
 class _MessagePositions(NamedTuple):
-    """Messages by position: those before `head` were received, those from `tail` on were not
-    sent."""
+    """Positions of messages: those before `head` were received, and those from `tail` on were not
+    sent yet."""
 
     head: int
     tail: int
@@ -41,8 +42,8 @@ class _MessagePositions(NamedTuple):
 
 class _SlotLayout(NamedTuple):
     """Slots of `size` bytes from offset `base` of a block on.
-    The state or stamp is the first word of a slot, or the last one (`last`); the other words are
-    the message."""
+    The state or stamp is the first word of a slot, or if `last` is set, the last word. The other
+    words are the message."""
 
     size: int
     base: int
@@ -54,7 +55,7 @@ class _SlotLayout(NamedTuple):
 
 
 def _find_messages(layouts: Sequence[_SlotLayout], slots: Sequence[tuple[HeapBlock, int]], word: int) -> Iterator[Range]:
-    """Bytes that are messages of these slots by every one of the layouts."""
+    """Yield the bytes that are part of a message in these slots in every one of the layouts."""
     found = [merge_ranges(layout.message(block, slot, word) for block, slot in slots) for layout in layouts]
     for other in found[1:]:
         found[0] = intersection(found[0], other)
@@ -69,12 +70,13 @@ def find_stale_messages(memory: HeapMemory) -> Iterator[Range]:
     if len(indices) > MAX_CHANNELS:
         return
     columns = memory.blocks.columns_of(array("I", indices))
-    aligned = [HeapBlock(start, size) for start, size in zip(columns.address, columns.size) if not start % LINE]
+    aligned: list[HeapBlock] = []
+    for start, end in subtract([Range(memory.low, memory.high)], memory.managed):
+        part = slice(bisect_left(columns.address, start), bisect_left(columns.address, end))
+        aligned += [HeapBlock(*one) for one in zip(columns.address[part], columns.size[part]) if not one[0] % LINE]
     for number, block in enumerate(aligned):
         if number % 1024 == 0:
             memory.poll()
-        if range_at(memory.unaligned, block.start) is not None:
-            continue
         words = memory.contents(block)
         if words:
             yield from _find_in_list(memory, words)
@@ -82,8 +84,8 @@ def find_stale_messages(memory: HeapMemory) -> Iterator[Range]:
 
 
 def _find_in_list(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
-    """Yield these for an unbounded channel: a list of blocks with 31 slots each. `words`: of its
-    block."""
+    """Yield the bytes of received messages in an unbounded channel, which is a list of blocks with
+    31 slots each. `words` are the words of the channel's block."""
     line = LINE // memory.size
     for index, block in ((0, 1), (1, 0)):
         # Bit 0 marks a disconnected channel, or a head that is not in the last block.
@@ -102,8 +104,8 @@ def _find_in_list(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
 
 
 def _list_layouts(memory: HeapMemory, block: HeapBlock, span: _MessagePositions, number: int) -> Iterator[_SlotLayout]:
-    """Yield the layouts in which each slot of block `number` of a list has the state that `span`
-    implies.
+    """Yield the layouts in which each slot of block `number` of a list has the state that follows
+    from `span`.
     rustc 1.95 places the link after the slots."""
     words, word = memory.contents(block), memory.size
     positions = range(number * LAP, number * LAP + CAPACITY)
@@ -117,8 +119,8 @@ def _list_layouts(memory: HeapMemory, block: HeapBlock, span: _MessagePositions,
 
 
 def _is_linked(memory: HeapMemory, first: HeapBlock, last: HeapBlock, span: _MessagePositions, layout: _SlotLayout) -> bool:
-    """Whether the last block follows the first at the distance that `span` implies, and no block
-    follows it."""
+    """Return whether the number of blocks from the first to the last block is the one that follows
+    from `span`, and no block follows the last one."""
     at: Optional[int] = first.start
     link = 0 if layout.base else CAPACITY * layout.size
     for _ in range(span.tail // LAP - span.head // LAP):
@@ -127,7 +129,8 @@ def _is_linked(memory: HeapMemory, first: HeapBlock, last: HeapBlock, span: _Mes
 
 
 def _find_in_array(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
-    """Yield these for a bounded channel: an array of slots. `words`: of its block."""
+    """Yield the bytes of received messages in a bounded channel, which is an array of slots.
+    `words` are the words of the channel's block."""
     line = LINE // memory.size
     rest = words[2 * line :]
     there = set(rest)
@@ -147,7 +150,8 @@ def _find_in_array(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
 
 
 def _expected_stamps(head: int, tail: int, capacity: int, mark: int) -> list[int]:
-    """Return the stamp of each slot of an array; [] if head and tail do not fit this capacity.
+    """Return the stamp that each slot of an array must have; [] if head and tail do not fit this
+    capacity.
     The bits of a position below `mark` are an index; the bits above it are the lap."""
     # Example: capacity 3, mark 4, one lap 8. Head 9 is index 1 in lap 1; if tail is 10, slot 1
     # holds a message and has the stamp 10.

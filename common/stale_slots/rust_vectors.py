@@ -19,13 +19,14 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
 
-NEIGHBOURS = 3  # words on each side of the pointer that may be the capacity
+NEIGHBOURS = 3  # words on each side of the pointer that may contain the capacity
 
 Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
 class _VectorHead(NamedTuple):
-    """The fields of a head. The storage is counted in elements of `each` bytes."""
+    """The fields of a head. Capacity, first element and length are numbers of elements of `each`
+    bytes."""
 
     start: int
     capacity: int
@@ -38,8 +39,9 @@ def find_vectors(memory: HeapMemory, words: HeapPointers, around: Around) -> Ite
     """Yield Vecs and VecDeques with heads among these words.
     `around` yields the declarations that contain a word (DeclaredTypes.around).
 
-    An iterator that removes elements (drain, retain) sets the length first, and owns the rest: the
-    caller must check that no other word refers to the head or to the storage."""
+    An iterator that removes elements (drain, retain) first reduces the length, and then owns the
+    elements beyond it. Therefore the caller must check that no other word refers to the head or to
+    the storage."""
     for address, value in zip(words.addresses, words.values):
         if not _may_be_buffer(memory, address, value):
             continue
@@ -79,7 +81,7 @@ def _read_head(memory: HeapMemory, start: int, part: Type, name: str) -> Optiona
 
 
 def _read_buffer(memory: HeapMemory, start: int, part: Type) -> Optional[tuple[int, int]]:
-    """Return the pointer and the capacity of a RawVec; since 1.83 they are in its member
+    """Return the pointer and the capacity of a RawVec. Since 1.83 they are in its member
     `inner`."""
     inner = part.member("inner")
     if inner is not None:
@@ -97,8 +99,8 @@ def _read_number(memory: HeapMemory, start: int, part: Type, name: str) -> Optio
 
 
 def _find_unused(head: _VectorHead) -> list[Range]:
-    """Return the parts of the storage without elements. The elements of a VecDeque may continue at
-    its start."""
+    """Return the parts of the storage that contain no elements. The elements of a VecDeque may wrap
+    around to the start of the storage."""
     behind = head.first + head.length
     spans = [Range(head.first, min(behind, head.capacity)), Range(0, max(behind - head.capacity, 0))]
     free = subtract([Range(0, head.capacity)], [span for span in spans if span.end > span.start])

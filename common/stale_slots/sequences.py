@@ -1,8 +1,8 @@
 """Checks of recognised vectors and deques: whether their unused slots are stale.
 
-Another word that points into the storage may own elements beyond the length. It belongs to an
-iterator that removes elements (Rust's Drain), or to the sequence that uses the memory now, if the
-recognised head is that of a destroyed one."""
+If another word points into the storage, its owner may own elements beyond the length. The owner may
+be an iterator that removes elements (Rust's Drain). Or the recognised head belongs to a destroyed
+sequence, and the owner is the sequence that uses the memory now."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ def is_busy(memory: HeapMemory, found: SequenceStorage) -> bool:
 
 
 def has_other_user(pointers: SeenPointers, referrers: Mapping[int, int], found: SequenceStorage) -> bool:
-    """Whether a word other than those of the head points into the storage, or to the head.
-    The word that refers to the block that begins with the head (`referrers`) is allowed."""
+    """Return whether a word outside the head points into the storage or to the head.
+    If the head is at the start of a block, the known word that refers to this block (`referrers`)
+    is allowed."""
     for _, address in pointers.into(found.blocks[0]):
         if not found.head.start <= address < found.head.end:
             return True
@@ -71,9 +72,9 @@ def select_single_owners(
     memory: HeapMemory, heaps: Sequence[Range], everywhere: Sequence[Range], found: Sequence[SequenceStorage]
 ) -> list[SequenceStorage]:
     """Return the sequences whose first block only their own head refers to.
-    Other sequences may be destroyed, and another container may use their memory. The words of
-    `everywhere` are searched, except in blocks that are not in use. `heaps`: ranges that contain
-    blocks, sorted and disjoint."""
+    The other sequences may have been destroyed, and another container may use their memory. The
+    words of `everywhere` are searched, except in blocks that are not in use. `heaps` are the ranges
+    that contain blocks, sorted and disjoint."""
     starts = array("Q", sorted({one.blocks[0].start for one in found}))
     referrers: dict[int, list[int]] = {start: [] for start in starts}
     for part in merge_ranges(everywhere) if starts else ():

@@ -1,4 +1,5 @@
-"""Containers with their elements in arrays: std::vector, std::deque, arrays of pointers."""
+"""Recognise containers whose elements are in arrays: std::vector, std::deque, arrays of
+pointers."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from findleaks.audit.containers.hashes import read_buckets
 from findleaks.audit.containers.reader import BlockPlace, ContainerReader, PointerBuckets
 
 SLACK = 3
-"""Most words by which a block exceeds the request (smallest chunk of glibc, alignment). Other
-allocators round up by an eighth."""
+"""Most words by which a block exceeds the requested size, because of glibc's smallest chunk or of
+alignment. Other allocators round up by an eighth."""
 
 
-SURE = 16  # a block of this many pointers and nothing else is an array, whatever they refer to
+# A block with at least this many pointers and nothing else is an array, whatever the pointers
+# refer to
+SURE = 16
 COUNTERS = ("std::make_shared<", "counters of std::shared_ptr<")  # types of shared_ptr's blocks
 SAMPLE = 64  # elements examined to determine their type
 
@@ -27,8 +30,8 @@ def recognise_vector(reader: ContainerReader, address: int, plain: bool = False)
     """Recognise a std::vector with its head {begin, end, end of storage} at `address`.
     Source: GCC 12 bits/stl_vector.h, _Vector_impl_data; libc++ has the same layout.
 
-    Elements that are pointers or vectors are counted; otherwise the length is in bytes. `plain`:
-    count bytes, without a look at the elements."""
+    If the elements are pointers or vectors, the length is the number of elements; otherwise it is
+    the number of bytes. `plain`: always count bytes, and do not read the elements."""
     size = reader.size
     words = reader.words(address, 3)
     if words is None:
@@ -46,7 +49,7 @@ def recognise_vector(reader: ContainerReader, address: int, plain: bool = False)
 
 
 def _vector(reader: ContainerReader, address: int, table: BlockPlace, begin: int, end: int) -> Optional[Container]:
-    """Return a vector, classified by its elements."""
+    """Return a vector container whose kind and length follow from its elements."""
     size = reader.size
     if _are_shared(reader, begin, end):
         count = (end - begin) // (2 * size)
@@ -72,10 +75,11 @@ def _count_vectors(reader: ContainerReader, start: int, last: int) -> int:
 
 
 def _are_shared(reader: ContainerReader, start: int, last: int) -> bool:
-    """Whether the elements in [start, last) are std::shared_ptr or std::weak_ptr, by a sample.
-    An element is {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has
-    the same layout). It is null, or its counters are a block, or they precede the object in one
-    block."""
+    """Whether the elements in [start, last) are std::shared_ptr or std::weak_ptr, judged by a
+    sample.
+    An element is {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has the
+    same layout). Each sampled element must be null, or its counters must be a block of their own,
+    or the counters must precede the object in one block."""
     count, odd = divmod(last - start, 2 * reader.size)
     if odd or count < LEAST:
         return False
@@ -97,7 +101,8 @@ def _are_shared(reader: ContainerReader, start: int, last: int) -> bool:
 
 
 def _holds_vector(reader: ContainerReader, table: BlockPlace) -> bool:
-    """Whether a vector's head is in the block: then the block is a structure."""
+    """Whether the block contains the head of a vector. Such a block is a structure, not an
+    array."""
     words = reader.words(table.start, min(table.size // reader.size, SAMPLE)) or ()
     begins = (number for number, word in enumerate(words[:-2]) if reader.low <= word < reader.high)
     return any(recognise_vector(reader, table.start + number * reader.size, plain=True) is not None for number in begins)
@@ -105,7 +110,8 @@ def _holds_vector(reader: ContainerReader, table: BlockPlace) -> bool:
 
 def recognise_pointers(reader: ContainerReader, address: int, table: BlockPlace) -> Optional[Container]:
     """Recognise an array of pointers in the block that the word at `address` points to.
-    A few pointers to blocks of different sizes are more likely a structure."""
+    A block with few pointers, to blocks of different sizes, is more likely a structure and is not
+    recognised."""
     if table.offset or _holds_vector(reader, table):
         return None
     return _elements(reader, "array", address, address + reader.size, table, table.start + table.size)
@@ -117,8 +123,8 @@ def _all_alike(reader: ContainerReader, found: PointerBuckets) -> bool:
 
 
 def _elements(reader: ContainerReader, what: str, start: int, end: int, table: BlockPlace, last: int) -> Optional[Container]:
-    """Return a container with `table` up to `last`; elements are pointers if all non-zero words
-    point to blocks."""
+    """Return the container with elements from `table` up to `last`. The elements are pointers if
+    all non-zero words point to blocks."""
     found = read_buckets(reader, table.start, last)
     if len(found.heads) >= LEAST and not found.mixed and (what != "array" or len(found.heads) >= SURE or _all_alike(reader, found)):
         return Container(f"{what} of pointers", start, end, len(found.heads), "pointers", tables=(table.start,))

@@ -12,13 +12,13 @@ from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.lists import WORDS
 from findleaks.audit.containers.reader import SLICE, BlockPlace, ContainerReader, PointerBuckets
 
-LONG = 16  # most nodes of a chain that are followed to find its link
+LONG = 16  # nodes of a chain that are followed to find its link
 
 ENTWINED = 2
-"""If more than one node in this many is on two chains, the words are not chains.
-If fewer are, this may be damage, or a chain of stale nodes that joins another."""
+"""If more than one node in ENTWINED is on two chains, the words are not the heads of chains.
+If fewer are, the table may be damaged, or a chain of stale nodes may join another chain."""
 
-SAMPLE = 64  # buckets examined to find the offset of a chain's link
+SAMPLE = 64  # buckets examined to find the offset of the link in a node
 
 
 def recognise_unordered_map(reader: ContainerReader, address: int) -> Optional[Container]:
@@ -54,15 +54,15 @@ def recognise_unordered_map(reader: ContainerReader, address: int) -> Optional[C
 
 
 def recognise_single_bucket_map(reader: ContainerReader, address: int) -> Optional[Container]:
-    """Recognise libstdc++'s table with its single bucket inside.
-    `address`: place of its pointer to the first node."""
+    """Recognise libstdc++'s hash table that has only the bucket inside its head.
+    `address`: the address of its pointer to the first node."""
     size = reader.size
     return recognise_unordered_map(reader, address - 2 * size) if reader.word(address - 2 * size) == address + 4 * size else None
 
 
 def _is_gnu(reader: ContainerReader, address: int) -> bool:
-    """Whether the head has libstdc++'s policy: the size at which it grows, close to the bucket
-    count, is after the load."""
+    """Whether the head is that of libstdc++. After the largest load, it stores the number of
+    elements at which the table grows. This number must be plausible for the number of buckets."""
     words = reader.words(address, 6)
     return words is not None and words[1] // 2 <= words[5] <= 1024 * words[1] + 16
 
@@ -77,8 +77,8 @@ def _contains_word(reader: ContainerReader, start: int, count: int, value: int) 
 
 
 def read_buckets(reader: ContainerReader, start: int, end: int) -> PointerBuckets:
-    """Return the buckets of an array. They are kept: if it is no hash table, it may be another
-    array of pointers."""
+    """Read the buckets in [start, end). The result is cached, because the caller next tries the
+    same words as another array of pointers."""
     kept = reader.last_buckets
     if kept is not None and (kept.start, kept.end) == (start, end):
         return kept
@@ -105,7 +105,7 @@ def recognise_chained_table(
 ) -> Optional[Container]:
     """Recognise a chained hash table with buckets [start, end).
     A bucket is 0 or the address of the first node of a chain; no node is on two chains. `head`: the
-    owner's words that form the head. `whole`: return None if anything is damaged."""
+    owner's words that form the head. `whole`: return None if any part is damaged."""
     found = read_buckets(reader, start, end)
     if len(found.heads) < LEAST or found.mixed:
         return None
@@ -128,9 +128,9 @@ def recognise_chained_table(
 
 
 def _find_link(reader: ContainerReader, first: BlockPlace, sample: Sequence[int]) -> Optional[int]:
-    """Return the offset of the next link in a node; None if there is none.
-    It is the word that leads, from each of the sample, to similar nodes and to an end, and farther
-    than any other word does."""
+    """Return the offset of the pointer to the next node in a node; None if there is none.
+    From each node of the sample, the word at this offset must lead to similar nodes and then to an
+    end. Of the words for which this holds, the one that leads to the most nodes is returned."""
     # Example: nodes {key, next, value}. The word at offset 8 leads from each bucket along a whole
     # chain to 0; the words at 0 and 16 lead to no similar block.
     size = reader.size
@@ -140,8 +140,8 @@ def _find_link(reader: ContainerReader, first: BlockPlace, sample: Sequence[int]
 
 
 def _follow_length(reader: ContainerReader, first: BlockPlace, sample: Sequence[int], offset: int) -> int:
-    """Return the number of nodes that the link leads to, at most LONG from each of the sample.
-    0 if it also leads to anything other than such nodes."""
+    """Return the number of nodes that the link leads to, at most LONG from each node of the sample.
+    Returns 0 if the link also leads to anything other than such nodes."""
     length = 0
     for node in sample:
         for _ in range(LONG):
@@ -156,8 +156,9 @@ def _follow_length(reader: ContainerReader, first: BlockPlace, sample: Sequence[
 
 
 def _is_entwined(reader: ContainerReader, heads: array[int], sample: Sequence[int], link: int) -> bool:
-    """Whether the link leads from more than a few of the sample to heads or nodes of other chains.
-    Then these are blocks that refer to one another, and no chains."""
+    """Whether the link leads from more than a few of the sampled nodes to heads or nodes of other
+    chains.
+    If so, these blocks refer to one another, but do not form chains."""
     met: Counter[int] = Counter()
     for head in sample:
         node: Optional[int] = head
@@ -173,7 +174,7 @@ def _is_entwined(reader: ContainerReader, heads: array[int], sample: Sequence[in
 
 
 def _collect_damaged_chains(reader: ContainerReader, heads: Sequence[int], link: int) -> tuple[array[int], str]:
-    """Return all nodes of damaged chains, each once, and the damage."""
+    """Return all nodes of damaged chains, each once, and a description of the damage."""
     nodes, level, problem = array("Q"), array("Q", heads), ""
     while level and not problem:
         below: array[int] = array("Q")

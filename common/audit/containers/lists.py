@@ -1,7 +1,9 @@
-"""Linked lists: singly or doubly linked, circular, intrusive; the link may be anywhere in a node.
+"""Recognise linked lists: singly or doubly linked, circular, intrusive. The link may be anywhere in
+a node.
 
 Links are found by trial. A link is a word of the first node that points to the same offset of
-another block of the same size, from which the same link leads on."""
+another block of the same size. In that block, the word at this offset must point to a further node
+or end the list."""
 
 from __future__ import annotations
 
@@ -9,12 +11,15 @@ from array import array
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
+from findleaks.audit.containers.glib import name_list
 from findleaks.audit.containers.reader import SLICE, BlockPlace, ContainerReader
 from findleaks.target.base import Range
 
-SURE = 32  # nodes: a list this long with an invalid end is damaged; a shorter one may be chance
-WORDS = 64  # most words of a node that are tried as links
-SAMPLE = 8  # nodes followed for each such word
+# Fewest nodes of a list that is reported as damaged if its end is invalid; a shorter one may not be
+# a list
+SURE = 32
+WORDS = 64  # words of a node that are tried as links
+SAMPLE = 8  # nodes that are followed for each of these words
 
 
 def recognise_ring(reader: ContainerReader, address: int) -> Optional[Container]:
@@ -40,8 +45,9 @@ def recognise_ring(reader: ContainerReader, address: int) -> Optional[Container]
 
 
 def follow_links(reader: ContainerReader, first: int, offset: int, end: int) -> tuple[array[int], str]:
-    """Follow the links at `offset` from `first` to `end`, a node inside the owner (0: none).
-    Returns the places of the nodes, and the damage or ""."""
+    """Follow the links at `offset` from `first` to `end`. `end` is a node inside the owner; 0: a
+    null link.
+    Returns the addresses of the links in the nodes, and a description of the damage or ""."""
     nodes, problem = reader.follow_list(first, offset, reader.most + 1)
     if end and end in nodes:
         return nodes[: nodes.index(end)], ""
@@ -53,8 +59,8 @@ def follow_links(reader: ContainerReader, first: int, offset: int, end: int) -> 
 
 
 def _check_back_links(reader: ContainerReader, nodes: array[int], before: int, offset: int) -> str:
-    """Return the damage at the first node whose back link (at `offset`) is not the node before it,
-    or ""."""
+    """Return the damage at the first node whose back link (at `offset`) does not point to the
+    preceding node, or ""."""
     for first in range(0, len(nodes), SLICE):
         reader.report_progress()
         some = nodes[first : first + SLICE]
@@ -69,8 +75,8 @@ def _check_back_links(reader: ContainerReader, nodes: array[int], before: int, o
 
 
 def recognise_list(reader: ContainerReader, address: int, place: BlockPlace, value: int) -> Optional[Container]:
-    """Recognise the list that begins with the pointer `value` at `address`; None if its block is no
-    list node."""
+    """Recognise the list that begins with the pointer `value` at `address`. Returns None if the
+    block that `value` points to is no list node."""
     offset = find_link(reader, place, value)
     if offset is None:
         return None
@@ -82,20 +88,23 @@ def recognise_list(reader: ContainerReader, address: int, place: BlockPlace, val
     outside = _ends_outside_blocks(reader, nodes, offset) if problem and not circular else False
     if problem and not circular and not outside and len(nodes) < SURE:
         return None
-    double = find_back_link(reader, place, nodes, offset) is not None
-    what = ("circular " if circular else "") + ("doubly linked list" if double else "linked list")
+    back = find_back_link(reader, place, nodes, offset)
+    name = "" if circular else name_list(reader, place, offset, back)
+    what = ("circular " if circular else "") + ("linked list" if back is None else "doubly linked list")
+    what = f"{name} ({what})" if name else what
     return Container(what, address, address + size, len(nodes), nodes=nodes, problem="" if circular or outside else problem)
 
 
 def _ends_outside_blocks(reader: ContainerReader, nodes: array[int], offset: int) -> bool:
-    """Whether the list ends at a mapped address in no block: a sentinel, or a head elsewhere."""
+    """Whether the list ends at a mapped address that is in no block. It may be a sentinel, or a
+    head elsewhere."""
     end = reader.word(nodes[-1] + offset)
     return end is not None and reader.word(end) is not None and reader.blocks.find(end) < 0
 
 
 def find_link(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[int]:
-    """Return the offset, from `value`, of the next link: the word that leads to the most nodes of a
-    sample."""
+    """Return the offset of the link to the next node, relative to `value`. It is the word that
+    leads to the most nodes, at most SAMPLE."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
@@ -121,8 +130,8 @@ def _sample_length(reader: ContainerReader, place: BlockPlace, value: int, offse
 
 
 def find_back_link(reader: ContainerReader, place: BlockPlace, nodes: array[int], link: int) -> Optional[int]:
-    """Return the offset of the link to a node's predecessor; None if the first few nodes have
-    none."""
+    """Return the offset of the link to a node's predecessor; None if the first few nodes have no
+    such link."""
     size = reader.size
     for offset in range(0, min(place.size - place.offset, WORDS * size), size):
         if offset != link and all(reader.word(after + offset) == node for node, after in zip(nodes[: SAMPLE - 1], nodes[1:SAMPLE])):

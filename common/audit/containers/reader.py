@@ -1,4 +1,4 @@
-"""Bulk reads of container nodes from a process in which any byte may be wrong."""
+"""Read the nodes of containers in bulk, from a process in which any byte may be wrong."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.images import find_modules
 from findleaks.allocators.memory import Memory
 from findleaks.audit.containers import Container
 from findleaks.engine.links import LinkWalk
@@ -25,13 +26,15 @@ from findleaks.target.ranges import merge_ranges
 SLICE = 100_000  # nodes between two checks for Ctrl-C
 # Up to this many nodes of a live process are read one by one; for more, its heaps are copied.
 FEW = 20_000
-SMALL = 4096  # bytes of a block of which all words are checked before it is tried as a container
+# SMALL: blocks up to this many bytes are tried as a container only if they contain a pointer
+SMALL = 4096
 # Most bytes of live heaps that are copied; for larger ones, nodes are read one by one.
 MAX_LIVE = 4 << 30
+GLIB = ("libglib-2.0",)  # beginning of the name of GLib's file
 
 
 class BlockPlace(NamedTuple):
-    """The target of a word: byte `offset` of the block with index `block`."""
+    """The address that a word contains: byte `offset` of the block with index `block`."""
 
     block: int
     start: int  # address of the block
@@ -40,7 +43,7 @@ class BlockPlace(NamedTuple):
 
 
 class PointerBuckets(NamedTuple):
-    """The non-zero words of the array of pointers [start, end)."""
+    """The words of the array of pointers [start, end) that are not zero."""
 
     start: int
     end: int
@@ -50,8 +53,8 @@ class PointerBuckets(NamedTuple):
 
 
 class ContainerReader(Memory):
-    """Memory and blocks of one session.
-    Raises only Interrupted. For memory that cannot be read, results are None."""
+    """Reads memory and blocks of one session.
+    Methods raise only Interrupted. For memory that cannot be read, they return None."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.target)
@@ -69,31 +72,38 @@ class ContainerReader(Memory):
         self.high = max((heap.end for heap in heaps), default=0)
         self._code = "Q" if self.size == 8 else "I"
         self._swap = session.target.arch.byteorder != sys.byteorder
-        # Recognised containers, by the trial ("head", "word", "block") and the address.
+        # Recognised containers. The key is the kind of trial ("head", "word", "block") and the
+        # address.
         self.recognised: dict[tuple[str, int], Optional[Container]] = {}
         self.last_buckets: Optional[PointerBuckets] = None  # see hashes.read_buckets
 
+    @cached_property
+    def has_glib(self) -> bool:
+        """Whether the process has loaded GLib, and its containers may exist."""
+        return self.size == 8 and bool(find_modules(self.target, GLIB))
+
     def block(self, index: int) -> BlockPlace:
-        """Return the start of the block with this index."""
+        """Return the place of the first byte of the block with this index."""
         return BlockPlace(index, self.blocks.address(index), self.blocks.size(index), 0)
 
     def has_pointers(self, place: BlockPlace) -> bool:
-        """Whether a word of the block may point to a block. A large block is not read: True."""
+        """Whether a word of the block may point to a block. A large block is not read; the result
+        is then True."""
         if place.size > SMALL:
             return True
         words = self.words(place.start, place.size // self.size)
         return words is None or any(self.low <= word < self.high for word in words)
 
     def is_zero(self, start: int, end: int) -> bool:
-        """Whether [start, end) is all zeros and at most 64 KiB."""
+        """Whether [start, end) contains only zeros and is not longer than 64 KiB."""
         if start >= end:
             return start == end
         words = self.words(start, (end - start) // self.size) if end - start <= 1 << 16 else None
         return words is not None and not any(words)
 
     def place(self, value: int) -> Optional[BlockPlace]:
-        """Return the block in use that `value` points into, with the offset; None if there is
-        none."""
+        """Return the block in use that `value` points into, and the offset; None if `value` points
+        into no such block."""
         found = self.blocks.lookup(value)
         return BlockPlace(found[0], found[1], found[2], value - found[1]) if found is not None and found[3] == State.IN_USE else None
 
@@ -102,13 +112,13 @@ class ContainerReader(Memory):
         return [place for place in map(self.place, values) if place is not None]
 
     def first_place(self, values: Iterable[int]) -> list[BlockPlace]:
-        """Return the first of `places`, or an empty list."""
+        """Return a list with the first place of `places`, or an empty list."""
         return list(islice(filter(None, map(self.place, values)), 1))
 
     def is_alike(self, one: BlockPlace, other: Optional[BlockPlace]) -> bool:
-        """Whether `other` can be a node like `one`: the same offset in another block of the same
-        size.
-        Sizes may differ by what the allocator rounded up."""
+        """Whether `other` can be a node like `one`: it has the same offset in another block of the
+        same size.
+        Sizes may differ by the number of bytes that the allocator adds when it rounds up."""
         return other is not None and other.offset == one.offset and other.block != one.block and abs(other.size - one.size) <= self.slack
 
     def is_alike_or_same(self, one: BlockPlace, other: Optional[BlockPlace]) -> bool:
@@ -116,8 +126,8 @@ class ContainerReader(Memory):
 
     def columns(self, places: Sequence[int], offset: int, count: int) -> tuple[list[array[int]], list[int]]:
         """Read `count` words at `offset` from each place.
-        Returns one column for each word, and the numbers of unreadable places, whose words are
-        0."""
+        Returns one column for each word, and the indices of the places that cannot be read. The
+        words of these places are 0."""
         mask = self.target.arch.mask
         wanted = array("Q", [(place + offset) & mask for place in places]) if offset else places
         data, missing = self._gather(wanted, count * self.size)
@@ -154,9 +164,9 @@ class ContainerReader(Memory):
         return tuple(self.session.pieces(self.session.heap_ranges(), "reading containers", whole=True))
 
     def follow_list(self, head: int, offset: int, most: int) -> tuple[array[int], str]:
-        """Follow the list from `head`, linked at `offset`, to a null link.
-        Returns the places of the nodes, and "" or the reason why it ended earlier. `most` must be
-        finite: it ends a list that forms a cycle."""
+        """Follow the list from `head`, whose links are at `offset`, to a null link.
+        Returns the addresses of the links in the nodes, and "" or the reason why the list ended
+        earlier. `most` must be finite, because it ends a list that forms a cycle."""
         nodes: array[int] = array("Q")
         if self.target.live:
             nodes, head, problem = self._follow_stepwise(head, offset, min(most, FEW))
@@ -173,8 +183,8 @@ class ContainerReader(Memory):
         return nodes, ""
 
     def _follow_stepwise(self, node: int, offset: int, most: int) -> tuple[array[int], int, str]:
-        """Read the first `most` places. Returns them, the next place, and "" or the reason why
-        there is none."""
+        """Read at most `most` nodes one by one. Returns their places, the next place, and "" or the
+        reason why no next place exists."""
         nodes: array[int] = array("Q")
         seen: set[int] = set()
         while node and len(nodes) < most:
@@ -189,7 +199,8 @@ class ContainerReader(Memory):
         return nodes, node, ""
 
     def walk_tree(self, root: int, header: int, layout: TreeLayout, about: int) -> tuple[array[int], str]:
-        """Return the nodes of a search tree (engine/trees.py), and the damage or "".
+        """Return the nodes of a search tree (engine/trees.py), and a description of the damage or
+        "".
         `about`: the expected number of nodes."""
         most = self.most + 1
         if self.target.live and (about <= FEW or not self._fits):
@@ -201,9 +212,9 @@ class ContainerReader(Memory):
         return walk.result()
 
     def walk_links(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> Optional[array[int]]:
-        """Return all nodes from `heads` along the links at `offsets`, by level.
-        None unless each node is readable and met once, and there are at most `most` nodes and
-        `deepest` levels (0: any number)."""
+        """Return all nodes that are reachable from `heads` along the links at `offsets`, by level.
+        Returns None if a node cannot be read or is reached twice, or if there are more than `most`
+        nodes or `deepest` levels (0: any number)."""
         if self.target.live:
             few = most if not self._fits else min(most, FEW)
             walk: LinkWalk = PureLinkWalk(self.words, heads, offsets, few, deepest, self.target.arch.mask)
@@ -219,7 +230,7 @@ class ContainerReader(Memory):
         return walk.result()
 
     def select_nodes(self, nodes: array[int], values: set[int]) -> set[int]:
-        """Return those of the values that are nodes of a container."""
+        """Return the `values` that are nodes of a container."""
         found: set[int] = set()
         for first in range(0, len(nodes) if values else 0, SLICE):
             self.report_progress()

@@ -1,4 +1,4 @@
-"""Recognition of containers: which of an owner's pointers are their heads."""
+"""Find which of an owner's pointers are heads of containers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.arrays import recognise_deque, recognise_pointers, recognise_vector
+from findleaks.audit.containers.glib import recognise_glib_head, recognise_glib_pointer
 from findleaks.audit.containers.hashes import recognise_chained_table, recognise_single_bucket_map, recognise_unordered_map
 from findleaks.audit.containers.lists import find_other_pointers, recognise_list, recognise_ring
 from findleaks.audit.containers.reader import BlockPlace, ContainerReader
@@ -19,6 +20,7 @@ Test = Callable[[BlockPlace], bool]
 NEAR = 64  # pointers on either side of a list's head that may be its tail or a cursor
 
 _HEADS = (
+    recognise_glib_head,
     recognise_gnu_tree,
     recognise_unordered_map,
     recognise_single_bucket_map,
@@ -33,15 +35,14 @@ _HEADS = (
 def find_containers(
     reader: ContainerReader, words: Mapping[int, int], wanted: Optional[Test] = None, alone: Optional[Callable[[int], bool]] = None
 ) -> list[Container]:
-    """Return containers with heads among `words` (address -> value, ascending) that point to
-    blocks.
+    """Return the containers whose heads are among `words` (address -> value, ascending), which
+    point to blocks.
     No word belongs to two containers.
 
-    `wanted`: whether to examine a place that a word points to (default: always). `alone`: whether
-    to try the word at an address also as a head of one word (default: always), see
-    `recognise_one_word_head`. A word
-    before a container is always examined: otherwise it might be taken as part of that container's
-    head."""
+    `wanted`: whether to examine the place that a word points to (default: always). `alone`: whether
+    to try the word at an address also as a head of one word (default: always); see
+    `recognise_one_word_head`. The words before a container are always tried as such heads:
+    otherwise a word might be taken as part of that container's head."""
     found: list[Container] = []
     order = list(words)
     reached = 0
@@ -78,7 +79,8 @@ def find_containers(
 
 
 def _once(reader: ContainerReader, what: str, address: int, recognise: Callable[[], Optional[Container]]) -> Optional[Container]:
-    """Return the result of `recognise` for this address. It is called once for each `what`."""
+    """Return the result of `recognise` for this address. The result is cached for each `what` and
+    address."""
     key = what, address
     if key not in reader.recognised:
         reader.recognised[key] = recognise()
@@ -88,23 +90,27 @@ def _once(reader: ContainerReader, what: str, address: int, recognise: Callable[
 def first_recognised(
     reader: ContainerReader, address: int, heads: Iterable[Callable[[ContainerReader, int], Optional[Container]]]
 ) -> Optional[Container]:
-    """Return the container that the first successful recogniser finds at `address`; None if none
-    does."""
+    """Return the container that the first successful recogniser finds at `address`; None if all of
+    them fail."""
     return next(filter(None, (head(reader, address) for head in heads)), None)
 
 
 def _in_words(reader: ContainerReader, address: int) -> Optional[Container]:
-    """Return the container whose head of several words is, or begins, at `address`."""
+    """Return the container whose head of several words is at `address` or begins there."""
     return _once(reader, "head", address, lambda: first_recognised(reader, address, _HEADS))
 
 
 def recognise_one_word_head(reader: ContainerReader, address: int, value: int, place: BlockPlace) -> Optional[Container]:
     """Return the container whose head is the single word `value`, which points to `place`.
-    The place is tried as a node of each kind, and walked if it fits."""
+    The block at `place` is tried as a node of each kind of container. If it fits, the container is
+    walked."""
     return _once(reader, "word", address, lambda: _from_word(reader, address, value, place))
 
 
 def _from_word(reader: ContainerReader, address: int, value: int, place: BlockPlace) -> Optional[Container]:
+    made = recognise_glib_pointer(reader, address, place)
+    if made is not None:
+        return made
     if not reader.has_pointers(place):
         # Every container with a head of one word has a node or a table with further pointers.
         return None
@@ -118,7 +124,8 @@ def _from_word(reader: ContainerReader, address: int, value: int, place: BlockPl
 
 
 def recognise_first_node(reader: ContainerReader, place: BlockPlace) -> Optional[Container]:
-    """Return the list or tree whose first node is this block, whichever word points to it."""
+    """Return the list or tree whose first node is this block. It does not matter which word points
+    to the block."""
     start = place.start
 
     def recognise() -> Optional[Container]:

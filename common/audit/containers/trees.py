@@ -21,9 +21,9 @@ from findleaks.engine.trees import TreeLayout
 RED, BLACK = 0, 1
 
 DEEPEST = 200
-"""Most levels of a binary tree.
-A tree of a billion nodes inserted at random has about 130; a deeper one is a list with side
-branches."""
+"""Maximum number of levels of a binary tree.
+A tree of a billion nodes that were inserted in random order has about 130 levels. A deeper one is a
+list with side branches."""
 
 SAMPLE = 32  # nodes examined to find the words that point to children
 
@@ -33,7 +33,7 @@ LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # colour is a bool
 
 
 def recognise_gnu_tree(reader: ContainerReader, address: int) -> Optional[Container]:
-    """Recognise libstdc++'s tree whose header has its pointer to the root at `address`."""
+    """Recognise libstdc++'s tree. `address` is that of the root pointer in the tree's header."""
     size = reader.size
     header = address - size
     words = reader.words(header, 5)
@@ -47,13 +47,14 @@ def recognise_gnu_tree(reader: ContainerReader, address: int) -> Optional[Contai
     if not (_points_to(reader, leftmost, GNU.left * size, 0) and _points_to(reader, rightmost, GNU.right * size, 0)):
         return None
     nodes, problem = reader.walk_tree(root, header, GNU, count)
-    compare = header - size  # std::less or another empty class is before the header
+    # The object std::less, or another empty class, is stored before the header
+    compare = header - size
     made = Container("std::map or set", compare, header + 5 * size, len(nodes), recorded=count, nodes=nodes, problem=problem)
     return _check_ends(made, leftmost, rightmost)
 
 
 def recognise_llvm_tree(reader: ContainerReader, address: int) -> Optional[Container]:
-    """Recognise libc++'s tree whose head begins at `address` with the pointer to the leftmost
+    """Recognise libc++'s tree. Its head begins at `address` with the pointer to the leftmost
     node."""
     size = reader.size
     words = reader.words(address, 3)
@@ -80,8 +81,8 @@ def _is_black(reader: ContainerReader, node: int, layout: TreeLayout) -> bool:
 
 
 def _check_ends(made: Container, leftmost: int, rightmost: int) -> Container:
-    """Set `problem` unless the tree contains the ends that its header names, and as many nodes as
-    it counts."""
+    """Set `problem` if the tree does not contain the leftmost and rightmost nodes that its header
+    names, or if the number of nodes differs from the header's."""
     if not made.problem and made.recorded != made.length:
         made.problem = f"its header counts {made.recorded:,} nodes, but {made.length:,} are linked"
     for end in (leftmost, rightmost):
@@ -91,10 +92,10 @@ def _check_ends(made: Container, leftmost: int, rightmost: int) -> Container:
 
 
 def recognise_plain_tree(reader: ContainerReader, address: int, place: BlockPlace, value: int) -> Optional[Container]:
-    """Recognise a tree of nodes with two children and any other content, as C programs build
+    """Recognise a tree whose nodes have two children and any other content, as C programs build
     (tsearch, GTree).
-    `value` at `address` points to the root. The children are the first two words that lead from
-    node to node, and never to the same node twice."""
+    `value` at `address` points to the root. The two child pointers are the first two words that
+    lead only from node to node, and never twice to the same node."""
     pair = _find_children(reader, place, value)
     if pair is None:
         return None
@@ -106,10 +107,10 @@ def recognise_plain_tree(reader: ContainerReader, address: int, place: BlockPlac
 
 def _find_children(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[tuple[int, int]]:
     """Return the offsets of the two child pointers; None if there are none.
-    In a sample of nodes from `value` on, both words are 0 or point to similar nodes, and in at
-    least one node both are set."""
-    # Words that ever point elsewhere are dropped from `columns`. Example: in nodes {key, left,
-    # right}, the key points to no node, so the words 1 and 2 remain.
+    In each node of a sample, both words must be 0 or point to similar nodes. In at least one node,
+    both must be set."""
+    # A word that points elsewhere in any node is removed from `columns`. Example: in nodes {key,
+    # left, right}, the key points to no node, so the words 1 and 2 remain.
     size = reader.size
     count = min((place.size - place.offset) // size, 16)
     sample, columns = [value], list(range(count))

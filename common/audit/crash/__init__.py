@@ -1,7 +1,7 @@
-"""Why a process ended: its signal, the place, its last message, and damage of the heap.
+"""Find out why a process ended: its signal, the place, its last message, and damage of the heap.
 
-Reads cores whose process ended by its own fault or its own abort(); a core that was made from
-outside (gcore, `kill -ABRT`) has no crash."""
+A core has a crash only if the process ended by its own fault or by its own abort(). A core that was
+made from outside (gcore, `kill -ABRT`) has none."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, find_exception, is_terminating
 from findleaks.audit.crash.rust_panic import RustPanic, find_panic, is_panic_frame
 from findleaks.audit.heap_check import check_heap
+from findleaks.libc.thread_state import waits_in_kernel
+from findleaks.runtimes.directory import find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
-from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.frames import FrameRegisters, Unwinder
+from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, Namer
 
-FRAMES = 64  # of the stack of the thread that crashed, at most
+FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
-BELOW = 1 << 20  # bytes below the stack pointer that a function's frame may reach
+BELOW = 1 << 20  # an address this close below the stack pointer may belong to a function's frame
 _RUST_PANIC = ("core::panicking::", "std::panicking::", "rust_begin_unwind")
 _ENDS = (signal.SIGABRT, signal.SIGILL, signal.SIGTRAP)
-"""Signals with which a panic ends a process."""
+"""Signals that end a process after a panic."""
 
-RED_ZONE = 256  # bytes above it that may still be in an unmapped page, when a push faults
+RED_ZONE = 256  # a push may fault in an unmapped page up to this many bytes above the stack pointer
 
 _LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
-"""Beginnings of the names of libraries whose functions a process crashes in for others' faults."""
+"""Prefixes of the names of libraries. If a process crashes in one of them, the fault is usually in
+its caller."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +43,23 @@ class Crash:
 
     signal: str  # "SIGSEGV"
     thread: int  # tid
-    address: Optional[int]  # that a SIGSEGV or SIGBUS accessed; None: not known
+    address: Optional[int]  # the address that a SIGSEGV or SIGBUS accessed; None if unknown
+    is_raised: bool  # whether the thread sent the signal to itself, as handlers of faults do
     below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
-    frame: Optional[NamedFrame]  # the innermost that is none of the C or C++ library's
-    message: str  # that glibc printed before abort(), unescaped; "" if none
-    exception: Optional[CppException]  # that nothing caught
+    frame: Optional[NamedFrame]  # the innermost frame that is not in a library of _LIBRARIES
+    managed: Optional[NamedFrame]  # the innermost frame of a managed function
+    message: str  # the message that glibc printed before abort(), unescaped; "" if none
+    exception: Optional[CppException]  # the exception that no handler caught
     panic: Optional[RustPanic]
-    runtime_message: str  # with which a managed runtime ended the process, unescaped; "" if none
+    # The message with which a managed runtime ended the process, unescaped; "" if none
+    runtime_message: str
     damage: Optional[Damage]  # the first damaged place of a heap
-    damages: int  # damaged places
+    damages: int  # number of damaged places
 
 
 def read_crash(session: Session) -> Optional[Crash]:
-    """How the process ended; None if it did not end by its own fault. Interrupted if the user asks
-    to stop."""
+    """Return how the process ended; None if it did not end by its own fault. Raises Interrupted if
+    the user asks to stop."""
     target = session.target
     thread = _crashed_thread(target)
     if thread is None:
@@ -72,8 +79,10 @@ def read_crash(session: Session) -> Optional[Crash]:
         signal_name(target.signal),
         thread.tid,
         target.fault_address,
+        waits_in_kernel(target, thread.pc),
         target.fault_address is not None and 0 < thread.sp - target.fault_address + RED_ZONE < BELOW,
         own_frame(_outside_rust(frames) if panic is not None else frames),
+        _managed_frame(target, thread),
         message,
         exception,
         panic,
@@ -84,7 +93,7 @@ def read_crash(session: Session) -> Optional[Crash]:
 
 
 def signal_name(number: int) -> str:
-    """ "SIGSEGV"; "" for none."""
+    """Return the name of a signal: "SIGSEGV"; "" if `number` is 0."""
     if not number:
         return ""
     try:
@@ -98,13 +107,14 @@ def _crashed_thread(target: Target) -> Optional[Thread]:
 
 
 def crashed_frames(target: Target) -> list[NamedFrame]:
-    """The innermost frames of the thread that crashed; [] if no thread did. Without the frames with
-    which Rust's libraries panicked."""
+    """Return the innermost frames of the thread that crashed; [] if no thread crashed. Frames of
+    Rust's libraries that only handle a panic are left out."""
     return _outside_rust([frame for _, frame in crashed_places(target)])
 
 
 def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
-    """The stack pointers and names of the innermost frames of the thread that crashed."""
+    """Return the innermost frames of the thread that crashed: for each, the stack pointer and the
+    names."""
     thread = _crashed_thread(target)
     if thread is None:
         return []
@@ -113,8 +123,18 @@ def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
     return [(frame.sp, namer.name(frame)) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
 
 
+def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
+    """The innermost frame of a managed function in the thread that crashed."""
+    registers: list[FrameRegisters] = []
+    readers = find_frames(target)
+    trace = Unwinder(target).trace_with_registers(thread, registers, FRAMES) if readers else None
+    segments = (one for reader in readers for one in reader.segments(NativeStack(thread, trace, registers))) if trace else ()
+    return next((frame for one in segments for frame in one.frames if frame.function), None)
+
+
 def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
-    """The frames from the function that panicked on, if Rust's libraries did so for it."""
+    """If the process ended with a Rust panic, return the frames from the function that panicked
+    outward. Otherwise return all frames."""
     panics = [at for at, frame in enumerate(frames) if frame.function.startswith(_RUST_PANIC)]
     if not panics:
         return frames
@@ -122,18 +142,20 @@ def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
 
 
 def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[int, NamedFrame]]) -> str:
-    """The text with which a managed runtime ended the process; "" if none did."""
+    """Return the message with which a managed runtime ended the process; "" if there is none."""
     frames = [(sp, frame.function, frame.module) for sp, frame in places]
     return next(filter(None, (runtime.fatal_message(thread, frames) for runtime in session.runtimes)), "")
 
 
 def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
-    """The innermost frame that is none of the C or C++ library's, or the innermost one."""
+    """Return the innermost frame that is not in a library of _LIBRARIES; if all are, the innermost
+    frame."""
     return next((frame for frame in frames if not frame.module.startswith(_LIBRARIES)), frames[0] if frames else None)
 
 
 def _damages(session: Session) -> list[Damage]:
-    """Return the damaged places of all heaps, the first explained: what `verify` reports."""
+    """Return the damaged places of all heaps, as `verify` reports them. Only the first is
+    explained."""
     found: list[Damage] = []
     for allocator in session.directory.allocators:
         problems, _ = check_heap(session, allocator)

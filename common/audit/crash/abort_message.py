@@ -1,10 +1,10 @@
-"""The message that glibc printed before it ended the process with abort().
+"""Read the message that glibc printed before it ended the process with abort().
 
 malloc ("double free or corruption (out)"), assert(), the stack protector and fortified functions
 copy their message to memory that the variable `__abort_msg` refers to, for debuggers. Layout:
 struct abort_msg_s { unsigned int size; char msg[]; } in include/stdlib.h of glibc 2.10 to 2.43;
-`size` is that of the mapping, in bytes. libc.so.6 exports the variable (GLIBC_PRIVATE), so that a
-stripped library has it too."""
+`size` is the size of the mapping in bytes. libc.so.6 exports the variable (GLIBC_PRIVATE), so a
+stripped library has it, too."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from findleaks.allocators.memory import Memory
 from findleaks.target.base import Target
 
 VARIABLE = "__abort_msg"
-LONGEST = 1024  # bytes of a message that are read
+LONGEST = 1024  # bytes of a message that are read at most
 
 
 def read_abort_message(target: Target) -> str:
-    """The text without the line end, unescaped; "" if there is none."""
+    """Return the message without the line end, unescaped; "" if there is none."""
     memory = Memory(target)
     symbol = target.symbol(VARIABLE)
     pointer = memory.word(symbol.address) if symbol is not None else None
@@ -27,12 +27,6 @@ def read_abort_message(target: Target) -> str:
 
 
 def read_text(memory: Memory, address: int, longest: int = LONGEST) -> str:
-    """The text at `address` up to its NUL byte, at most `longest` bytes of it; "" if unreadable."""
-    text = b""
-    while len(text) < longest and b"\0" not in text:
-        # Up to the next multiple of 256: the page behind may be missing.
-        part = memory.read(address + len(text), min(longest - len(text), 256 - (address + len(text)) % 256))
-        if not part:
-            break
-        text += part
-    return text.split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
+    """Return the text at `address` up to its NUL byte, at most `longest` bytes; "" if it cannot be
+    read."""
+    return memory.c_string(address, longest).decode("utf-8", "backslashreplace")

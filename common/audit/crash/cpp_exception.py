@@ -27,7 +27,7 @@ from findleaks.target.base import Thread
 STACK = 64 << 10  # bytes of the stack that are searched
 THROWN = 32  # bytes from the unwinder's record to the object
 TYPE = {8: 80, 4: 48}
-"""Bytes from the type to the unwinder's record, by word size."""
+"""Distance in bytes from the type to the unwinder's record, by word size."""
 
 _CLASSES = (0x474E5543432B2B00, 0x434C4E47432B2B00)  # "GNUCC++\\0", "CLNGC++\\0"
 _WITH_TEXT = {"St11logic_error", "St13runtime_error", "NSt3__111logic_errorE", "NSt3__113runtime_errorE"}
@@ -35,19 +35,20 @@ _TERMINATE = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_rethrow", "__c
 
 
 class CppException(NamedTuple):
-    """`type`: demangled; `what`: the text of what(), or of a thrown C string; "" if unknown."""
+    """An exception. `type`: the demangled type. `what`: the text that what() returns, or a thrown C
+    string; "" if unknown."""
 
     type: str
     what: str
 
 
 def is_terminating(functions: list[str]) -> bool:
-    """Whether one of these functions of a stack ends a process for an exception."""
+    """Whether one of these functions ends the process because of an exception."""
     return any(function.startswith(_TERMINATE) for function in functions)
 
 
 def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
-    """The exception of the innermost frames that refer to one; None if there is none."""
+    """Return the exception that the innermost frames refer to; None if there is none."""
     memory = Memory(session.target)
     for record in _records(session, memory, thread):
         typeinfo = memory.word(record - TYPE[memory.size])
@@ -59,7 +60,8 @@ def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
 
 
 def _records(session: Session, memory: Memory, thread: Thread) -> Iterator[int]:
-    """Addresses of unwinder's records in blocks in use that the thread's stack refers to."""
+    """Yield the addresses of the unwinder's records that the thread's stack refers to. They are in
+    blocks in use."""
     blocks = session.directory.blocks
     seen: set[int] = set()
     for at in range(thread.sp & -memory.size, thread.sp + STACK, memory.size):

@@ -1,15 +1,15 @@
-"""Rust's panic message and its place, found from the stack of the thread that panicked.
+"""Find Rust's panic message and its place from the stack of the thread that panicked.
 
-A panic that aborts has called the hook with a PanicHookInfo on the stack of the function that
-called it (library/std/src/panicking.rs of Rust 1.60 to 1.95; PanicInfo before 1.81):
+Before a panic aborts, a function of the library calls the panic hook. The stack of this function
+contains a PanicHookInfo (library/std/src/panicking.rs of Rust 1.60 to 1.95; PanicInfo before 1.81):
 
     payload: &dyn Any      address of the payload, its vtable
     [message               a pointer, before 1.81]
     location: &Location    file: &str (address, length); line: u32, column: u32
 
 A vtable is {drop function or null, size, alignment, functions …}. The payload is a String (three
-words in any order: capacity, address, length) or a &str (address, length). All of this is found by
-its shape, so that stripped programs have it too."""
+words in any order: capacity, address, length) or a &str (address, length). All of this is
+recognised by its structure, so it is found in stripped programs, too."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ LONGEST = 4096  # bytes of a message that are read
 _LARGEST = 1 << 30  # bytes of a message
 _MOST_LINES = 1 << 24
 _RUNTIME = ("std::", "core::", "alloc::", "__rustc::", "rust_", "__rust")
-"""Beginnings of the names of functions that implement panics."""
+"""Prefixes of the names of functions that implement panics."""
 
 
 class RustPanic(NamedTuple):
-    """`message`: "" if the payload is no text; `place`: "src/main.rs:6:21"."""
+    """A panic. `message`: "" if the payload is not text. `place`: "src/main.rs:6:21"."""
 
     message: str
     place: str
@@ -44,7 +44,7 @@ def is_panic_frame(function: str) -> bool:
 
 
 def find_panic(session: Session, thread: Thread) -> Optional[RustPanic]:
-    """Return the panic that ended the process, the innermost; None if there is none."""
+    """Return the innermost panic that ended the process; None if there is none."""
     return next(_panics(session, thread), None)
 
 
@@ -56,7 +56,7 @@ def _panics(session: Session, thread: Thread) -> Iterator[RustPanic]:
         if words is None:
             return
         if words[0] and range_at(tables, words[1]):
-            # The location follows, before 1.81 behind the message.
+            # The location follows. Before Rust 1.81, the message is between the two.
             place = _location(memory, tables, words[2]) or _location(memory, tables, words[3])
             size = _payload_size(session, memory, words[1]) if place else 0
             if size:
@@ -64,7 +64,8 @@ def _panics(session: Session, thread: Thread) -> Iterator[RustPanic]:
 
 
 def _payload_size(session: Session, memory: Memory, vtable: int) -> int:
-    """Return the size in bytes of the values of this vtable; 0 if it is none."""
+    """Return the size in bytes of the values that this vtable belongs to; 0 if the address is not
+    that of a vtable."""
     words = memory.words(vtable, 4)
     if words is None:
         return 0
@@ -89,7 +90,7 @@ def _location(memory: Memory, tables: list[Range], address: int) -> str:
 
 
 def _message(memory: Memory, address: int, words: int) -> str:
-    """Return the text of a payload of two or three words; "" for other payloads."""
+    """Return the text of a payload that consists of two or three words; "" for other payloads."""
     values = memory.words(address, words) if words in (2, 3) else None
     if values is None:
         return ""
@@ -100,10 +101,10 @@ def _message(memory: Memory, address: int, words: int) -> str:
 
 
 def _text(memory: Memory, address: int, length: int) -> str:
-    """Return the UTF-8 text at an address, at most LONGEST bytes of it; "" if it is none."""
+    """Return the UTF-8 text at an address, at most LONGEST bytes; "" if the bytes are not text."""
     data = memory.read(address, min(length, LONGEST)) if address and 0 < length < _LARGEST else b""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # The last character may be cut in two.
+        # The last character may be incomplete.
         return data[: error.start].decode("utf-8") if length > LONGEST - 4 <= error.start else ""

@@ -1,9 +1,9 @@
-"""Findings of `verdict`: problems of a process's memory and their remedies, the largest first.
+"""Find the problems of a process's memory and their remedies, for `verdict`; the largest first.
 
-They are a crash, leaked blocks, memory held or not returned, memory that is not read, unjoined
-threads, and large shares of other kinds. A finding says only what was measured and which command
-shows it. Findings do not overlap: each byte belongs to one of them at most. A healthy process has
-the one finding "nothing leaked"."""
+Findings are: a crash, leaked blocks, memory that is retained or not returned, memory that is not
+read, unjoined threads, files that stay open, and large shares of other kinds. A finding states only
+what was measured, and names the command that shows it. Findings do not overlap: each byte belongs
+to at most one of them. A healthy process has the single finding "nothing leaked"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
 from findleaks.audit.findings.crash import find_crash
-from findleaks.audit.findings.figures import BlockFigures
+from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.free_memory import find_cached_memory, find_memory_freed_by_runtimes, find_unreturned_memory
 from findleaks.audit.findings.large_shares import (
     find_class_metadata,
@@ -23,6 +23,7 @@ from findleaks.audit.findings.large_shares import (
 )
 from findleaks.audit.findings.leaked import find_leaked_memory, find_possible_leaks, find_uncollected_garbage
 from findleaks.audit.findings.leaked_mappings import find_leaked_mappings
+from findleaks.audit.findings.open_files import find_open_files
 from findleaks.audit.findings.retained import find_retained_memory
 from findleaks.audit.findings.threads import find_unjoined_threads
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
@@ -42,8 +43,8 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found = [*find_unreturned_memory(session, accounting, measure), *find_cached_memory(accounting)]
     freed = list(find_memory_freed_by_runtimes(session, accounting))
     scopes = list(runtimes.findings(session.target))
-    found += [finding for runtime in session.runtimes for finding in runtime.findings()]
-    found += [*freed, *scopes, *find_unjoined_threads(accounting)]
+    own = [finding for runtime in session.runtimes for finding in runtime.findings() if not _is_of_leaked_block(session, finding)]
+    found += [*own, *freed, *scopes, *find_unjoined_threads(accounting), *find_open_files(session)]
     shared = list(find_shared_memory(session, accounting))
     found += [*find_thread_stacks(session, accounting), *shared, *find_mapped_files(session, accounting)]
     mappings = list(find_leaked_mappings(session, accounting, figures))
@@ -53,9 +54,9 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += find_class_metadata(session, accounting)
     found += [] if unread else find_unlisted_heaps(session, accounting)
     possible = []
-    inside = find_unread_memory(session).is_inside  # the unread memory is malloc's blocks
+    inside = find_unread_memory(session).is_inside  # The unread memory consists of blocks of malloc
     if not inside:
-        found += find_retained_memory(session, accounting, figures, scopes)
+        found += find_retained_memory(session, accounting, figures, [*scopes, *(one for one in own if one.of_blocks)])
         possible = list(find_possible_leaks(session, figures))
     leaked = find_leaked_memory(session, figures, inside or bool(possible))
     found += [
@@ -69,3 +70,10 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     return [*unread, *found] if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*unread, *found, leaked]
+
+
+def _is_of_leaked_block(session: Session, finding: Finding) -> bool:
+    """Whether a finding is about a leaked pool, which the finding about leaks covers."""
+    address = finding.facts.get("address")
+    index = session.directory.blocks.find(int(address, 16)) if isinstance(address, str) else -1
+    return index >= 0 and session.graph().kind(index) in LEAKED

@@ -1,4 +1,4 @@
-"""The finding about how a process ended."""
+"""Report how a process ended, as a finding."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
 
-_WIDEST = 300  # characters of a message of the process that are shown
+_WIDEST = 300  # characters that are shown of a message of the process
 
 
 def find_crash(session: Session) -> Iterator[Finding]:
-    """Yield one finding, unless the process called abort() without message, exception or damage."""
+    """Yield one finding. Yields none if the process called abort() without a message, an exception
+    or damage."""
     found = read_crash(session)
     if found is None or (found.signal == "SIGABRT" and not (_has_message(found) or found.exception or found.damage)):
         return
-    title = f"The process ended with {found.signal}{_place(found)}{_reason(found, session.target)}"
+    title = f"The process ended with {found.signal}{_place(found)}{_caller(found)}{_reason(found, session.target)}"
     title += "" if title.endswith(("!", "…")) else "."
     commands = ("verify", "stacks") if found.damage is not None else ("stacks",)
     yield Finding("crash", 0, title, _cause(found), (), commands, _facts(found), 0)
@@ -31,15 +32,24 @@ def _has_message(found: Crash) -> bool:
 def _place(found: Crash) -> str:
     frame = found.frame
     if found.runtime_message or (found.panic is not None and frame is not None and not frame.function):
-        return ""  # the runtime's own function, which is the same for every such end
+        return ""  # the frame is the runtime's own function, which is the same for every such end
     if frame is None or not (frame.function or frame.module):
         return ""
     module = f" ({shortened(frame.module, 60)})" if frame.function and frame.module else ""
     return f" in {shortened(frame.short_name(), 200)}{module}"
 
 
+def _caller(found: Crash) -> str:
+    """The function of a managed language that called the place."""
+    frame = found.managed
+    if frame is None:
+        return ""
+    at = f" at {shortened(frame.place(), 200)}" if frame.line else ""
+    return f"{', called by' if _place(found) else ' in'} {frame.kind} function {shortened(frame.function, 200)}{at}"
+
+
 def _reason(found: Crash, target: Target) -> str:
-    """What follows the place: an exception, a message, or what the address was."""
+    """Return the end of the title: an exception, a message, or a description of the address."""
     if found.exception is not None:
         what = f": {shortened(found.exception.what, _WIDEST)}" if found.exception.what else ""
         return f", for an exception that nothing caught, {shortened(found.exception.type, 200)}{what}"
@@ -48,7 +58,7 @@ def _reason(found: Crash, target: Target) -> str:
         return f", after a panic at {shortened(found.panic.place, _WIDEST)}{text}"
     if found.message or found.runtime_message:
         return f": {shortened(found.message or found.runtime_message, _WIDEST).rstrip('.')}"
-    if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8:
+    if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8 and not found.is_raised:
         return ": it used a pointer that is no valid address"
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
         return ""
@@ -75,7 +85,8 @@ def _cause(found: Crash) -> str:
     if damage is None:
         return ""
     more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
-    # Problems describe in further sentences how the reader went on.
+    # A problem's first sentence describes the damage; further sentences describe how reading
+    # continued.
     what = shortened(damage.problem.what, 600).split(". ")[0]
     written = f" The place holds {damage.written.phrase}." if damage.written is not None else ""
     cause = f" Probable cause: {damage.cause}." if damage.cause else ""
@@ -83,13 +94,16 @@ def _cause(found: Crash) -> str:
 
 
 def _facts(found: Crash) -> dict[str, object]:
-    frame, exception, panic = found.frame, found.exception, found.panic
+    frame, exception, panic, managed = found.frame, found.exception, found.panic, found.managed
     return {
         "signal": found.signal,
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
         "function": frame.function or None if frame is not None else None,
         "module": frame.module or None if frame is not None else None,
+        "managed_frame": {"kind": managed.kind, "function": managed.function, "file": managed.file, "line": managed.line or None}
+        if managed
+        else None,
         "message": found.message or found.runtime_message or None,
         "exception": {"type": exception.type, "what": exception.what} if exception else None,
         "panic": {"message": panic.message or None, "place": panic.place} if panic else None,

@@ -1,7 +1,8 @@
-"""Bytes and resident bytes of the blocks in use, by memcheck's kinds.
+"""Count bytes and resident bytes of the blocks in use, by memcheck's kinds.
 
-All findings about blocks in use get their figures here, so that each block counts in one of them:
-REACHABLE blocks are in use, DEFINITE and INDIRECT ones leaked, POSSIBLE ones possibly leaked."""
+All findings about blocks in use get their figures here, so each block counts in one finding:
+REACHABLE blocks are in use, DEFINITE and INDIRECT blocks leaked, and POSSIBLE blocks possibly
+leaked."""
 
 from __future__ import annotations
 
@@ -15,12 +16,10 @@ from findleaks.audit.leak_groups import group_leaked_blocks
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
-from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges
 from findleaks.target.runs import Runs
 
 LEAKED = (Kind.DEFINITE, Kind.INDIRECT)
-MEMBERS = 1 << 20  # blocks for one call of the engine
+MEMBERS = 1 << 20  # blocks that are passed to the engine in one call
 
 
 class Figures(NamedTuple):
@@ -32,7 +31,8 @@ class Figures(NamedTuple):
 
     @property
     def amount(self) -> str:
-        """Both sizes: "449 MiB (66 MiB of it resident)"; only the first if they look the same."""
+        """Both sizes as text: "449 MiB (66 MiB of it resident)". If both have the same text, it is
+        shown once."""
         return format_amount(self.bytes, self.resident)
 
 
@@ -44,7 +44,7 @@ def format_amount(held: int, resident: Optional[int]) -> str:
 
 
 class BlockFigures:
-    """Figures of the blocks in a session's latest graph. `known`: residency is known."""
+    """Computes figures of the blocks in the session's latest graph. `known`: residency is known."""
 
     def __init__(self, session: Session, known: bool) -> None:
         self._session, self._graph = session, session.graph()
@@ -57,7 +57,7 @@ class BlockFigures:
         return Figures(totals.blocks, totals.bytes, resident)
 
     def of_blocks(self, members: Iterable[array[int]], *kinds: Kind) -> Figures:
-        """Return the figures of those of the blocks `members` that are of these kinds.
+        """Return the figures of the blocks in `members` that have one of these kinds.
 
         `members`: indices ("I"), in parts."""
         count, held, resident = 0, 0, 0
@@ -71,14 +71,15 @@ class BlockFigures:
         return Figures(count, held, resident if self._known else None)
 
     def of_mappings(self, *kinds: Kind) -> tuple[Figures, Figures]:
-        """Return the figures of leaked mappings of these kinds, and of the other leaked or possibly
-        leaked blocks that only they refer to. The latter's resident bytes are an upper bound."""
+        """Return the figures of leaked mappings of these kinds, and of the other leaked blocks to
+        which only these mappings refer. The resident bytes of these blocks are an upper bound."""
         blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
-        if mappings:  # This chooses the blocks that represent cycles.
+        if mappings:  # This call chooses the blocks that represent cycles.
             group_leaked_blocks(self._session, graph)
         indices = [blocks.find(start) for start, _ in mappings]
         chosen = {index for index in indices if graph.kind(index) in kinds}
-        # A block may lead the cycle of a mapping, if it has the lower address.
+        # The leak head of a cycle is its block with the lowest address, which need not be the
+        # mapping.
         heads = {graph.leader(index) if graph.kind(index) in LEAKED else index for index in chosen}
         heads = {head for head in heads if head in chosen or graph.representative(head) in chosen}
         every = Totals.sum_of([Totals(len(heads), sum(map(blocks.size, heads))), *map(graph.indirect_totals, heads)])
@@ -87,8 +88,8 @@ class BlockFigures:
         return self.of_blocks([array("I", sorted(chosen))], *kinds), Figures(*below, below.bytes if self._known else None)
 
     def most_common_size(self, kind: Kind) -> tuple[int, int]:
-        """Return the usable size with the most bytes among the blocks of a kind, and the number of
-        these blocks."""
+        """Return a usable size and the number of blocks with this size: the size whose blocks of
+        this kind have the most bytes together."""
         return _most_bytes(self._graph.sizes(kind))
 
     def _number(self, part: Iterable[int], kinds: Collection[int]) -> int:
@@ -97,9 +98,9 @@ class BlockFigures:
 
     @cached_property
     def _resident(self) -> list[int]:
-        """Resident bytes by Kind."""
+        """Resident bytes of the blocks, one number for each Kind."""
         sums, step = [0] * len(Kind), PURE_STEP if self._session.engine.name == "pure" else STEP
-        for start, end in self._heaps:
+        for start, end in self._session.heap_ranges():
             for low in range(start, end, step):
                 self._session.report_progress("counting what is resident", 0.0)
                 part = self._graph.bytes_by_kind(clip_runs(self._runs, low, min(end, low + step)))
@@ -110,7 +111,7 @@ class BlockFigures:
     def _present(self) -> array[int]:
         """Starts and ends of the resident parts of heaps, ascending ("Q")."""
         found: array[int] = array("Q")
-        for start, end in self._heaps:
+        for start, end in self._session.heap_ranges():
             found += clip_runs(self._runs, start, end)
         return found
 
@@ -119,11 +120,6 @@ class BlockFigures:
         """Resident ranges; none if residency is unknown."""
         pages = self._session.presence
         return pages.resident if pages is not None else Runs.of(())
-
-    @cached_property
-    def _heaps(self) -> list[Range]:
-        """Disjoint; an allocator's heap may lie in another's."""
-        return merge_ranges(self._session.heap_ranges())
 
 
 def _most_bytes(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -1,5 +1,5 @@
-"""Findings about free memory that was not returned to the kernel: in allocators, in thread caches,
-and in managed runtimes."""
+"""Report free memory that was not returned to the kernel: in allocators, in thread caches, and in
+managed runtimes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from findleaks.session import Session
 
 
 def find_unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
-    """Yield a finding for each allocator with much free memory: why it was not returned, and what
-    returns it."""
+    """Yield a finding for each allocator with much free memory. It says why the memory was not
+    returned, and what returns it."""
     for store in accounting.stores:
         if not is_significant(store.kept, accounting):
             continue
@@ -35,7 +35,8 @@ def find_unreturned_memory(session: Session, accounting: Accounting, measure: Ca
 
 
 def _prefer_runtime_commands(session: Session, call: str, tries: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the remedies. If a runtime has a command that makes the call, it replaces the call."""
+    """Return the remedies. If a runtime has a command that makes the call `call`, this command
+    replaces the call."""
     ways = [way for way in (runtime.release_command(call) for runtime in session.runtimes) if way] if call else []
     return tuple(f"{ways[0]}, which calls {call}" if ways and words.startswith(call) else words for words in tries)
 

@@ -1,13 +1,14 @@
-"""Findings about large shares that are no blocks: stacks, shared memory, files, managed heaps.
+"""Report large shares of memory that are not blocks: stacks, shared memory, files, managed heaps.
 
-Private memory is judged apart from shared memory and files, which other processes may use too."""
+Private memory is compared with private memory only, because other processes may use the shared
+memory and files, too."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from typing import Optional
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Optional
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.crash import own_frame
@@ -15,20 +16,24 @@ from findleaks.audit.findings.significance import is_large
 from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.results.share_sort import ShareSort
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.base import Finding, Runtime
+from findleaks.runtimes.directory import find_frames
+from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
 from findleaks.target.modules import DELETED
 from findleaks.unwind.stacks import group_threads
 
-_MANY = 32  # mappings of one kind or file, or threads, that are worth a sentence
+_MANY = 32  # fewest mappings of one kind or file, or threads, that a finding mentions
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
-METASPACE = "metaspace"  # name of a runtime's part with class metadata
+METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
+# This text precedes the type in the names of counters of class loaders
+_OF_TYPE = "class loaders of type "
 _OTHER = "anonymous shared mapping"
 
 
 def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding, if stacks of running threads have a tenth of the private memory."""
+    """Yield one finding if stacks of running threads are at least a tenth of the private memory."""
     share = accounting.share(ShareSort.STACKS)
     if share is None or share.count < 2 or not is_large(share.bytes, _private(accounting)):
         return
@@ -39,8 +44,8 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
         title = f"{number(share.count)} threads run: {size(share.bytes)} are mapped for their stacks, of which most may be untouched."
     else:
         return
-    most = next(iter(group_threads(session.target)), None)
-    frame = own_frame(most.frames) if most is not None else None
+    most = next(iter(group_threads(session.target, readers=find_frames(session.target))), None)
+    frame = next((one for one in most.frames if one.kind), own_frame(most.frames)) if most is not None else None
     place = shortened(frame.short_name(), 200) if frame is not None else ""
     cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and place else ""
     facts: dict[str, object] = {
@@ -52,9 +57,10 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding, if many mappings of shared memory are a tenth of all memory."""
+    """Yield one finding if many mappings of shared memory are at least a tenth of all memory."""
     share = accounting.share(ShareSort.SHARED)
-    # A few mappings are a buffer of fixed size, as PostgreSQL has: the table of shares names it.
+    # A few mappings are usually a buffer of fixed size, as in PostgreSQL; the table of shares names
+    # it.
     if share is None or share.count < _MANY or not is_large(share.bytes, accounting.total):
         return
     names = [region.name for region in session.target.regions() if region.name.startswith(SHARED) or not (region.private or region.name)]
@@ -69,7 +75,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding, if many mappings of one data file are a tenth of all memory."""
+    """Yield one finding if many mappings of one data file are at least a tenth of all memory."""
     share = accounting.share(ShareSort.FILES)
     modules = {os.path.basename(module.path.removesuffix(DELETED)) for module in session.target.modules()}
     part = next((part for part in share.parts if part.name not in modules), None) if share is not None else None
@@ -91,7 +97,7 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
 
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding, if class metadata of a JVM is a tenth of the private memory."""
+    """Yield one finding if class metadata of a JVM is at least a tenth of the private memory."""
     for runtime in session.runtimes:
         share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
         if share is None or not is_large(share.bytes, _private(accounting)):
@@ -102,17 +108,48 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
         title = f"Class metadata of {runtime.name} takes {size(share.bytes)}, {percent} % of the private memory"
         title += f": {number(classes)} classes of {counted(loaders, 'class loader')}." if loaders and classes is not None else "."
         cause = "A class is unloaded only when its class loader is garbage." if loaders and loaders >= _MANY else ""
-        facts: dict[str, object] = {"runtime": runtime.name, "class_loaders": loaders, "classes": classes}
-        commands = ("runtime", *([f"count {DEFINE_CLASS}"] if session.target.live else []))
+        by_type = {name.partition(_OF_TYPE)[2]: count.value for name, count in counters.items() if _OF_TYPE in name}
+        if by_type:
+            named = [f"{number(count)} are {shortened(name)}{_garbage(runtime, name)}" for name, count in by_type.items()]
+            cause = f"Of the class loaders, {some(named, 3)}. {cause}".strip()
+        facts: dict[str, object] = {"runtime": runtime.name, "class_loaders": loaders, "classes": classes, "loaders_by_type": by_type}
+        example = _live_loader(runtime, by_type)
+        if example is not None:
+            cause += f" One of them is reached by {shortened(example.path, 400)}."
+        paths = [f"path {example.address:#x}"] if example is not None else []
+        commands = ("runtime", *paths, *([f"count {DEFINE_CLASS}"] if session.target.live else []))
         yield Finding("class-metadata", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
 
 
+class _Loader(NamedTuple):
+    """A live class loader, and the path to it as types and fields."""
+
+    address: int
+    path: str
+
+
+def _live_loader(runtime: Runtime, by_type: Mapping[str, int]) -> Optional[_Loader]:
+    """Return a live class loader of the type that has the most class loaders; None if there is
+    none."""
+    graph = runtime.object_graph() if by_type else None
+    address = graph.example(next(iter(by_type))) if graph is not None else None
+    found = graph.find(address) if graph is not None and address is not None else None
+    return _Loader(found.address, graph.describe_path(found.block)) if graph is not None and found is not None else None
+
+
+def _garbage(runtime: Runtime, name: str) -> str:
+    """Return " (3 of them garbage)" if some objects of this type are garbage, else ""."""
+    own = next((one.own for one in runtime.types() if one.name == name), {})
+    count = own.get(GARBAGE_OBJECTS)
+    return f" ({number(count)} of them garbage)" if count else ""
+
+
 def find_unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield a finding for each runtime whose memory is a tenth of the private memory, if findleaks
-    does not list its objects."""
+    """Yield a finding for each runtime whose memory is at least a tenth of the private memory and
+    whose objects findleaks does not list."""
     for runtime in session.runtimes:
         parts = [share for share in accounting.shares if share.sort == ShareSort.RUNTIME and share.of.startswith(f"{runtime.name} ")]
-        # Large class metadata has a finding of its own.
+        # Large class metadata has a separate finding.
         parts = [share for share in parts if not (share.of.endswith(METASPACE) and is_large(share.bytes, _private(accounting)))]
         total = sum(share.bytes for share in parts)
         if runtime.lists_objects or not is_large(total, _private(accounting)):

@@ -1,4 +1,4 @@
-"""Findings about leaked blocks."""
+"""Report leaked blocks, possible leaks and uncollected garbage."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, name_contents, suggest_about, suggest_track
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
+    describe_uncollectable_cycles,
     explain_uncollected_garbage,
     find_counting_runtime,
     is_garbage,
@@ -28,23 +29,25 @@ from findleaks.formatting import blocks, number, shortened, size, some
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
-LEAST_GARBAGE = 1 << 20  # fewest bytes of uncollected garbage for a finding, and PART of all in use
-LEAST_POSSIBLE = 1 << 20  # fewest bytes of possible leaks for a finding, and PART of all in use
-WORTH = 1 << 20  # fewest bytes reachable by interior pointers only that a finding mentions
+# Fewest bytes of uncollected garbage for a finding; it must also be PART of all memory in use
+LEAST_GARBAGE = 1 << 20
+# Fewest bytes of possible leaks for a finding; they must also be PART of all memory in use
+LEAST_POSSIBLE = 1 << 20
+WORTH = 1 << 20  # fewest bytes of blocks with only interior pointers that a finding mentions
 
 NEXT_TO_NOTHING = 64 << 10
-"""A process with fewer leaked bytes, and 1,000 times as many bytes in use, is healthy; the
-leaks are
-shown all the same."""
+"""A process is healthy if fewer bytes leaked, and if 1,000 times as many bytes are in use. The
+leaks are shown all the same."""
 
-UNREAD = 10  # percent of unread memory from which on "nothing leaked" is limited to the rest
+# If at least this percentage of the memory was not read, the finding "nothing leaked" says so
+UNREAD = 10
 
 
 def find_leaked_memory(session: Session, figures: BlockFigures, possible_reported: bool) -> Finding:
-    """Return the finding about definite leaks and the blocks that only they refer to.
+    """Return the finding about definite leaks, including the blocks that only they refer to.
 
-    It has 0 bytes if next to nothing leaked. Its title includes possible leaks, unless another
-    finding reports them."""
+    The finding has 0 bytes if fewer than NEXT_TO_NOTHING leaked. Its title includes possible leaks,
+    unless another finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
         what = some([shortened(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
         title = "No block of a known allocator was found: leaks cannot be determined."
@@ -83,8 +86,9 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
 
 
 def _leaks(session: Session, figures: BlockFigures) -> Figures:
-    """Return the figures of leaked blocks, without garbage that a collector has not freed yet, and
-    without leaked mappings and what only they refer to, which have a finding of their own."""
+    """Return the figures of leaked blocks. Garbage that a collector has not freed yet is left out.
+    So are leaked mappings and the blocks that only they refer to, because another finding reports
+    them."""
     return _exclude(figures.of(*LEAKED), [_garbage(session, figures), *figures.of_mappings(*LEAKED)])
 
 
@@ -101,7 +105,7 @@ def _garbage(session: Session, figures: BlockFigures) -> Figures:
 
 
 def find_uncollected_garbage(session: Session, figures: BlockFigures) -> Iterator[Finding]:
-    """Yield one finding, if a collector has left much garbage."""
+    """Yield one finding if a collector has left much garbage."""
     counts, garbage = session.reference_counts, _garbage(session, figures)
     if counts is None or garbage.bytes < LEAST_GARBAGE or garbage.bytes < PART * session.directory.blocks.totals(State.IN_USE).bytes:
         return
@@ -110,8 +114,9 @@ def find_uncollected_garbage(session: Session, figures: BlockFigures) -> Iterato
         return
     why = explain_uncollected_garbage(runtime.automatic_collection)
     top = some([f"{number(one.uncollected)} objects of {shortened(one.name)}" for one in list_largest_uncollected(counts)])
-    title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} is in cycles that Python's collector has not freed: {top}."
-    remedies = ("call gc.collect(), or gc.enable()",) if runtime.automatic_collection is False else ("call gc.collect()",)
+    title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} that {runtime.name}'s collector has not freed: {top}."
+    collect, enable = runtime.collect_calls
+    remedies = (f"call {collect}, or {enable}",) if runtime.automatic_collection is False else (f"call {collect}",)
     evidence = summarise_reference_evidence(session)
     facts: dict[str, object] = {"blocks": garbage.blocks, "reference_counts": evidence.to_json() if evidence is not None else None}
     yield Finding(
@@ -131,10 +136,14 @@ def _describe_evidence(session: Session) -> Iterator[str]:
     words = describe_missing_decrement(counts) if counts is not None else ""
     if words:
         yield f"{words}."
+    cycles = describe_uncollectable_cycles(session, counts) if counts is not None else ""
+    if cycles:
+        yield f"{cycles}."
 
 
 def _describe_nothing(session: Session, sure: bool) -> str:
-    """Return "Nothing leaked: 0 blocks definitely lost", limited to the memory that was read."""
+    """Return "Nothing leaked: 0 blocks definitely lost". If much memory was not read, the sentence
+    is limited to the memory that was read."""
     unread = find_unread_memory(session)
     if not sure:
         return "Nothing leaked in what could be read"
@@ -146,8 +155,8 @@ def _describe_nothing(session: Session, sure: bool) -> str:
 
 
 def _comparison_bytes(session: Session) -> int:
-    """Return the bytes that the leaked bytes are compared with: those in use, or of writable
-    memory.
+    """Return the number of bytes that the leaked bytes are compared with: the larger of the blocks
+    in use and the writable memory.
 
     In a process with a managed heap, malloc's blocks may be a small part of the writable memory."""
     writable = find_unread_memory(session).total
@@ -155,7 +164,8 @@ def _comparison_bytes(session: Session) -> int:
 
 
 def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
-    """The largest group, as a sentence, and commands about it. Adds to `facts`."""
+    """Return a sentence about the largest group, and the commands that explain it. Adds entries to
+    `facts`."""
     groups = merge_leaks(
         [
             leak
@@ -178,9 +188,9 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
 
 
 def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
-    """Return the site that allocated most of the leaked blocks, as facts and as a sentence.
+    """Return facts and a sentence about the site that allocated most of the leaked blocks.
 
-    None if sites were not recorded. `amount`: leaked bytes."""
+    Returns None if sites were not recorded. `amount`: leaked bytes."""
     if not len(session.sites):
         return None
     # Few processes have recorded stacks.
@@ -212,7 +222,7 @@ def _describe_top(leak: Leak, amount: int) -> str:
 
 
 def find_possible_leaks(session: Session, figures: BlockFigures) -> Iterator[Finding]:
-    """Yield one finding, if much of the memory in use is possibly leaked."""
+    """Yield one finding if much of the memory in use is possibly leaked."""
     found = _exclude(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE))
     in_use = session.directory.blocks.totals(State.IN_USE)
     if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
@@ -244,7 +254,8 @@ def find_possible_leaks(session: Session, figures: BlockFigures) -> Iterator[Fin
 
 
 def _describe_conventions(session: Session) -> str:
-    """Return a sentence on blocks that only interior pointers refer to; "" for less than WORTH."""
+    """Return a sentence about blocks that only interior pointers refer to; "" if they have fewer
+    than WORTH bytes."""
     learned, disguised = session.learned, _describe_disguised(session)
     if learned.held.bytes < WORTH:
         return disguised
@@ -253,7 +264,8 @@ def _describe_conventions(session: Session) -> str:
 
 
 def _describe_disguised(session: Session) -> str:
-    """Return sentences on blocks that disguised pointers refer to; "" if the program has none."""
+    """Return sentences about blocks that disguised pointers refer to; "" if there are no such
+    blocks."""
     return " ".join(f"{line[0].upper()}{line[1:]}." for line in disguise_sentences(session))
 
 

@@ -1,4 +1,4 @@
-"""The findings about mappings that nothing refers to."""
+"""Report mappings that nothing refers to."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _GROUPS = 3  # groups that are named
 
 
 def find_leaked_mappings(session: Session, accounting: Accounting, figures: BlockFigures) -> Iterator[Finding]:
-    """Yield a finding about leaked mappings, and one about those that are possibly leaked, if they
-    have a tenth of the memory."""
+    """Yield a finding about leaked mappings and one about possibly leaked mappings. Each is yielded
+    only if these mappings are at least a tenth of the memory."""
     for kinds, word in ((LEAKED, "Leaked"), ((Kind.POSSIBLE,), "Possibly leaked")):
         own, below = figures.of_mappings(*kinds)
         if not own.blocks or (kinds != LEAKED and not is_significant(own.bytes if own.resident is None else own.resident, accounting)):
@@ -45,7 +45,7 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
 
 
 def _describe(leak: Leak) -> str:
-    """Describe a group: '87 of 640 KiB that begin with "FRAME 990 of the camera"'."""
+    """Describe a group of mappings: '87 of 640 KiB that begin with "FRAME 990 of the camera"'."""
     sizes = size(leak.smallest) if leak.smallest == leak.largest else f"{size(leak.smallest)}–{size(leak.largest)}"
     function = leak.type.removeprefix(TYPE).strip()
     begins = f" that begin{'s' if leak.blocks == 1 else ''} with {leak.hint}" if leak.hint and not function else ""

@@ -1,4 +1,4 @@
-"""Thresholds of findings: which amounts of memory are reported."""
+"""Thresholds that decide which amounts of memory findings report."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from findleaks.audit.accounting import Accounting
 from findleaks.results.share_sort import ShareSort
 
 LEAST, PART = 8 << 20, 0.10
-"""Fewest bytes, and least fraction of `denominator`, of free, unattributed or unread memory that is
-reported."""
+"""Free, unattributed or unread memory is reported if it has at least LEAST bytes, and at least the
+fraction PART of `denominator`."""
 
 
 def is_significant(amount: int, accounting: Accounting) -> bool:
-    """Whether an amount of memory, in bytes, is reported."""
+    """Whether a finding reports this number of bytes."""
     return is_large(amount, denominator(accounting))
 
 
 def is_large(amount: int, whole: int) -> bool:
-    """Whether an amount of memory, in bytes, is reported as a part of `whole`."""
+    """Whether a finding reports this number of bytes as a part of `whole` bytes."""
     return amount >= LEAST and amount >= PART * whole
 
 
 def denominator(accounting: Accounting) -> int:
-    """Return the denominator of fractions: resident bytes.
+    """Return the number of bytes that fractions refer to: all resident bytes.
 
-    If residency is unknown, mapped bytes without stacks and files, as most of their pages may never
-    have been touched."""
+    If residency is unknown, it is the number of mapped bytes without stacks and files, because most
+    of their pages may never have been touched."""
     if accounting.known:
         return accounting.total
     return sum(
@@ -35,7 +35,7 @@ def denominator(accounting: Accounting) -> int:
 
 
 def denominator_without_files(accounting: Accounting) -> int:
-    """Return `denominator` without mapped files: a core of a JVM contains 120 MiB of class
+    """Return `denominator` without mapped files: the core of a JVM contains 120 MiB of class
     archive."""
     files = sum(share.bytes for share in accounting.shares if share.sort == ShareSort.FILES) if accounting.known else 0
     return denominator(accounting) - files

@@ -1,4 +1,4 @@
-"""A finding about threads that ended and were never joined."""
+"""Report threads that ended and were never joined."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from findleaks.audit.accounting import Accounting
 from findleaks.formatting import number, size, some
 from findleaks.runtimes.base import Finding
 
-ENDED = 10  # fewest unjoined threads for a finding: a few may be joined soon
+ENDED = 10  # fewest unjoined threads for a finding; a few may be joined soon
 
 
 def find_unjoined_threads(accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding, if at least ENDED threads ended and were not joined."""
+    """Yield one finding if at least ENDED threads ended and were not joined."""
     ended = accounting.unjoined
     if len(ended) >= ENDED:
         held = sum(place.bytes for place in ended)

@@ -1,4 +1,4 @@
-"""Findings about memory that findleaks does not read, and unattributed memory."""
+"""Report memory that findleaks does not read, and unattributed memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from findleaks.session import Session
 
 
 def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:
-    """Yield one finding, if most of the writable memory is not read.
+    """Yield one finding if most of the writable memory is not read.
 
-    `reported`: bytes of this memory that other findings include."""
+    `reported`: bytes of this memory that other findings report."""
     unread = find_unread_memory(session)
     if unread.is_inside:
         kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
@@ -41,7 +41,7 @@ def _largest(accounting: Accounting) -> int:
 
 
 def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding, if much memory is unattributed."""
+    """Yield one finding if much memory is unattributed."""
     share = accounting.share(ShareSort.UNKNOWN)
     if share is not None and is_significant(share.bytes, accounting) and share.parts:
         most = share.parts[0]

@@ -1,0 +1,26 @@
+"""Report a file that is opened again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from findleaks.formatting import number, shortened
+from findleaks.runtimes.base import Finding
+from findleaks.session import Session
+
+MANY = 100  # descriptors of one file; a pool of database connections may have some tens
+
+
+def find_open_files(session: Session) -> Iterator[Finding]:
+    """Yield one finding if at least MANY open descriptors refer to one file.
+
+    Many sockets or pipes are normal, because a server has one for each connection."""
+    state = session.target.kernel_state()
+    opened = {name: count for name, count in state.opened.items() if name.startswith("/")} if state is not None else {}
+    name, count = max(opened.items(), key=lambda one: one[1], default=("", 0))
+    if count < MANY:
+        return
+    title = f"{number(count)} open file descriptors refer to one file, {shortened(name, 200)}."
+    cause = "Each of them takes kernel memory until it is closed, which no figure above contains."
+    commands = ("count open", "count close") if session.target.live else ()
+    yield Finding("open-files", 0, title, cause, ("close each descriptor",), commands, {"file": name, "descriptors": count}, 0)
