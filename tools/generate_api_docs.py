@@ -37,6 +37,7 @@ from findleaks.results import (
     stacks,
     track,
     triage,
+    untyped,
     verdict,
     verify,
     written,
@@ -49,6 +50,7 @@ FUNCTIONS = (findleaks.open, findleaks.attach, findleaks.load, findleaks.diff, f
 CLASSES = (findleaks.Process, findleaks.Blocks, findleaks.BlockTable, findleaks.Snapshot)
 RESULTS = (
     leaks,
+    untyped,
     block_types,
     addresses,
     references,
@@ -125,6 +127,9 @@ def _table(one: type) -> Iterator[str]:
     for name, what in texts.items():
         kind = next(base.__annotations__[name] for base in one.__mro__ if name in vars(base).get("__annotations__", {}))
         yield f"| `{name}` | `{kind}` | {what.replace('|', chr(92) + '|')} |"
+    for name, member in vars(one).items():
+        if isinstance(member, property) and issubclass(one, Record):
+            yield f"| `{name}` | `{_annotation(member.fget)}` | {' '.join(_paragraphs(member.__doc__))} |"
     yield ""
 
 

@@ -37,6 +37,7 @@ from findleaks.results import (
     stacks,
     track,
     triage,
+    untyped,
     verdict,
     verify,
     written,
@@ -47,7 +48,7 @@ FILE = Path(__file__).parents[1] / "common" / "results" / "findleaks-1.schema.js
 
 DOCUMENTS: Mapping[str, Union[type[Record], tuple[type[Record], ...]]] = {
     "blocks": block_types.BlockTypes,
-    "find": leaks.Leaks,
+    "find": (leaks.Leaks, untyped.Untyped),
     "caches": caches.Caches,
     "whatis": addresses.Addresses,
     "refs": references.References,

@@ -85,7 +85,7 @@ def test_an_old_python_is_refused(tmp_path: Path) -> None:
 def test_make_demo_on_a_fresh_clone_without_the_module_venv(tmp_path: Path) -> None:
     """With the package index alone: virtualenv is fetched, findleaks is installed, and finds the sample's leaks."""
     python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] && exit 1\nexec {layouts.sys.executable} "$@"\n')
-    source = layouts.checkout(tmp_path / "checkout")
+    source = layouts.checkout(tmp_path / "checkout", whole=True)
     # Compiling all that pip installs would be half of the work.
     environment = {**os.environ, "PIP_NO_COMPILE": "1"}
     done = run("make", "demo", f"PYTHON={python}", cwd=source, env=environment)
@@ -100,7 +100,7 @@ def test_make_demo_on_a_fresh_clone_without_the_module_venv(tmp_path: Path) -> N
 def test_help_names_every_target() -> None:
     done = run("make", cwd=ROOT)
     words = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")}
-    running = {"wheels", "test", "test-matrix", "test-arm64", "platforms", "lint", "bench", "fuzz", "fuzz-guided"}
+    running = {"wheels", "test", "test-matrix", "test-arm64", "platforms", "lint", "bench", "fuzz", "fuzz-guided", "site"}
     assert words == {"help", "demo", "venv", "native", "clean", *running}
 
 
