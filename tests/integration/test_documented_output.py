@@ -1,0 +1,166 @@
+"""The examples of README and the documentation run. Those on cores of the repository print what the page shows; the others, whose processes
+have ended, run on another core: their options then do what the page needs them for, and no command fails for another reason than that."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import building
+import commandline
+import documented
+import pytest
+from debuggers import ROOT, gdb, ran
+from documented import Example
+
+from cores import Running
+from findleaks import cli
+from findleaks.catalogue import CATALOGUE, FRONT, SETUP
+
+SAMPLE = ROOT / "cores" / "sample.core.gz"
+ADDRESS, ROOT_NAME = "0x557d0e65ea60", "shop, data+0x61a8"
+"""A block and a root of that core."""
+CORE = re.compile(r"[\w.-]*core|(core|shop)\.\d+|[\w.-]+\.(gcore|core\.gz|core\.zst|dmp)")
+"""Names of cores that the repository does not have."""
+SNAPSHOTS = {"kept": 2, "series": 2, "before.snapshot": 1, "after.snapshot": 1}
+"""Names of snapshots in examples, and of folders with two of them."""
+ROOTS = {"g_agent", "sessions", "Ruby's heap pages"}
+ELSEWHERE = ("--scheduler",)
+"""Options that need other machines, which other tests start."""
+REASONS = (
+    "no managed runtime",
+    "no debug information was found",
+    "no handle scopes can be read",
+    "no allocator 'mimalloc'",
+    "no site 3",
+    "residency is unknown",
+    "known.supp: cannot read suppressions",
+    "none/lost.csv: cannot be written",
+)
+"""Reasons of commands that fail on a C++ program. The last two are a file of the user, and what the example shows."""
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in a folder that has the files of the examples; return its exit status, output and errors. Cores stay open."""
+    opened = commandline.opening_once(cli._open)
+    monkeypatch.setattr(cli, "_open", lambda args, core, progress: opened(args, os.path.realpath(core) if core else core, progress))
+    monkeypatch.setenv("COLUMNS", documented.COLUMNS)
+    monkeypatch.setenv("DEBUGINFOD_URLS", "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cores").symlink_to(ROOT / "cores")
+    (tmp_path / "sample.core.gz").symlink_to(SAMPLE)
+
+    def one(*words: str) -> tuple[int, str, str]:
+        status = cli.main(words)
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return one
+
+
+def examples(wanted: Callable[[list[str]], bool]) -> list[tuple[Example, list[str]]]:
+    """Examples with output or a command of their own, whose words are `wanted`."""
+    found = [(example, words) for example in documented.examples() if example.prompt == "$" for words in documented.calls(example)]
+    return [(example, words) for example, words in found if words[0] not in (*FRONT, *SETUP) and wanted(words)]
+
+
+def needs_process(words: list[str]) -> bool:
+    """Whether the command cannot read a core instead."""
+    return CATALOGUE[words[0]].live or (words[0] == "snapshot" and ("--weight" in words or "--every" in words))
+
+
+def test_examples_on_cores_of_the_repository(run: Run) -> None:
+    wrong, seen = [], 0
+    for example, words in examples(documented.is_shipped):
+        status, out, err = run(*words)
+        seen += 1
+        if status != 0 or (difference := documented.differences(example.output, (out + err).splitlines())):
+            wrong.append(f"{example.place}: {example.command}: {difference if status == 0 else err}")
+    assert not wrong, "\n".join(wrong)
+    assert seen >= 15
+
+
+def test_examples_on_another_core(run: Run, tmp_path: Path) -> None:
+    for name, number in SNAPSHOTS.items():
+        names = [name.removesuffix(".snapshot")] if number == 1 else [f"{name}/{at}" for at in range(number)]
+        (tmp_path / names[0]).parent.mkdir(exist_ok=True)
+        assert [run("snapshot", one, str(SAMPLE))[0] for one in names] == [0] * number
+    (tmp_path / "crash").mkdir()
+    shutil.copy(SAMPLE, tmp_path / "crash" / "core")  # links are not followed
+    wrong, seen = [], 0
+    for example, words in examples(lambda words: not documented.is_shipped(words)):
+        if needs_process(words) or any(word in words for word in ELSEWHERE):
+            continue
+        for word in words[1:]:
+            if CORE.fullmatch(word) and not Path(word).exists():
+                Path(word).symlink_to(SAMPLE)
+        words = [re.sub("^0x[0-9a-f]+", ADDRESS, word) if word.startswith("0x") else ROOT_NAME if word in ROOTS else word for word in words]
+        if "--pid" in words:
+            at = words.index("--pid")
+            words = [*words[:at], *words[at + 2 :], str(SAMPLE)]
+        status, out, err = run(*words)
+        seen += 1
+        if status not in (0, 1) and not any(reason in out + err for reason in REASONS):
+            wrong.append(f"{example.place}: {' '.join(words)}: {status} {err or out}")
+    assert not wrong, "\n".join(wrong)
+    assert seen > 80
+
+
+def test_examples_in_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All run on the sample core. The session of the tutorial, which is on this core, prints what the page shows."""
+    monkeypatch.chdir(tmp_path)
+    sessions = [one for one in documented.examples() if one.prompt == "(gdb)" and one.command.startswith("leaks ")]
+    core = tmp_path / "sample.core"
+    core.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
+    commands = ["leaks snapshot before"]
+    for at, example in enumerate(sessions):
+        typed = f"try: gdb.execute({example.command.partition('  #')[0]!r})\nexcept Exception as error: print('FAILED', error)"
+        commands += [f'printf "example {at}\\n"', f"python exec({typed!r})"]
+    printed = gdb(commands, "-c", str(core), COLUMNS=documented.COLUMNS)
+    parts = re.split(r"example \d+\n", printed)[1:]
+    wrong = [
+        f"{example.place}: {difference}\n{part}"
+        for example, part in zip(sessions, parts)
+        if example.page == "docs/tutorial.md" and (difference := documented.differences(example.output, part.splitlines()))
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert len(parts) == len(sessions) >= 8
+    assert not [part for part in parts if "FAILED" in part or "Traceback" in part or not part.strip()]
+    assert (tmp_path / "growth.html").exists()
+
+
+FUNCTIONS = {"node::MakeCallback", "napi_create_object"}
+SHORTER = {"--for": "1", "--events": "20", "--every": "1"}
+"""Values of options, with which examples end soon."""
+NOT_THERE = ("no readable loaded file contains V8", "napi_open_handle_scope")
+"""Reasons of commands that fail on a process without Node."""
+program = building.fixture("help_examples.c", "-g", "-O1")
+running = building.running()
+
+
+@pytest.mark.matrix
+def test_examples_on_a_process(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that only processes have. `watch` runs until Ctrl-C: test_help_examples.py has it."""
+    seen = 0
+    monkeypatch.chdir(tmp_path)
+    for example, words in examples(lambda words: needs_process(words) and words[0] != "watch"):
+        for option, value in {**SHORTER, "--pid": str(running.pid)}.items():
+            if option in words:
+                words[words.index(option) + 1] = value
+        if words[0] == "snapshot":
+            words += ["--count", "2"] if "--every" in words else []
+        elif "--for" not in words and "--events" not in words:
+            words += ["--for", "2"]
+        words = ["malloc" if word in FUNCTIONS else word for word in words]
+        done = ran(*words)
+        seen += 1
+        assert done.returncode == 0 or any(reason in done.stderr for reason in NOT_THERE), f"{example.place}: {done.stderr}"
+    assert seen >= 8
