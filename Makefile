@@ -14,7 +14,7 @@ SAMPLE := cores/sample.core.gz
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native bytecode demo test all-tests test-matrix test-arm64 platforms lint bench fuzz fuzz-guided wheels clean test-tools machine-tools
+.PHONY: help venv native bytecode demo test all-tests test-matrix test-arm64 platforms lint bench fuzz fuzz-guided wheels site clean test-tools machine-tools
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -24,7 +24,8 @@ help: ## show this list
 demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.installed) native ## find the leaks of a sample core; needs no debugger
 	$(BIN)/findleaks find $(SAMPLE)
 
-test: test-tools venv native bytecode ## install what the tests need (as root, with apt), then lint and run all tests
+test: test-tools ## install what the tests need (as root, with apt), then lint and run all tests
+	@$(MAKE) --no-print-directory --jobs=2 venv native
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 lint all-tests
 
 # Collect the tests once, which compiles them. Otherwise each worker compiles all of them at the same time.
@@ -88,6 +89,10 @@ wheels: venv ## build the archives of a release in dist/, and check them; needs 
 	$(BIN)/pip install -q 'auditwheel>=6' 'build>=1' 'check-wheel-contents>=0.6' 'twine>=6' 'ziglang>=0.12'
 	rm -rf dist
 	$(BIN)/python tools/build_wheels.py dist
+
+site: venv ## render the documentation as web pages in build/site; a dead link is an error
+	$(BIN)/python tools/build_site.py --needs | xargs -d '\n' $(BIN)/pip install -q
+	$(BIN)/python tools/build_site.py
 
 clean: ## remove the virtual environment and all build products
 	rm -rf $(VENV) build dist *.egg-info $(NATIVE) .pytest_cache .mypy_cache .ruff_cache .hypothesis

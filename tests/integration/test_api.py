@@ -14,6 +14,7 @@ from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import NamedTuple
 
+import building
 import debian
 import numpy
 import pyarrow
@@ -44,22 +45,13 @@ def printed(output: str) -> Printed:
     return Printed(**found, retained=retained[0])
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("program") / "sessions"
-    subprocess.run(["gcc", "-g", "-O1", "-Wall", "-Werror", "-o", made, ROOT / "tests" / "programs" / "sessions.c"], check=True)
-    return made
+program = building.fixture("sessions.c", "-g", "-O1")
 
 
-@pytest.fixture(scope="module")
-def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running([str(program), str(SESSIONS), str(REQUESTS)], tmp_path_factory.mktemp("run")) as run:
-        yield run
+running = building.running(SESSIONS, REQUESTS)
 
 
-@pytest.fixture(scope="module")
-def core(running: Running) -> Path:
-    return running.gcore()
+core = building.core()
 
 
 @pytest.fixture(scope="module")

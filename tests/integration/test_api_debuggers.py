@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from debuggers import ROOT, gdb, lldb
+import building
+from debuggers import gdb, lldb
 
 from cores import Running
 
@@ -17,22 +15,13 @@ AGAIN = "try:\n  print('leaked', p.find().leaked.blocks)\nexcept findleaks.Targe
 EXPECTED = "leaked {leaked} {retained}"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("program") / "sessions"
-    subprocess.run(["gcc", "-g", "-O1", "-o", made, ROOT / "tests" / "programs" / "sessions.c"], check=True)
-    return made
+program = building.fixture("sessions.c", "-g", "-O1")
 
 
-@pytest.fixture(scope="module")
-def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running([str(program), "10", str(REQUESTS)], tmp_path_factory.mktemp("run")) as run:
-        yield run
+running = building.running("10", REQUESTS)
 
 
-@pytest.fixture(scope="module")
-def core(running: Running) -> Path:
-    return running.gcore()
+core = building.core()
 
 
 def answer(running: Running) -> str:

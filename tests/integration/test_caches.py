@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter
 from pathlib import Path
 
+import building
 import pytest
 from debuggers import ran
 
 import cores
 from findleaks.formatting import number
-
-SOURCE = Path(__file__).parents[1] / "programs" / "caches_glibc.c"
 
 
 def findleaks(*words: str) -> str:
@@ -22,11 +20,7 @@ def findleaks(*words: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("caches") / "caches"
-    subprocess.run(["gcc", "-O1", "-pthread", "-o", str(output), str(SOURCE)], check=True)
-    return output
+program = building.fixture("caches_glibc.c", "-O1", "-pthread", name="caches")
 
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])

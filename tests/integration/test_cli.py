@@ -16,21 +16,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
 from counts import until
 from stopwatch import Stopwatch
 
 from cores import Running, states
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "leaky.c"
 FINDLEAKS = [sys.executable, "-m", "findleaks"]
 
 
-@pytest.fixture(scope="module")
-def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("leaky") / "leaky"
-    subprocess.run(["gcc", "-O1", "-w", "-s", "-o", built, PROGRAM], check=True)
-    return built
+leaky = building.fixture("leaky.c", "-O1", "-w", "-s")
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import textwrap
 import types
+from collections import Counter
 from pathlib import Path
 
+import building
 import pytest
 import truth
 
@@ -23,22 +25,31 @@ from findleaks.allocators.gslice.instance import GSlice
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.allocators.musl.ng import MallocNG
+from findleaks.allocators.perl.instance import PerlArenas
 from findleaks.allocators.pymalloc.instance import Pymalloc
 from findleaks.allocators.tcmalloc.instance import Tcmalloc
 from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
+from findleaks.allocators.zend.instance import ZendHeap
+from findleaks.audit.block_type import find_block_type
+from findleaks.runtimes import directory as runtimes
 from findleaks.session import Session
 from findleaks.target.core import open_core
 
 ROOT = Path(__file__).parents[2]
 
 
+def example(number: int, name: str) -> types.ModuleType:
+    """The module that one of the examples of CONTRIBUTING.md is."""
+    codes = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
+    module = types.ModuleType(name)
+    exec(compile(textwrap.dedent(codes[number]), "CONTRIBUTING.md", "exec"), module.__dict__)
+    return module
+
+
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program with a pool; findleaks has the example's reader."""
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
-    module = types.ModuleType("pool_reader")
-    exec(compile(textwrap.dedent(re.sub(r"^   ", "", code, flags=re.M)), "CONTRIBUTING.md", "exec"), module.__dict__)
-    monkeypatch.setitem(sys.modules, "pool_reader", module)
+    monkeypatch.setitem(sys.modules, "pool_reader", example(0, "pool_reader"))
     monkeypatch.setattr(directory, "FINDERS", ("pool_reader", *directory.FINDERS))
     made = tmp_path / "pool"
     subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-O1", "-o", str(made), str(truth.PROGRAMS / "pool.c")], check=True)
@@ -79,7 +90,29 @@ def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> Non
     assert found["try"] == ["POOL_KEEP=0 in the environment", "pool_trim() when the process is idle"]
 
 
+def test_the_example_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools by name, the types of their blocks, and the finding are what the program prints."""
+    monkeypatch.setitem(sys.modules, "region_reader", example(1, "region_reader"))
+    monkeypatch.setattr(runtimes, "FINDERS", ("region_reader", *runtimes.FINDERS))
+    with cores.Running([str(building.compiled(tmp_path, "region_pools.c", "-O1"))], tmp_path / "run") as running:
+        expected = {name: (int(pools), int(size)) for name, pools, size in map(str.split, running.output.splitlines()[:-1])}
+        core = running.kernel_core()
+    out = io.StringIO()
+    assert commands.execute(lambda: Session(open_core(str(core))), ["runtime", "--json"], out, width=80) == 0
+    (one,) = json.loads(out.getvalue())["runtimes"]
+    assert {row["name"]: (row["objects"], row["bytes"]) for row in one["types"]} == expected
+    out = io.StringIO()
+    assert commands.execute(lambda: Session(open_core(str(core))), ["verdict", "--json"], out, width=80) == 0
+    (found,) = [one for one in json.loads(out.getvalue())["findings"] if one["finding"] == "regions"]
+    assert found["bytes"] == sum(size for _, size in expected.values())
+    assert "the region server and 100 regions below it have 9.6 MiB, 100 % of all regions" in found["text"]
+    session = Session(open_core(str(core)))
+    names = Counter(find_block_type(session, index) for index in range(len(session.directory.blocks)))
+    assert (names["server"], names["request"]) == (1, 400)
+    session.close()
+
+
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
     """As the allocators themselves say, and a new one's among them."""
-    classes = [Asan, GSlice, GoogleTcmalloc, Glibc, Jemalloc, Mimalloc, MallocNG, Pymalloc, Tcmalloc]
+    classes = [Asan, GSlice, GoogleTcmalloc, Glibc, Jemalloc, Mimalloc, MallocNG, PerlArenas, Pymalloc, Tcmalloc, ZendHeap]
     assert sorted(directory.list_names()) == sorted(["pool_reader", *(one.name for one in classes)])

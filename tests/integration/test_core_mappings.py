@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import building
 import debuggers
 import pytest
-import truth
 
 from cores import Running
 from findleaks import commands
@@ -65,9 +64,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compiled(compiler: str, folder: Path) -> Path:
-    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]
-    subprocess.run([compiler, *flags, "-o", folder / "only_pointers", truth.PROGRAMS / "only_pointers.c"], check=True)
-    return folder / "only_pointers"
+    return building.compiled(folder, "only_pointers.c", "-std=gnu11", "-g", "-O1", compiler=compiler)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import building
 import debuggers
 import jvms
 import pytest
@@ -25,10 +26,7 @@ COLLECTORS = ("Serial", "Parallel", "G1", "Z")
 
 
 def _library(folder: Path) -> Path:
-    made = folder / "liblacking.so"
-    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, "-o", made, truth.PROGRAMS / "lacking.c"], check=True)
-    return made
+    return building.compiled(folder, "lacking.c", "-std=gnu11", "-O1", "-g", "-shared", "-fPIC", name="liblacking.so")
 
 
 def check(words: Sequence[str], folder: Path, kind: str, **environment: str) -> None:

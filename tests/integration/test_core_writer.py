@@ -104,7 +104,7 @@ def untracked(answer: Any) -> Any:
 def excluded(answer: Any, at: int) -> Any:
     """An answer of the copy as it must be of the core, which lacks what the process excluded from dumps at an address: not trusted, and
     why."""
-    where, excluding = f"{at:#x}-{at + 16 * PAGE:#x}", "as the process excluded it from dumps (MADV_DONTDUMP)"
+    where, excluding = f"{at:#x}-{at + 16 * PAGE:#x}", "because the process excluded it from dumps (MADV_DONTDUMP)"
     why = f"64 KiB of memory is not in the core ({where}), {excluding}: pointers in it are not seen."
     made = untracked(answer)
     if len(made) > 1 and "command" not in made[-1]:

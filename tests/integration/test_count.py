@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
 import truth
 from counts import (
@@ -31,24 +32,24 @@ from counts import (
     until,
 )
 from debuggers import Terminal, gdb, gdb_terminal, lldb, lldb_terminal, ran
+from variants import mark_matrix_except
 
 from cores import Running
 
-SOURCE = truth.PROGRAMS / "counting.c"
 THREADS = 4
 FUNCTIONS = ("event", "enter_scope", "leave_scope")
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("counting") / "counting"
-    subprocess.run(["gcc", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(SOURCE), "-pthread"], check=True)
-    return output
+program = building.fixture("counting.c", "-O2", "-g", "-pthread")
 
 
 @pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest) -> Words:
     return DOORS[request.param]
+
+
+APART = pytest.mark.parametrize("door", mark_matrix_except(list(DOORS), "command line", "lldb"), indirect=True)
+"""`findleaks count` uses GDB. Tests in which GDB itself does the same are therefore in the matrix."""
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> N
     unharmed(running, at, before)
 
 
+@APART
 def test_outside_a_scope_of_ones_own(door: Words, running: Running, at: Places) -> None:
     """Threads are counted apart: those of one are no scopes of another."""
     before = code(running.pid, at)
@@ -92,10 +94,7 @@ def test_outside_a_scope_of_ones_own(door: Words, running: Running, at: Places) 
 
 
 def beside_program(folder: Path) -> Path:
-    program = folder / "beside"
-    source = truth.PROGRAMS / "counting_beside.c"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-pthread"], check=True)
-    return program
+    return building.compiled(folder, "counting_beside.c", "-O1", "-pthread")
 
 
 def beside(door: Words, folder: Path, what: str) -> dict[str, Any]:
@@ -158,6 +157,7 @@ def test_signals_at_the_breakpoint(door: Words, tmp_path: Path) -> None:
     assert sum(counted(table).values()) == threads * calls
 
 
+@APART
 def test_when_and_every(door: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
     argument = {"aarch64": "x0"}.get(os.uname().machine, "rdi")
@@ -191,6 +191,7 @@ def test_calls_while_gdb_is_interrupting_are_counted(tmp_path: Path) -> None:
     assert "stops [False, False, False] counted [1, 2] asked" in gdb([f"source {tmp_path / 'interrupting'}"])
 
 
+@APART
 def test_an_idle_process_ends_in_time(door: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
     (table,) = reported(Counting(door, ["event", "--for", "1", "--json"], running, at).finish())

@@ -8,19 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
-import truth
 from debuggers import gdb, lldb, objects, ran
 from kernel_cores import crashed
 
-SOURCE = truth.PROGRAMS / "crashes.cpp"
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("crashes") / "crashes"
-    subprocess.run(["g++", "-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Wno-array-bounds", str(SOURCE), "-o", str(made)], check=True)
-    return made
+program = building.fixture("crashes.cpp", "-std=c++17", "-O1", "-g", "-w")
 
 
 def crash(core: Path) -> dict[str, Any]:

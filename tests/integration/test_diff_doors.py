@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from debuggers import environment, gdb, lldb, objects, ran
 from grows import FINDLEAKS, build, counts, go_on
+from variants import mark_matrix_except
 
 from cores import Running
 
@@ -72,7 +73,7 @@ def test_between_two_stops(ask: Ask, program: Path) -> None:
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("ask", [gdb, lldb])
+@pytest.mark.parametrize("ask", mark_matrix_except((gdb, lldb), gdb))
 def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> None:
     """A name taken again is replaced; a file stays; without a name and before any the answer is what to type."""
     file = tmp_path / "kept in a file.snapshot"
@@ -148,24 +149,24 @@ def diff_of(answer: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "moments": [{**one, "name": ""} for one in answer["moments"]]}
 
 
-def test_the_same_answer_in_three_doors(program: Path, cores: list[Path]) -> None:
+def test_the_same_answer_in_three_doors(program: Path, cores: list[Path], tmp_path: Path) -> None:
     """The figures of a snapshot, and a diff's JSON; exact where the program says what it did."""
     before, after = cores[0], cores[2]
     line = json.loads(ran("diff", "--json", "--exe", str(program), str(before), str(after), check=True).stdout)
     rows = {row["name"]: row for row in line["grown"]}
     assert rows["g_sessions (grows, data)"]["counts"] == [4000, 12000]
     assert rows["40 B"]["counts"] == [3000, 9000]
+    saved = str(tmp_path / "saved.snapshot")
+    words = ("snapshot", "--json", "-o", saved, "--exe", str(program))
+    alone = [json.loads(ran(*words, str(core), check=True).stdout) for core in (before, after)]
     for ask in (gdb, lldb):
         load = f"core-file {after}" if ask is gdb else f"target create {shlex.quote(str(program))} -c {shlex.quote(str(after))}"
         output = ask(["leaks snapshot a --json", load, "leaks snapshot b --json", "leaks diff a --json"], *loaded(ask, program, before))
         first, second, found = (json.loads(line) for line in objects(output))
         assert diff_of(found) == diff_of(line)
-        for core, taken in ((before, first), (after, second)):
-            alone = json.loads(
-                ran("snapshot", "--json", "-o", str(core) + ".snapshot", "--exe", str(program), str(core), check=True).stdout
-            )
-            assert taken["figures"] == alone["figures"]
-            assert taken["warnings"] == alone["warnings"] == []
+        for taken, same in zip((first, second), alone, strict=True):
+            assert taken["figures"] == same["figures"]
+            assert taken["warnings"] == same["warnings"] == []
 
 
 def suggested(output: str, prog: str) -> list[str]:
@@ -187,8 +188,14 @@ def test_a_shell_runs_what_is_suggested(words: tuple[str, ...], cores: list[Path
         assert ended.stdout
 
 
-@pytest.mark.parametrize("prog", ["leaks", "findleaks"])
-@pytest.mark.parametrize("ask", [gdb, lldb])
+@pytest.mark.parametrize(
+    ("prog", "ask"),
+    [
+        ("leaks", gdb),
+        ("findleaks", lldb),
+        *(pytest.param(*one, marks=pytest.mark.matrix) for one in (("leaks", lldb), ("findleaks", gdb))),
+    ],
+)
 def test_a_debugger_runs_what_is_suggested(ask: Ask, prog: str, program: Path, cores: list[Path]) -> None:
     compare = f'{prog} diff "{cores[0]}" "{cores[1]}"'
     lines = suggested(ask([compare], *loaded(ask, program, cores[2])), prog)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
 import truth
 from debuggers import findleaks, gdb, lldb, objects
@@ -36,9 +36,7 @@ COUNT = 300
 
 
 def compiled(folder: Path, compiler: str) -> Path:
-    program = folder / "disguised"
-    subprocess.run([compiler, *FLAGS, "-o", str(program), str(truth.PROGRAMS / "disguised.c")], check=True)
-    return program
+    return building.compiled(folder, "disguised.c", *FLAGS, compiler=compiler)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
+import building
 import pytest
 from counts import until
 from debuggers import findleaks, gdb, lldb, objects
@@ -16,16 +16,10 @@ from doors import Placed, build, check_truth, inside, on_core, placed, questions
 
 from cores import Running
 
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("program"))
+program = building.by(build)
 
 
-@pytest.fixture(scope="module")
-def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running([str(program), "50"], tmp_path_factory.mktemp("run")) as run:
-        yield run
+running = building.running("50")
 
 
 @pytest.fixture(scope="module")

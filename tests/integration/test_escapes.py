@@ -294,7 +294,7 @@ INSIDE = (
 
 def test_in_gdb(made: Cores) -> None:
     program = os.fsdecode(os.path.join(os.fsencode(made.built.program.parent), escapes.acting(escapes.PROGRAM)))
-    words = ["gdb", "-nx", "-batch", "-ex", f"source {debuggers.GDB_LOADER}", "-ex", r"echo \n@@begin\n"]
+    words = ["gdb", "-nx", "-batch", *debuggers.INDEXED, "-ex", f"source {debuggers.GDB_LOADER}", "-ex", r"echo \n@@begin\n"]
     for command in INSIDE:
         words += ["-ex", "leaks " + " ".join(words_of(made, command))]
     reported = escapes.printed([*words, "-ex", r"echo \n@@end\n", program, str(made.acting)], debuggers.environment())
@@ -307,7 +307,16 @@ def test_in_lldb(made: Cores) -> None:
         lines = [" ".join(["leaks", *words_of(made, command)]) for command in INSIDE]
         file.write("\n".join([r"script print('\n@@begin')", *lines, r"script print('\n@@end')", ""]))
         file.flush()
-        words = [debuggers.LLDB, "-x", "--no-use-colors", "-b", "-O", f"command script import {debuggers.LLDB_LOADER}"]
+        words = [
+            debuggers.LLDB,
+            "-x",
+            "--no-use-colors",
+            "-b",
+            "-O",
+            debuggers.QUICKLY,
+            "-O",
+            f"command script import {debuggers.LLDB_LOADER}",
+        ]
         reported = escapes.printed([*words, "-o", f"command source -e false {file.name}", "-c", str(made.acting)], debuggers.environment())
     check(reported, "lldb")
     assert b"\\x1b[31m" in reported and b"\\u202e" in reported and b"heap sound" in reported

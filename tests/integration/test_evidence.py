@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
+import building
 import evidence
 import pytest
 import truth
 
 import cores
 
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("held") / "held_by"
-    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["gcc", *flags, "-o", str(made), str(truth.PROGRAMS / "held_by.c"), "-ldl"], check=True)
-    return made
+program = building.fixture("held_by.c", "-std=gnu11", "-O1", "-ldl")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import agree
 import pytest
 import truth
 from counting import COUNTER, Counter, compiled, counters, wait_for
+from descriptors import open_descriptors
 from forked import THREADS, Watched, build, started
 
 from cores import Running
@@ -336,7 +337,7 @@ def test_a_killed_clone_is_reported(watched: Callable[..., Watched], monkeypatch
 
 def test_ctrl_c_while_it_is_copied(watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
     one = watched()
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_descriptors()
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -349,4 +350,4 @@ def test_ctrl_c_while_it_is_copied(watched: Callable[..., Watched], monkeypatch:
         fork(one.pid, interrupted)
     assert wait_for(lambda: not helpers(one.pid))
     assert one.unharmed()
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert open_descriptors() == files

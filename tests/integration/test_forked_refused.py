@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import building
 import pytest
 from forked import Watched, build, started
 
@@ -17,10 +18,7 @@ from findleaks.injection.clonable import Refused, pages_are_pinned
 from findleaks.injection.forked import fork
 from findleaks.injection.held_clone import HeldClone
 
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("programs"))
+program = building.by(build)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
 from ctrl_c import check_interrupts
 from debuggers import GDB_LOADER, environment, findleaks, gdb, gdb_terminal, objects
@@ -21,20 +21,13 @@ from findleaks.commands import load
 COMMANDS = list(CATALOGUE)
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("program"))
+program = building.by(build)
 
 
-@pytest.fixture(scope="module")
-def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running([str(program)], tmp_path_factory.mktemp("run")) as run:
-        yield run
+running = building.running()
 
 
-@pytest.fixture(scope="module")
-def core(running: Running) -> Path:
-    return running.gcore()
+core = building.core()
 
 
 def no_traceback(output: str) -> str:
@@ -52,6 +45,7 @@ def test_each_word_of_the_catalogue_is_a_command() -> None:
     assert [(word, load(word).name) for word in CATALOGUE] == [(word, word) for word in CATALOGUE]
 
 
+@pytest.mark.matrix  # A busy machine needs more.
 def test_loading_takes_under_60_ms() -> None:
     def seconds(*words: str) -> float:
         best = 9.0
@@ -167,13 +161,13 @@ def test_calls_stay_as_the_user_has_them(program: Path, core: Path) -> None:
 
 
 def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
-    def answers(command: str) -> list[str]:
-        return objects(gdb([command], str(program), str(core)))
-
-    found = answers("leaks find --json")
+    commands = ["leaks find --json", "findleaks --json", "findleaks find --json", "findleaks -json"]
+    commands += ["leaks blocks --json", "findleaks blocks --json"]
+    typed = [word for command in commands for word in (command, "echo ====\\n")]
+    found, *same, blocks, others, _ = (objects(part) for part in gdb(typed, str(program), str(core)).split("====\n"))
     assert found
-    assert found == answers("findleaks --json") == answers("findleaks find --json") == answers("findleaks -json")
-    assert answers("findleaks blocks --json") == answers("leaks blocks --json") != found
+    assert same == [found] * 3
+    assert blocks == others != found
 
 
 def test_status_for_scripts(program: Path, core: Path) -> None:

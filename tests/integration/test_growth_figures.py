@@ -104,8 +104,9 @@ def measured(core: Path) -> Snapshot:
             amount[1] or 0 for key, amount in amounts(moment).items() if key[0] == "allocator" and key[2].endswith(name.replace("_", " "))
         )
         assert held == sum(total[name] or 0 for total in moment.answers["caches"]["totals"])
-    # Types that the first word of a block tells, not its contents.
+    # Types that the first word of a block tells, not its contents or debug information.
     typed = [one for one in typed if not re.fullmatch(r"FILE|std::string|.*\[\d+\]", one["type"])]
+    typed = [one for one in typed if one.get("type_from") not in ("debug-info", "inferred")]
     assert (sums["type", 0], sums["type", 1]) == (len(typed), sum(one["size"] for one in typed))
     return moment
 
@@ -255,7 +256,7 @@ def test_two_of_one_allocator_are_named_apart(tmp_path: Path) -> None:
     """glibc's, and another that dlmopen(3) loads: in `diff`, and in the commands that say what allocators hold."""
     cores = []
     with built("growth_namespace.c")(tmp_path) as one:
-        for number in (3000, 9000):
+        for number in (400, 1200):
             one.round(number)
             cores.append(written(one, tmp_path / f"{number}.core"))
     figures = check(cores[0], cores[1], tmp_path)
@@ -263,7 +264,7 @@ def test_two_of_one_allocator_are_named_apart(tmp_path: Path) -> None:
     # Which of the two libraries is at the lower address, and so the first, is for the loader to say.
     both = {name: {size: counts.get((name, size), [0, 0]) for size in ("40", "104")} for name in ("glibc", "glibc (second)")}
     assert sorted(max(held, key=lambda size: held[size][1]) for held in both.values()) == ["104", "40"]
-    assert all(max(held.values())[1] >= 12_000 for held in both.values())
+    assert all(max(held.values())[1] >= 1_600 for held in both.values())
     for word in ("find", "caches", "verdict", "map", "verify"):
         assert re.search(r"glibc [\d.]+ \(second\)", " ".join(ran(word, str(cores[1])).stdout.split())), word
 

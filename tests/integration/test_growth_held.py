@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+import building
 import pytest
 import rubies
 import truth
@@ -16,11 +16,7 @@ from variants import mark_matrix_except
 FIRST, MORE = 2000, 20_000
 
 
-@pytest.fixture(scope="module")
-def map_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("growth") / "growth"
-    subprocess.run(["g++", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", made, truth.PROGRAMS / "growth_map.cpp"], check=True)
-    return made
+map_program = building.fixture("growth_map.cpp", "-O1", "-g", name="growth")
 
 
 def nodes(lines: list[str]) -> int:

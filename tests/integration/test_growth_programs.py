@@ -17,7 +17,7 @@ from growing import Rounds, compared
 CLOSES = 100_000
 BLOCK = 1022 * 8
 JVM = (
-    *("-Xms64m", "-Xmx64m", "-XX:+AlwaysPreTouch", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-Xms24m", "-Xmx24m", "-XX:+AlwaysPreTouch", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *("-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m"),
 )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import building
 import mallocs_python
 import pytest
 import truth
@@ -19,10 +19,7 @@ HEADERS = ("8", "16", "24", "96")
 
 
 def compiled(folder: Path, name: str, *libraries: str) -> Path:
-    program = folder / name
-    flags = ["-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["cc", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.c"), *libraries], check=True)
-    return program
+    return building.compiled(folder, f"{name}.c", "-O1", "-g", "-std=gnu11", *libraries)
 
 
 @pytest.fixture(scope="module")

@@ -63,13 +63,14 @@ OTHERS = {
     "java 21": _java("21.0.4"),
     "java 25": _java("25.0.2"),
 }
-UNREAD = {"node", "java 21", "java 25", "ocaml", "perl", "php", "erlang"}
+UNREAD = {"ocaml", "erlang"}
 """Kinds of processes in which most memory, at least 1 MiB, belongs to a heap that findleaks does not read."""
 
 
 def check(found: dict[str, Any], kind: str) -> None:
-    """No finding but the one sentence, which comes first."""
-    assert set(sorts(found)) - NOTHING in (set(), {"unread-memory"}, {"unlisted-heap"}), found["findings"]
+    """At most one finding is allowed: the sentence on an unread heap, which comes first. The script of PHP keeps 18 MiB on purpose."""
+    allowed = [set(), {"unread-memory"}, {"unlisted-heap"}, *([{"held"}] if kind == "php" else [])]
+    assert set(sorts(found)) - NOTHING in allowed, found["findings"]
     assert sorts(found)[0] == "unread-memory" or kind not in UNREAD
     resident = [one["resident_bytes"] for one in found["findings"]]
     assert sum(resident) <= found["resident"]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import building
 import mallocs_musl
 import mallocs_tcmalloc
 import pytest
@@ -38,11 +39,7 @@ MATRIX = pytest.mark.matrix
 SEGV, ABRT = (11, 0, 1), (6, 0, -6)  # si_signo, si_errno, si_code
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("in_flight") / "in_flight"
-    subprocess.run(["gcc", *FLAGS, "-o", str(made), str(SOURCE)], check=True)
-    return made
+program = building.fixture("in_flight.c", *FLAGS)
 
 
 def wrong(session: Session) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
-import truth
 from debuggers import ran
 
 import cores
@@ -17,12 +16,7 @@ COUNT = 200  # threads or mappings
 PART = 256 << 10  # bytes of each mapping; a thread uses a quarter of it
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("shares") / "large_shares"
-    source = truth.PROGRAMS / "large_shares.c"
-    subprocess.run(["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", str(source), "-o", str(made)], check=True)
-    return made
+program = building.fixture("large_shares.c", "-std=gnu11", "-O1", "-pthread")
 
 
 def findings(program: Path, folder: Path, kind: str) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -62,6 +56,21 @@ def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:
         one = found["mapped-file"]
         assert one["evidence"] == {"file": str(tmp_path / "page.data"), "mappings": COUNT, "private_writable": COUNT}
         assert one["bytes"] == COUNT * PART
+
+
+def test_a_file_that_is_opened_again_and_again(program: Path, tmp_path: Path) -> None:
+    """The numbers of descriptors are known for a live process and for a core that findleaks wrote. Other cores lack them."""
+    data, core = tmp_path / "page \x1b data", tmp_path / "own.core"
+    data.touch()
+    with cores.Running([str(program), "open", str(COUNT), str(data)], tmp_path / "run") as running:
+        ran("snapshot", "--weight", "core", "-o", str(core), "--pid", str(running.pid), check=True)
+        for where in (["--pid", str(running.pid)], [str(core)]):
+            (one,) = (one for one in json.loads(ran("verdict", "--json", *where).stdout)["findings"] if one["finding"] == "open-files")
+            assert one["evidence"] == {"file": str(data), "descriptors": COUNT}
+            assert one["bytes"] == 0
+        text = ran("verdict", str(core)).stdout
+    assert f"{COUNT} open file descriptors refer to one file" in text
+    assert "\x1b" not in text
 
 
 def test_mappings_that_nothing_refers_to(program: Path, tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
-import truth
 from debuggers import gdb, lldb, objects, ran
 
 import cores
@@ -18,12 +17,7 @@ COUNT = 40
 PART = 64 << 10
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("mapped") / "mapped"
-    words = ["gcc", "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", str(truth.PROGRAMS / "mapped.c"), "-o", str(made)]
-    subprocess.run(words, check=True)
-    return made
+program = building.fixture("mapped.c", "-std=gnu11", "-g", "-O1")
 
 
 def found(program: Path, folder: Path, kind: str, count: int = COUNT, core: bool = False) -> tuple[dict[str, Any], int]:
@@ -83,6 +77,12 @@ def test_thread_local_variables_beside_lost_mappings(program: Path, tmp_path: Pa
     body, lost = found(program, tmp_path, "large")
     assert lost - 2 <= mappings(body) <= lost
     assert body["mappings"]["bytes"] == mappings(body) * 4 * PART
+
+
+def test_all_mappings_count_as_live_if_live_ones_contain_too_many_words(program: Path, tmp_path: Path) -> None:
+    body, lost = found(program, tmp_path, "arenas")
+    assert lost == COUNT // 2
+    assert (mappings(body), mappings(body, "possible_mappings")) == (0, 0)
 
 
 def test_every_command_knows_them(program: Path, tmp_path: Path) -> None:

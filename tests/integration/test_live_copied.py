@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import truth
 from counting import COUNTER, Counter, compiled, counters, suspend, wait_for
+from descriptors import open_descriptors
 
 from cores import Running
 from findleaks.errors import TargetError, UnreadableMemory
@@ -214,14 +215,14 @@ def test_ctrl_c_in_the_middle_of_a_copy(counter: Callable[..., Counter], monkeyp
         assert wait_for(lambda: self._look() is not None)  # type: ignore[func-returns-value]
         return vector(self, *given)
 
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     monkeypatch.setattr(Transfer, "_vector", slow)
     with pytest.raises(KeyboardInterrupt), attach(one.pid):
         pytest.fail("it was copied all the same")
     assert reached.is_set()
     assert one.runs()
     assert not [t for t in os.listdir(f"/proc/{one.pid}/task") if state(one.pid, int(t)) == "t"]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:

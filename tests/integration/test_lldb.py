@@ -6,10 +6,10 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
 from ctrl_c import check_interrupts
 from debuggers import LLDB, LLDB_LOADER, environment, findleaks, lldb, lldb_terminal, objects
@@ -21,20 +21,13 @@ from findleaks.catalogue import CATALOGUE
 COMMANDS = list(CATALOGUE)
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("program"))
+program = building.by(build)
 
 
-@pytest.fixture(scope="module")
-def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running([str(program)], tmp_path_factory.mktemp("run")) as run:
-        yield run
+running = building.running()
 
 
-@pytest.fixture(scope="module")
-def core(running: Running) -> Path:
-    return running.gcore()
+core = building.core()
 
 
 def answered(output: str) -> list[str]:

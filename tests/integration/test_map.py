@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import building
 import libcs
 import pagetruth
 import pytest
@@ -25,10 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pagetruth.built(tmp_path_factory.mktemp("program"))
 
 
-@pytest.fixture(scope="module")
-def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running([str(program)], tmp_path_factory.mktemp("run")) as run:
-        yield run
+running = building.running()
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +199,7 @@ def _whole(core: str, folder: Path) -> Path:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", mark_matrix_except(["2.31", "2.41", "2.43"], "2.31", "2.43"))
 def test_other_glibcs(version: str, tmp_path: Path) -> None:
-    made = libcs.get(version).compile(pagetruth.PROGRAM, tmp_path / "pages", ["-O1"])
+    made = libcs.get(version).compile(building.PROGRAMS / "pages.c", tmp_path / "pages", ["-O1"])
     with Running([str(made)], tmp_path / "run") as run:
         live, truth = mapped("--pid", str(run.pid)), pagetruth.truth(run.output)
         core = run.kernel_core()

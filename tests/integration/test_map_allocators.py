@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
+import building
 import mallocs_jemalloc
 import mallocs_mimalloc
 import mallocs_tcmalloc
@@ -21,7 +22,6 @@ from cores import Running
 from findleaks.engine.pages import PageState
 
 PAGE = 4096
-PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "freed.c"
 
 RUBY = """
 require "fiddle"
@@ -71,11 +71,7 @@ ALLOCATORS = {
 }
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("freed") / "freed"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(PROGRAM)], check=True)
-    return output
+program = building.fixture("freed.c", "-O1")
 
 
 @pytest.mark.parametrize("which", ALLOCATORS)

@@ -12,6 +12,7 @@ import pagetruth
 import pytest
 from debuggers import findleaks
 from pagetruth import PAGE, Truth
+from variants import mark_matrix_except
 
 from cores import Running
 from findleaks.engine.pages import PageState
@@ -67,7 +68,7 @@ def cell(state: PageState, dark: bool) -> str:
     return look.dark if dark else look.light
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", mark_matrix_except({"light": False, "dark": True}, "light"))
 def test_it_draws_and_zooms(drawn: tuple[Path, Truth], tmp_path: Path, dark: bool) -> None:
     script = """
     const steps = [{scale: scale(), colours: colours()}];

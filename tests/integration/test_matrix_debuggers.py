@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import building
 import debuggers_matrix
 import doors
 import pytest
@@ -37,8 +37,7 @@ class Pictures:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
     folder = tmp_path_factory.mktemp("pictures")
-    program = folder / "truth"
-    subprocess.run(["gcc", "-std=gnu11", "-g", "-O1", "-o", program, truth.PROGRAMS / "truth.c", "-pthread"], check=True)
+    program = building.compiled(folder, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
     with Running([str(program), "9", "10", "1", "h"], folder / "run") as run:
         live = findleaks("find", "--json", "--pid", str(run.pid))
         cores = {name: debuggers_matrix.get(name).gcore(run.pid, folder / f"core.{name}") for name in GDBS}
@@ -72,15 +71,10 @@ def debugger(request: pytest.FixtureRequest) -> Debugger:
     return debuggers_matrix.get(request.param)
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return doors.build(tmp_path_factory.mktemp("program"))
+program = building.by(doors.build)
 
 
-@pytest.fixture(scope="module")
-def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running([str(program), "50"], tmp_path_factory.mktemp("run")) as run:
-        yield run
+running = building.running("50")
 
 
 @pytest.fixture(scope="module")

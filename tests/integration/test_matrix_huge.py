@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import building
 import pytest
-import truth
 from debuggers import environment
 
 import cores
@@ -52,10 +52,7 @@ def ask(*words: str, data: int = resource.RLIM_INFINITY) -> Answer:
 
 
 def build(name: str, folder: Path) -> Path:
-    program = folder / name
-    flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-Wl,-z,now")
-    subprocess.run(["gcc", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.c"), "-pthread"], check=True)
-    return program
+    return building.compiled(folder, f"{name}.c", "-std=gnu11", "-g", "-O1", "-Wl,-z,now", "-pthread")
 
 
 def core_of(program: Path, folder: Path, *words: str) -> tuple[Path, dict[int, str]]:

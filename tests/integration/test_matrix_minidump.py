@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import building
 import debuggers_matrix
 import doors
 import minidump_writers
@@ -24,8 +25,7 @@ def in_use(image: Path) -> dict[str, str]:
 
 def test_breakpads_of_the_truth_program(tmp_path: Path) -> None:
     """All writable memory is there: what differs from the core's answer is what the upper parts of vector registers alone hold."""
-    program = tmp_path / "truth"
-    subprocess.run(["gcc", "-std=gnu11", "-g", "-O1", "-o", program, truth.PROGRAMS / "truth.c", "-pthread"], check=True)
+    program = building.compiled(tmp_path, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
     dumps = {"all": tmp_path / "all.dmp", "": tmp_path / "stacks.dmp"}
     with Running([str(program), "5", "12", "1"], tmp_path / "run") as run:
         for what, path in dumps.items():
@@ -43,10 +43,8 @@ def test_breakpads_of_the_truth_program(tmp_path: Path) -> None:
 
 def test_crashpads(tmp_path: Path) -> None:
     """It names libraries without folders, and has no list of mappings."""
-    program, database = tmp_path / "crashing", tmp_path / "database"
-    subprocess.run(
-        ["gcc", "-std=gnu11", "-g", "-O1", "-pthread", "-o", program, doors.ROOT / "tests" / "programs" / "crashpad.c"], check=True
-    )
+    program = building.compiled(tmp_path, "crashpad.c", "-std=gnu11", "-g", "-O1", "-pthread", name="crashing")
+    database = tmp_path / "database"
     database.mkdir()
     done = subprocess.run([program, minidump_writers.crashpad(), database], capture_output=True, text=True, timeout=180)
     tid, block = done.stdout.split()

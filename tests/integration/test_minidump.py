@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import building
 import doors
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import ROOT, gdb, lldb, objects, ran
 
 from cores import Running
 
 KINDS = ("full", "modified-memory", "stack")
-CORES = doors.ROOT / "cores"
+CORES = ROOT / "cores"
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Pictures:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
     folder = tmp_path_factory.mktemp("minidumps")
-    program = folder / "truth"
-    subprocess.run(["gcc", "-std=gnu11", "-g", "-O1", "-o", program, truth.PROGRAMS / "truth.c", "-pthread"], check=True)
+    program = building.compiled(folder, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
     dumps = {kind: folder / f"{kind}.dmp" for kind in KINDS}
     with Running([str(program), "5", "11", "1"], folder / "run") as run:
         lldb([f"process save-core --style {kind} --plugin-name=minidump {path}" for kind, path in dumps.items()], "-p", str(run.pid))

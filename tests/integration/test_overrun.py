@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
-import truth
 from damage import FLAGS
 from variants import mark_matrix_except
 
@@ -49,11 +48,7 @@ def run(session: Session, word: str) -> tuple[dict[str, Any], str]:
     return dict(next(iter(result.json()))), " ".join(" ".join(result.text(80, Invocation())).split())
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("overrun") / "overrun"
-    subprocess.run(["gcc", *FLAGS, "-o", str(output), str(truth.PROGRAMS / "overrun_glibc.c"), "-pthread"], check=True)
-    return output
+program = building.fixture("overrun_glibc.c", *FLAGS, "-pthread", name="overrun")
 
 
 class Told:

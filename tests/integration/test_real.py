@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from debuggers import ran
 from real import PROGRAMS, Idle, Record, judged, unconfirmed
+from variants import mark_matrix_except
 
 pytestmark = pytest.mark.slow
 
 GLIBC = sorted(set(PROGRAMS) - {"redis"})
 """Programs that allocate with glibc's malloc, CPython also with its own; Debian's redis-server has jemalloc."""
-SLOW = ("java", "node", "ruby")
-"""Programs that take Valgrind ten seconds of CPU time and more: it translates the code that they generate."""
-CONFIRMED = [pytest.param(name, marks=pytest.mark.matrix) if name in SLOW else name for name in GLIBC]
+QUICK = [name for name in GLIBC if name not in ("java", "node", "ruby")]
+COMPARED = mark_matrix_except(GLIBC, *QUICK)
+CONFIRMED = mark_matrix_except(GLIBC, *(name for name in QUICK if name != "python"))
+"""The programs that Valgrind also checks in `make test`. It needs ten seconds of CPU time and more for each of the others."""
 
 
 def _find(*target: str) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def test_definite_is_confirmed_by_valgrind(name: str, pictures: Callable[[str], 
             assert _definite(found), f"{how}: all missed of {records}"
 
 
-@pytest.mark.parametrize("name", CONFIRMED)
+@pytest.mark.parametrize("name", COMPARED)
 def test_pictures_of_one_process_agree(name: str, pictures: Callable[[str], Pictures]) -> None:
     """Alive and in the kernel's core the process is the same, but for what its threads did in between; what is lost stays lost."""
     for how, found in pictures(name).items():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-from debuggers import ROOT
+import building
 from verdicts import anonymous, finding, given_back, near, sorts, verdict
 
 from cores import Running
@@ -17,12 +15,7 @@ from cores import Running
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def arenas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("program") / "arenas"
-    source = ROOT / "tests/programs/arenas.c"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", str(made), str(source)], check=True)
-    return made
+arenas = building.fixture("arenas.c", "-O1", "-pthread")
 
 
 def run(program: Path, folder: Path, *words: int, **environment: str) -> tuple[dict[str, Any], int]:

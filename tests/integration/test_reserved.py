@@ -6,10 +6,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import building
 import jvms
 import pytest
 import truth
@@ -47,12 +47,7 @@ def reserved(found: dict[str, Any], of: str = "") -> int:
     return sum(one["bytes"] for one in found["reserved"] if (one["of"] or "").startswith(of))
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("program") / "reserved"
-    words = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", str(made), str(truth.PROGRAMS / "reserved.c")]
-    subprocess.run(words, check=True)
-    return made
+program = building.fixture("reserved.c", "-O1", "-g", "-pthread")
 
 
 class Pictures(NamedTuple):
@@ -118,11 +113,16 @@ def test_doors_agree_on_reserved_addresses(pictures: Pictures, program: Path) ->
     here = objects(findleaks("verdict", "--json", core))
     assert objects(gdb(["leaks verdict --json"], str(program), core)) == here
     assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == here
-    assert objects(findleaks("verdict", "--json", core, FINDLEAKS_PURE="1")) == here
     text = " ".join(findleaks("verdict", core).split())
     assert "more address space is reserved without memory (glibc 2." in text
     end = next(one for one in pictures.mappings if one.permissions == "---p" and one.end % (64 << 20) == 0)
     assert "reserved by glibc 2." in findleaks("whatis", hex(end.start + 4096), core)
+
+
+@pytest.mark.matrix
+def test_python_engine(pictures: Pictures) -> None:
+    words = ("verdict", "--json", str(pictures.core))
+    assert findleaks(*words, FINDLEAKS_PURE="1") == findleaks(*words)
 
 
 def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:

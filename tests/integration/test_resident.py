@@ -6,20 +6,13 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
+import building
 
 import cores
 from findleaks.target.copied import attach
 from findleaks.target.core import open_core
 
-PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "resident.c"
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("resident") / "resident"
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(PROGRAM)], check=True)
-    return output
+program = building.fixture("resident.c")
 
 
 def test_live_process_and_cores(program: Path, tmp_path: Path) -> None:

@@ -104,20 +104,14 @@ def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
     words = [["roots", "--json"], ["roots", "g_agent", "--json", "--limit", "0"], ["roots", "local_sites", "--depth", "1", "--json"]]
     reported = objects("".join(f"{json.dumps(asked(*w[1:], str(core)))}\n" for w in words))
     typed = ["leaks " + " ".join(w) for w in words]
-    assert objects(gdb(typed, str(program), str(core))) == reported
+    in_gdb = gdb([*typed, "print/x (long)g_agent", "leaks roots g_agent --limit 3"], str(program), str(core))
+    assert objects(in_gdb) == reported
     assert objects(lldb(typed, str(program), "-c", str(core))) == reported
-    pointer = (
-        subprocess.run(
-            ["gdb", "-batch", "-nx", "-ex", "p/x (long)g_agent", str(program), str(core)], capture_output=True, text=True, check=True
-        )
-        .stdout.split("= ")[-1]
-        .strip()
-    )
+    pointer, text = in_gdb.rpartition("$1 = ")[2].split("\n", 1)
     (profiler,) = asked(pointer, "--limit", "0", str(core))["roots"]
     assert profiler["holder"] == "g_agent (roots_maps, data)"
     assert (profiler["retained_blocks"], profiler["retained_bytes"]) == (agent["retained_blocks"], agent["retained_bytes"])
     assert asked(block, str(core))["roots"] == [agent]  # the variable's own address
-    text = gdb(["leaks roots g_agent --limit 3"], str(program), str(core))
     assert "g_agent (roots_maps, data)" in text
     assert re.search(r"└ Profiler\.names: std::map, 300 nodes of [\d–]+ B and 1\d\d strings of ", " ".join(text.split()))
     assert "next: leaks roots" in text

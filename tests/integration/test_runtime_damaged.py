@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import debuggers
+import jvms
 import mallocs_python
 import nodes
 import pytest
@@ -28,6 +29,12 @@ def python(folder: Path) -> AbstractContextManager[cores.Running]:
 
 def node(folder: Path) -> AbstractContextManager[cores.Running]:
     return cores.Running([nodes.get(nodes.NEWEST), str(truth.PROGRAMS / "node_holding.js")], folder)
+
+
+def java(folder: Path) -> AbstractContextManager[cores.Running]:
+    folder.mkdir()
+    jvms.compile_java(truth.PROGRAMS / "JavaHeap.java", folder, "--release", "17")
+    return cores.Running(["java", "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", str(folder), "JavaHeap", "1000"], folder)
 
 
 def loaded(core: Path) -> list[tuple[int, int]]:
@@ -58,7 +65,7 @@ def damage(core: Path, seed: int) -> None:
             file.write(word.ljust(8, b"\0"))
 
 
-@pytest.mark.parametrize("made", [python, pytest.param(node, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("made", [python, *(pytest.param(made, marks=pytest.mark.matrix) for made in (node, java))])
 def test_any_word_may_be_wrong(tmp_path: Path, made: Callable[[Path], AbstractContextManager[cores.Running]]) -> None:
     with made(tmp_path / "run") as running:
         whole = running.kernel_core()

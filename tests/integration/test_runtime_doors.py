@@ -1,4 +1,5 @@
-"""`runtime` in GDB, in LLDB and on the command line gives the same, of a core of the kernel's."""
+"""`runtime` gives the same answer for a core of the kernel in GDB, in LLDB and on the command line. For CPython see also
+test_cpython_leaked.py."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def node(folder: Path) -> AbstractContextManager[cores.Running]:
     return cores.Running([nodes.get(nodes.NEWEST), str(truth.PROGRAMS / "node_holding.js")], folder)
 
 
-@pytest.mark.parametrize("made", [python, pytest.param(node, marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("made", [python, node])
 def test_every_door_shows_the_same(tmp_path: Path, made: Callable[[Path], AbstractContextManager[cores.Running]]) -> None:
     with made(tmp_path) as running:
         program = str(Path(f"/proc/{running.pid}/exe").resolve())

@@ -23,7 +23,7 @@ def test_clients_in_a_list_and_in_an_index(tmp_path: Path) -> None:
     server = next(row for row in answer["roots"] if row["name"].startswith("server ("))
     (first, *others) = server["shared_children"]
     assert first["address"] == client
-    assert first["name"] == f"client at {client}"  # as server.index is declared to point to
+    assert first["name"] == f"struct client at {client}"
     assert first["retained_blocks"] == int(replies) + 1
     # The clients together are no tenth of the root: 39 of a reply each have a row, or none.
     assert all(row["retained_bytes"] < first["retained_bytes"] / 4 for row in others)
@@ -54,11 +54,11 @@ def test_growth_of_what_several_roots_or_fields_reach(tmp_path: Path) -> None:
         roots = json.loads(ran("roots", "--json", "--pid", str(running.pid), check=True).stdout)
         running.kill()
     (shared,) = roots["shared"]["children"]
-    assert shared["name"] == f"{counts[1]:,} of session"
+    assert shared["name"] == f"{counts[1]:,} of struct session"
     assert shared["retained_blocks"] == 2 * counts[1]
     rows = json.loads(ran("diff", "--json", *snapshots, check=True).stdout)["grown"]
     # A row is either the field itself, or the root with the field that explains its growth.
     every = [one for row in rows for one in (row, *row["inside"]) if one["what"] == "field" and "session" in one["name"]]
     grown = {one["name"]: (one["counts"], one["delta"] > 1_900_000) for one in every}
-    names = ("by_number (shared_sessions, data): session", "session (reached through several fields)")
+    names = ("by_number (shared_sessions, data): struct session", "struct session (reached through several fields)")
     assert grown == dict.fromkeys(names, ([2 * counts[0], 2 * counts[1]], True))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import building
 import pytest
 from counting import wait_for
 from debuggers import ran
@@ -13,10 +14,7 @@ from forked import THREADS, Watched, build, started
 
 from findleaks.target.copied import CopiedProcess
 
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("program"))
+program = building.by(build)
 
 
 @pytest.fixture
@@ -59,7 +57,7 @@ def test_a_hundred_copies(busy: Watched) -> None:
 def test_snapshots_one_after_the_other(busy: Watched, tmp_path: Path) -> None:
     """Whole commands, the ones that keep figures and the ones that write cores."""
     before = lasting(busy)
-    for words in (["--count", "4"], ["--weight", "core", "--count", "12"]):
+    for words in (["--count", "4"], ["--weight", "core", "--count", "6"]):
         done = ran("snapshot", "--every", "0.05", "-o", str(tmp_path / words[0]), *words, "--pid", str(busy.pid), check=True)
         assert f" {words[-1]} snapshots in " in " ".join(done.stdout.split())
         check(busy, before)

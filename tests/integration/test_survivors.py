@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Callable
 
+import building
 import pytest
 
 from findleaks import cli
@@ -19,16 +20,11 @@ from findleaks.history.survivors import Survival, survival
 from findleaks.session import Session
 from findleaks.target.copied import attach
 
-SOURCE = Path(__file__).parents[1] / "programs" / "stays.c"
 KEEP, CHURN, CACHE, LEAK = 104, 200, 312, 72
 Block = tuple[int, int]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("stays") / "stays"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(made), str(SOURCE)], check=True)
-    return made
+program = building.fixture("stays.c", "-O1")
 
 
 @contextmanager

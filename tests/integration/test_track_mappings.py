@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
+from pathlib import Path
 
+import building
 import pytest
-import truth
 from debuggers import PATIENCE
 from tracking import by_gdb, by_line, finished, recording, tracked
 
@@ -14,18 +14,13 @@ pytestmark = pytest.mark.platform("x86-64", "`count --inject`, `track`")
 PART = 64 << 10
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    output = tmp_path_factory.mktemp("maps") / "tracked_maps"
-    source = truth.PROGRAMS / "tracked_maps.c"
-    subprocess.run(["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(source)], check=True)
-    return str(output)
+program = building.fixture("tracked_maps.c", "-std=gnu11", "-O1")
 
 
 @pytest.mark.parametrize("door", [by_line, by_gdb])
-def test_stacks_of_mappings(program: str, door: object) -> None:
+def test_stacks_of_mappings(program: Path, door: object) -> None:
     assert callable(door)
-    with tracked([program]) as running:
+    with tracked([str(program)]) as running:
         working = recording(door(running.pid, "--json", "--mmap"), running.pid)
         notes = running.round()
         working.send_signal(signal.SIGINT)
@@ -53,8 +48,8 @@ def test_stacks_of_mappings(program: str, door: object) -> None:
     assert examples and examples <= {note.address for note in notes if note.fate == "lost"}
 
 
-def test_text(program: str) -> None:
-    with tracked([program]) as running:
+def test_text(program: Path) -> None:
+    with tracked([str(program)]) as running:
         working = recording(by_line(running.pid, "--mmap", "--size", "256k"), running.pid)
         running.round()
         working.send_signal(signal.SIGINT)

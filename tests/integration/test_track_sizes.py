@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import building
 import pytest
-import truth
 from counts import until
 from debuggers import PATIENCE, environment
 from tracking import by_gdb, by_line, finished, recording, tracked
@@ -19,17 +19,13 @@ pytestmark = pytest.mark.platform("x86-64", "`count --inject`, `track`")
 IDLE_SECONDS = "0.5"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    output = tmp_path_factory.mktemp("stacks") / "tracked_stacks"
-    subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(truth.PROGRAMS / "tracked_stacks.c")], check=True)
-    return str(output)
+program = building.fixture("tracked_stacks.c", "-O2")
 
 
 @pytest.mark.parametrize(("door", "requested"), [(by_line, True), (by_gdb, False)], ids=["requested", "usable in GDB"])
-def test_either_size_finds_all_and_one_leak_is_one_entry(program: str, door: object, requested: bool) -> None:
+def test_either_size_finds_all_and_one_leak_is_one_entry(program: Path, door: object, requested: bool) -> None:
     assert callable(door)
-    with tracked([program]) as running:
+    with tracked([str(program)]) as running:
         (note,) = running.round()
         assert note.size != 64
         working = recording(door(running.pid, "--json", "--size", "64" if requested else str(note.size)), running.pid)
@@ -44,8 +40,8 @@ def test_either_size_finds_all_and_one_leak_is_one_entry(program: str, door: obj
     assert sum(stack["lost"]["blocks"] for stack in report["stacks"] if stack["entry"] == 1) == 990
 
 
-def test_the_text_has_an_entry_with_its_variants(program: str) -> None:
-    with tracked([program]) as running:
+def test_the_text_has_an_entry_with_its_variants(program: Path) -> None:
+    with tracked([str(program)]) as running:
         running.round()
         working = recording(by_line(running.pid, "--size", "57-64"), running.pid)
         running.round()
@@ -82,8 +78,8 @@ def test_pymalloc_is_named(python: int) -> None:
     assert "malloc sees only its arenas" in found["pymalloc"]
 
 
-def test_an_idle_process_and_a_stopped_one(program: str) -> None:
-    with tracked([program]) as running:
+def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
+    with tracked([str(program)]) as running:
         assert set(_reasons(running.pid, "64")) == {"idle"}
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")

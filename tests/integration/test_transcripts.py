@@ -54,12 +54,38 @@ def test_client_that_does_not_read(tmp_path: Path) -> None:
     assert f"linked list, {replies} nodes" in text
 
 
-def test_threads_that_wait(tmp_path: Path) -> None:
+def test_requests_that_are_lost(tmp_path: Path) -> None:
+    """Debug information names the leaked structs. The sessions are a list, although most blocks of their size are headers."""
+    with cores.Running([compiled(tmp_path, "lost_requests.c", "-std=gnu11"), "200", "300"], tmp_path / "run") as run:
+        where = ["--pid", str(run.pid)]
+        found, members = (follow(where, *choices) for choices in (("find",), ("whatis",)))
+        held = " ".join(ran("roots", *where).stdout.split())
+    assert re.search(r"definite 300 \S+ KiB 3,000 / \S+ KiB struct request \(40", found), found
+    assert re.search(r"headers 0x\w+ → struct header .*body 0x\w+ → \"body of a request\"", members), members
+    assert "sessions (lost_requests, data): linked list, 200 nodes of 24 B" in held, held
+
+
+@pytest.fixture(scope="module")
+def shares(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled(tmp_path_factory.mktemp("shares"), "large_shares.c", "-std=gnu11", "-pthread")
+
+
+@pytest.mark.parametrize(
+    ("kind", "choices", "cause"),
+    [
+        ("threads", ("stacks",), r"200 threads.*wait_for_client.*serve"),
+        ("memfd", (), r"50 MiB are shared memory: 200 memfd mappings"),
+        ("sysv", (), r"50 MiB are shared memory: 200 System V segments"),
+        ("file", ("whatis",), r"page\.data"),
+        ("open", (), r"200 open file descriptors refer to one file, \S*page\.data"),
+        ("leaked", ("whatis",), r"definite.*FRAME \d+ of the camera"),
+    ],
+)
+def test_memory_that_is_no_heap(kind: str, choices: tuple[str, ...], cause: str, shares: str, tmp_path: Path) -> None:
     (tmp_path / "page.data").write_bytes(b"page" * (64 << 10))
-    command = [compiled(tmp_path, "large_shares.c", "-std=gnu11", "-pthread"), "threads", "200", str(tmp_path / "page.data")]
-    with cores.Running(command, tmp_path / "run") as run:
-        text = follow(["--pid", str(run.pid)], "stacks")
-    assert re.search(r"200 threads.*wait_for_client.*serve", text), text
+    with cores.Running([shares, kind, "200", str(tmp_path / "page.data")], tmp_path / "run") as run:
+        text = follow(["--pid", str(run.pid)], *choices)
+    assert re.search(cause, text), text
 
 
 @pytest.mark.parametrize("choices", [(), ("find",), ("whatis",)])
@@ -75,3 +101,15 @@ def test_python_holders(tmp_path: Path) -> None:
     with cores.Running(command, tmp_path, python.environment()) as run:
         text = follow(["--pid", str(run.pid)], "roots")
     assert re.search(r"__main__\.\w+ \(CPython variable\)", text), text
+
+
+@pytest.mark.matrix
+def test_jobs_of_a_task(tmp_path: Path) -> None:
+    """The list is an attribute of a local variable of a task, below the event loop."""
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command(str(truth.PROGRAMS / "asyncio_worker.py")), tmp_path, python.environment()) as run:
+        where = ["--pid", str(run.pid)]
+        text = follow(where)
+        assert "alone retains" in text and "local variable worker" in text and ".pending: list of 8,000" in text
+        assert "__main__.Job (" in text
+        assert ".pending: list of 8,000" in follow(where, "roots")

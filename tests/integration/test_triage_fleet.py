@@ -17,11 +17,12 @@ import pytest
 import triaged
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
-CORES = 24
+CORES = 10
+Rows = list[dict[str, object]]
 
 
 class Cluster:
-    """A scheduler and two workers with a nanny, which starts a worker anew that has ended."""
+    """A dask cluster: a scheduler, and two workers. A nanny starts a worker again if it ends. One process has both nannies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -29,9 +30,8 @@ class Cluster:
         self.address = self._wait(
             self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"), rb"Scheduler at:\s+(tcp://\S+)"
         )
-        for number in range(2):
-            words = ("--nthreads", "1", "--no-dashboard", "--nanny", "--local-directory", str(folder / f"worker{number}"))
-            self._wait(self._start("worker", self.address, *words), rb"Registered to:\s+(tcp://\S+)")
+        words = ("--nworkers", "2", "--nthreads", "1", "--no-dashboard", "--nanny", "--local-directory", str(folder / "workers"))
+        self._wait(self._start("worker", self.address, *words), rb"Registered to:\s+(tcp://\S+)")
 
     def _start(self, *words: str) -> Path:
         log = self.folder / f"log{len(self.processes)}"
@@ -50,8 +50,8 @@ class Cluster:
         raise RuntimeError(log.read_text())
 
     def workers(self) -> list[int]:
-        """The workers' processes: children of the nannies that have the cluster's address of the scheduler open."""
-        return [child for nanny in self.processes[1:] for child in _children(nanny.pid) if b"spawn_main" in _command(child)]
+        """Return the processes of the workers."""
+        return _workers(self.processes[1].pid)
 
     def end(self) -> None:
         for process in self.processes:
@@ -64,6 +64,10 @@ def _children(pid: int) -> list[int]:
         return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
     except OSError:
         return []
+
+
+def _workers(nanny: int) -> list[int]:
+    return [child for child in _children(nanny) if b"spawn_main" in _command(child)]
 
 
 def _command(pid: int) -> bytes:
@@ -92,14 +96,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def local(folder: Path) -> list[dict[str, object]]:
+@pytest.fixture(scope="module")
+def local(folder: Path) -> Rows:
+    """Return the rows that `triage` writes without a cluster."""
     done = commandline.run(["triage", "--json", str(folder)], os.environ)
     assert done.returncode == 0, done.stderr
     return triaged.table(triaged.parsed(done.stdout)[0].values())
 
 
-def test_workers_that_are_killed_lose_no_core_and_count_none_twice(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
-    check_killed(cluster.address, cluster.workers, folder, tmp_path)
+def test_workers_that_are_killed_lose_no_core_and_count_none_twice(cluster: Cluster, folder: Path, local: Rows, tmp_path: Path) -> None:
+    check_killed(cluster.address, cluster.workers, folder, local, tmp_path)
 
 
 LOCAL_CLUSTER = """
@@ -114,7 +120,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.matrix
-def test_workers_of_a_local_cluster_are_killed(folder: Path, tmp_path: Path) -> None:
+def test_workers_of_a_local_cluster_are_killed(folder: Path, local: Rows, tmp_path: Path) -> None:
     """As programs and notebooks start one: the scheduler and the nannies are threads of theirs."""
     (tmp_path / "starts.py").write_text(LOCAL_CLUSTER)
     command = [sys.executable, tmp_path / "starts.py", tmp_path / "workers"]
@@ -125,7 +131,7 @@ def test_workers_of_a_local_cluster_are_killed(folder: Path, tmp_path: Path) -> 
         assert starts.stdin is not None and starts.stdout is not None
         try:
             address = starts.stdout.readline().decode().strip()
-            check_killed(address, lambda: [one for one in _children(starts.pid) if b"spawn_main" in _command(one)], folder, tmp_path)
+            check_killed(address, lambda: _workers(starts.pid), folder, local, tmp_path)
             starts.stdin.close()
             starts.wait(commandline.PATIENCE)
         finally:
@@ -133,7 +139,7 @@ def test_workers_of_a_local_cluster_are_killed(folder: Path, tmp_path: Path) -> 
                 os.killpg(starts.pid, signal.SIGKILL)
 
 
-def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, scratch: Path) -> None:
+def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, local: Rows, scratch: Path) -> None:
     """Triage while workers are killed: every core has the row that it has without a cluster, once."""
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--scheduler", address, "-o", scratch / "a.db", folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -141,7 +147,7 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, s
         lines = []
         for number, line in enumerate(process.stdout):
             lines.append(line)
-            if number in (3, 9):
+            if number in (2, 5):
                 found = _waited(workers)
                 os.kill(found[number % len(found)], signal.SIGKILL)
         errors = process.stderr.read()
@@ -149,7 +155,7 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, s
     assert errors == ""
     rows, last = triaged.parsed("".join(lines))
     assert len(rows) == CORES and last["left"] == 0
-    assert triaged.table(rows.values()) == local(folder)
+    assert triaged.table(rows.values()) == local
     assert len(triaged.tables(scratch / "a.db")["cores"]) == CORES
 
 
@@ -161,7 +167,7 @@ def _waited(workers: Callable[[], list[int]]) -> list[int]:
     return found
 
 
-def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, local: Rows, tmp_path: Path) -> None:
     """What is left is cancelled, and the next run is whole."""
     words = ["--json", "--scheduler", cluster.address, "-o", str(tmp_path / "a.db")]
     with open(tmp_path / "errors", "w+") as errors:
@@ -177,7 +183,7 @@ def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, tmp
     assert last["left"] == CORES - len(rows) > 0
     done = commandline.run(["triage", *words, "--resume", str(folder)], os.environ)
     assert done.returncode == 0, done.stderr
-    assert triaged.table(triaged.parsed(done.stdout)[0].values()) == local(folder)
+    assert triaged.table(triaged.parsed(done.stdout)[0].values()) == local
 
 
 def test_no_scheduler_is_one_line() -> None:

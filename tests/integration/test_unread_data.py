@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import building
 import pytest
 import truth
 from debuggers import gdb, lldb, objects, ran
@@ -28,12 +28,7 @@ EACH = 20
 SENTENCE = "may be referenced by the kernel, by objects whose pointers"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("unread_data") / "unread_data"
-    source = truth.PROGRAMS / "unread_data.c"
-    subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-o", str(built), str(source), "-lrt"], check=True)
-    return built
+program = building.fixture("unread_data.c", "-std=gnu11", "-O1", "-lrt")
 
 
 @pytest.fixture(scope="module")

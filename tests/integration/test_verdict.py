@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import building
 import jvms
 import mallocs_jemalloc
 import mallocs_tcmalloc
@@ -32,9 +33,7 @@ BLOCK = 104  # usable bytes of what verdict.c forgets
 NOTHING = {"nothing-lost", "next-to-nothing-lost"}
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("program"))
+program = building.by(build)
 
 
 def test_plain_leak(program: Path, tmp_path: Path) -> None:

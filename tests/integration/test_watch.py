@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import building
 import pytest
 from debuggers import Terminal, environment, gdb, lldb, ran
 from grows import FINDLEAKS, build, go_on, truth
@@ -23,9 +24,7 @@ MAX_SECONDS = 1.0
 TABLE = r"retained by g_sessions \(grows, data\): linked list, 4,000 → 8,000 nodes"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("program"))
+program = building.by(build)
 
 
 @pytest.fixture

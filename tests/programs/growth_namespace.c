@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *held[2][100000];
+void *held[2][2000];
 
 int main(void) {
     void *second = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);

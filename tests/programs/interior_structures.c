@@ -2,8 +2,9 @@
  *
  *   interior_structures [SEED]
  *
- * Hash tables of hashbrown and of Abseil with entries that hold a block each; values of Arc; chunks of a pmr resource. All of these are
- * reachable. With one thing wrong they are not recognised: they stay possible, with all that they hold. */
+ * The structures: hash tables of hashbrown and of Abseil, each entry of which refers to a block; values of Arc; chunks of a pmr resource;
+ * memory that the program aligned, with the address of its block before it. All of these are reachable. If one detail is wrong, a
+ * structure is not recognised, and it is possibly lost, with all blocks that it refers to. */
 #include "truth.h"
 
 #define VALUE 72
@@ -121,6 +122,18 @@ static NOINLINE void counted(struct rng *r, uintptr_t strong, uintptr_t weak, in
     note(b, sound ? "reachable" : "possible", NULL, "counted");
 }
 
+/* Makes memory that is aligned to `align` bytes in a block. The address of the block, plus `wrong`, is stored `distance` words before the
+ * memory. Several words are recognised only before a page. */
+static NOINLINE void aligned(struct rng *r, size_t align, unsigned distance, uintptr_t wrong) {
+    const char *kind = wrong || (distance > 1 && align < 4096) ? "possible" : "reachable";
+    struct block b = zeroed(100 + align + distance * WORD);
+    uintptr_t *memory = (uintptr_t *)(((uintptr_t)b.p + distance * WORD + align - 1) & ~(uintptr_t)(align - 1));
+    memory[-(ptrdiff_t)distance] = (uintptr_t)b.p + wrong;
+    entry(r, (unsigned char *)memory, WORD, kind, "aligned-value");
+    roots[root_count++] = memory;
+    note(b, kind, NULL, "aligned");
+}
+
 /* Chunks as libstdc++ links them: {size | log2 of the alignment, next} at the end of each. */
 static NOINLINE void chunks(struct rng *r, unsigned count, size_t wrong) {
     const char *kind = wrong ? "possible" : "reachable";
@@ -166,6 +179,10 @@ int main(int argc, char **argv) {
     counted(&r, 0, 1, 0);
     counted(&r, 1, 0, 0);
     counted(&r, (uintptr_t)1 << 20, 1, 0);
+    for (size_t align = 32; align <= 4096; align *= 2) aligned(&r, align, 1, 0);
+    for (unsigned distance = 2; distance < 9; distance++) aligned(&r, 4096, distance, 0);
+    aligned(&r, 64, 1, 8);
+    aligned(&r, 64, 2, 0);
     chunks(&r, 9, 0);
     chunks(&r, 3, 64);
     strays(&r);

@@ -1,6 +1,7 @@
 /* Fills memory that is no heap: stacks of threads, memfd and System V segments, private mappings of a file.
+ * open: descriptors of FILE.
  * leaked, kept, chain: anonymous mappings, each apart, to which nothing points, a table in malloc's heap, or the mapping before it.
- * Usage: large_shares threads|memfd|sysv|file|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
+ * Usage: large_shares threads|memfd|sysv|file|open|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -55,6 +56,10 @@ int main(int count, char **words) {
         void *made = NULL;
         if (!strcmp(words[1], "leaked") || !strcmp(words[1], "kept") || !strcmp(words[1], "chain")) {
             map_apart(words[1], i, &link);
+            continue;
+        }
+        if (!strcmp(words[1], "open")) {
+            if (open(words[3], O_RDONLY) < 0) return 3;
             continue;
         }
         if (!strcmp(words[1], "threads")) {

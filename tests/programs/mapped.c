@@ -7,6 +7,7 @@
  * ends: stacks of which only the upper end is stored.
  * cloned: a thread without libc, on a mapped stack.
  * cycle: mappings that are lost with a block of malloc's that refers to them, and to which they refer.
+ * arenas: mappings full of their own addresses, to which a block of malloc's refers; every second one is lost.
  * large: thread-local variables of the main thread, to which nothing refers, beside lost mappings. */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -32,6 +33,7 @@ struct handle *handles[1000]; /* not static: the compiler leaves out what is onl
 void *table[1000];
 uint32_t numbers[1000];
 char *pool;
+void ***arenas;
 static ucontext_t back;
 static void *main_sp;
 static _Thread_local char variables[1 << 20];
@@ -128,6 +130,11 @@ static void use(const char *kind, int number) {
         void **block = malloc(200), **mapping = (void **)map_apart(PART);
         block[0] = mapping;
         mapping[1] = block;
+    } else if (!strcmp(kind, "arenas")) {
+        if (!arenas) arenas = calloc(1000, sizeof *arenas);
+        void **made = (void **)map_apart(PART);
+        for (size_t i = 0; i < PART / sizeof *made; i++) made[i] = made + i;
+        arenas[number] = number % 2 ? NULL : made;
     } else {
         map_apart(4 * PART);
     }
@@ -140,7 +147,7 @@ static __attribute__((noinline)) void clear_stack(void) {
 
 int main(int count, char **words) {
     if (count < 3) return 2;
-    int number = atoi(words[2]), half = !strcmp(words[1], "coroutines") || !strcmp(words[1], "switched");
+    int number = atoi(words[2]), half = !strcmp(words[1], "coroutines") || !strcmp(words[1], "switched") || !strcmp(words[1], "arenas");
     int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") ? number : 0;
     for (int i = 0; i < number; i++) use(words[1], i);
     variables[0] = 1;

@@ -15,6 +15,7 @@ void *operator new(std::size_t size) {
     void *made = std::malloc(size);
     if (!made)
         std::abort();
+    memset(made, 0, malloc_usable_size(made)); // a block is up to 16 bytes longer than asked for, and the JVM may have left a pointer there
     if (counting) {
         counting[0]++;
         counting[1] += (long)malloc_usable_size(made);

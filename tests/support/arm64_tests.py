@@ -90,7 +90,7 @@ def wheel(machine: Machine, folder: Path) -> Path:
     platform = f"linux-{machine.triplet.split('-')[0]}"
     compiler = {"CC": machine.compiler, "LDSHARED": f"{machine.compiler} -shared", "_PYTHON_HOST_PLATFORM": platform}
     compiler["SOURCE_DATE_EPOCH"] = "315532800"  # of the archive's files: the same sources make the same wheel
-    source = layouts.checkout(folder / "source")
+    source = layouts.checkout(folder / "source", whole=True)
     shutil.copy(ROOT / FLAGS, source / FLAGS)  # optimized, unlike the copy's
     return layouts.build(source, folder / "dist", **compiler)
 

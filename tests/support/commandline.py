@@ -1,8 +1,8 @@
 """The command line, in processes that are forked from one that has imported findleaks: the start of Python and the imports are most of
 what a command on a small core costs. Tests of the start itself, of terminals, pipes and signals start `python -m findleaks`.
 
-Commands on one core, one after the other, run in one process, which keeps the core open and what was computed of it, as debuggers do. A
-command on another core, on several, on a process, or with another environment has a process of its own."""
+Commands on the same cores run in one process, which keeps the cores open, and what was computed from them, as debuggers do. This is done
+for the last few sets of cores. A command on a process, or with another environment, has a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +26,8 @@ PATIENCE = 600.0
 PACKED = 1 << 16
 """Bytes that the words of a command take at most, as they are sent."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+KEPT = 3
+"""The number of sets of cores that are kept open: some tests use a few in turn."""
 UNLIKE = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION")
 """Variables that pytest changes, and findleaks does not read."""
 
@@ -109,40 +111,43 @@ def _serve(asked: socket.socket) -> None:
         if not module.name.startswith(("findleaks.gdb", "findleaks.lldb", "findleaks.__main__")):
             with suppress(ImportError):  # the kernel is no Python module, and what needs a library that is missing is not imported either
                 import_module(module.name)
-    main = Path(str(findleaks.__file__)).with_name("__main__.py")
-    last: Optional[Keeper] = None
+    main = str(Path(str(findleaks.__file__)).with_name("__main__.py"))
+    kept: dict[Cores, Keeper] = {}
     while True:
         message, outputs, _, _ = socket.recv_fds(asked, PACKED, 2)
         if not message:
             return
         folder, *words = json.loads(message)
         os.chdir(folder)
-        core = _only_core(words)
-        if last is None or last.core != core or core is None:
-            if last is not None:
-                last.end()
-            last = Keeper(core, str(main))
-        status = last.run(message, outputs)
+        cores = _cores(words)
+        keeper = kept.pop(cores, None) or Keeper(main, kept.values())
+        status = keeper.run(message, outputs)
         for output in outputs:
             os.close(output)
-        if core is None or status is None:
-            ended, last = last.end(), None
+        if not cores or status is None:
+            ended = keeper.end()
             status = ended if status is None else status
+        else:
+            kept[cores] = keeper  # it is now the last one in the order, and is ended last
+        paths = [path for path, _ in cores]
+        changed = [one for one in kept if one != cores and [path for path, _ in one] == paths]
+        for one in {*changed, *[*kept][:-KEPT]}:
+            kept.pop(one).end()
         asked.send(str(status).encode())
 
 
-Core = tuple[str, tuple[int, ...]]
-"""A core's path, and the state of the files around it."""
+Cores = tuple[tuple[str, tuple[int, ...]], ...]
+"""The path of each core, with numbers that change if a file near the core changes."""
 
 
-def _only_core(words: Sequence[str]) -> Optional[Core]:
-    """The file that a command is about, if there is one only. None if FINDLEAKS_TEST_FRESH is 1: each command has a process of its own."""
-    if os.environ.get("FINDLEAKS_TEST_FRESH") == "1":
-        return None
-    files = [word for word in words if os.path.isfile(word)]
-    if len(files) != 1 or "--pid" in words:
-        return None
-    path = os.path.abspath(files[0])
+def _cores(words: Sequence[str]) -> Cores:
+    """Return the files that a command reads; () if it needs a process of its own: it reads a process, or FINDLEAKS_TEST_FRESH is 1."""
+    if os.environ.get("FINDLEAKS_TEST_FRESH") == "1" or "--pid" in words:
+        return ()
+    return tuple(_stamped(os.path.abspath(word)) for word in words if os.path.isfile(word))
+
+
+def _stamped(path: str) -> tuple[str, tuple[int, ...]]:
     folder = os.path.dirname(path)
     return path, tuple(part for place in (folder, os.path.dirname(folder)) for part in _stamps(place))
 
@@ -155,15 +160,15 @@ def _stamps(folder: str) -> list[int]:
 
 
 class Keeper:
-    """A process that runs commands on one core, and keeps it open."""
+    """A process that runs commands on the same cores, and keeps them open."""
 
-    def __init__(self, core: Optional[Core], main: str) -> None:
-        self.core = core
+    def __init__(self, main: str, others: Iterable[Keeper]) -> None:
         self._asked, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._pid = os.fork()
         if self._pid == 0:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            self._asked.close()
+            for one in (self, *others):
+                one._asked.close()  # otherwise that process would not see that this one closes it
             _keep(its, main)
             os._exit(0)
         its.close()
@@ -184,7 +189,7 @@ def _keep(asked: socket.socket, main: str) -> None:
     """Run commands until the socket is closed. Cores stay open between commands."""
     from findleaks import cli
 
-    cli._open = _opening_once(cli._open)
+    cli._open = opening_once(cli._open)
     while True:
         message, outputs, _, _ = socket.recv_fds(asked, PACKED, 2)
         if not message:
@@ -194,7 +199,7 @@ def _keep(asked: socket.socket, main: str) -> None:
         asked.send(str(_command([main, *words], outputs)).encode())
 
 
-def _opening_once(opened: Callable[..., Any]) -> Callable[..., Any]:
+def opening_once(opened: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function like `cli._open` that opens each core once."""
     kept: dict[tuple[str, ...], Any] = {}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from debuggers import GDB_LOADER, LLDB, LLDB_LOADER, PATIENCE, environment
+from debuggers import GDB_LOADER, INDEXED, LLDB, LLDB_LOADER, PATIENCE, QUICKLY, environment
 
 from cores import Running
 
@@ -27,11 +27,11 @@ def by_command_line(pid: int, words: Sequence[str]) -> list[str]:
 
 
 def by_gdb(pid: int, words: Sequence[str]) -> list[str]:
-    return ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"source {GDB_LOADER}", "-ex", "leaks count " + shlex.join(words)]
+    return ["gdb", "-nx", "-batch", *INDEXED, "-p", str(pid), "-ex", f"source {GDB_LOADER}", "-ex", "leaks count " + shlex.join(words)]
 
 
 def by_lldb(pid: int, words: Sequence[str]) -> list[str]:
-    loading = ["-O", f"command script import {LLDB_LOADER}"]
+    loading = ["-O", QUICKLY, "-O", f"command script import {LLDB_LOADER}"]
     return [LLDB, "-x", "--no-use-colors", "-b", *loading, "-p", str(pid), "-o", "leaks count " + shlex.join(words), "-o", "detach"]
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Optional
 
 import commandline
+import debian
 import schemas
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,13 @@ LLDB_LOADER = ROOT / "lldb" / "findleaks_lldb.py"
 PATIENCE = 180.0
 """Seconds after which something hangs, on however busy a machine."""
 LLDB = "lldb-19"
+INDEXED = (
+    *("-iex", f"set index-cache directory {debian.cache() / 'gdb-index'}"),
+    *("-iex", "set index-cache enabled on"),
+)
+"""Options that make GDB keep its index of debug information, by build-id. Without them, a third of its start is the indexing of libc."""
+REWRITTEN = ("-iex", "set index-cache enabled off")
+"""Options for a program whose debug information was rewritten (for example by dwz) without a new build-id."""
 QUICKLY = "settings set target.preload-symbols false"
 """LLDB reads a module's symbols when it needs them: to read all at the start takes it seconds on Node or a JVM. `lldb_terminal` has the
 default."""
@@ -39,7 +47,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def gdb(commands: Sequence[str], *arguments: str, **more: str) -> str:
     """What GDB prints while it runs these commands on what `arguments` name (exe core, or -p PID), standard error among it."""
-    words = ["gdb", "-nx", "-batch", "-ex", f"source {GDB_LOADER}"]
+    words = ["gdb", "-nx", "-batch", *INDEXED, "-ex", f"source {GDB_LOADER}"]
     for command in commands:
         words += ["-ex", command]
     return _run([*words, *arguments], "", **more)
@@ -137,7 +145,7 @@ class Terminal:
 
 def gdb_terminal(*arguments: str, **more: str) -> Terminal:
     """GDB at a terminal, ready for commands."""
-    made = Terminal(["gdb", "-nx", "-q", "-ex", f"source {GDB_LOADER}", *arguments], **more)
+    made = Terminal(["gdb", "-nx", "-q", *INDEXED, "-ex", f"source {GDB_LOADER}", *arguments], **more)
     made.run("python print('is-' + 'ready')", "is-ready")
     return made
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
-from debuggers import ROOT, findleaks, objects
+import building
+from debuggers import findleaks, objects
 
 NAMES = ("first", "interior", "general", "vector", "lost", "leader")
 Placed = dict[str, str]
@@ -24,9 +24,7 @@ KINDS = {
 
 def build(folder: Path) -> Path:
     """The program, compiled into `folder`."""
-    made = folder / "doors"
-    subprocess.run(["gcc", "-g", "-O1", "-pthread", "-o", made, ROOT / "tests" / "programs" / "doors.c"], check=True)
-    return made
+    return building.compiled(folder, "doors.c", "-g", "-O1", "-pthread")
 
 
 def placed(output: str) -> Placed:

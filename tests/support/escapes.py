@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import commandline
 import truth
 
 import cores
-from findleaks.cli import main
+from findleaks import cli
 
 FORGED = "FORGED"
 """Stands at the beginning of a line where a name's line feed was let through."""
@@ -120,13 +121,17 @@ class Printed(NamedTuple):
         return found
 
 
+_OPENING = cli._open if os.environ.get("FINDLEAKS_TEST_FRESH") == "1" else commandline.opening_once(cli._open)
+
+
 def ask(*words: str, width: int = 10_000) -> Printed:
-    """What the command line prints, run in this process."""
+    """Run a command in this process, which opens each core once, and return its output."""
     out, err = io.BytesIO(), io.BytesIO()
     streams = [io.TextIOWrapper(stream, encoding="utf-8", write_through=True) for stream in (out, err)]
     columns = mock.patch.dict(os.environ, {"COLUMNS": str(width)})
-    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]), columns:
-        status = main(list(words))
+    opening = mock.patch.object(cli, "_open", _OPENING)
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]), columns, opening:
+        status = cli.main(list(words))
     return Printed(status, out.getvalue(), err.getvalue())
 
 

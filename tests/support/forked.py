@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import truth
+import building
 from counting import Counter
 
 THREADS = ("registers", "malloc", "fork", "sleep", "read", "futex", "epoll", "sigsuspend")
 
 
 def build(folder: Path) -> Path:
-    program = folder / "forked"
-    flags = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
-    subprocess.run(["gcc", *flags, "-o", program, truth.PROGRAMS / "forked.c"], check=True)
-    return program
+    return building.compiled(folder, "forked.c", "-O1", "-g", "-pthread")
 
 
 class Watched(Counter):

@@ -29,6 +29,7 @@ import mallocs_python
 import mallocs_tcmalloc
 import minidump_writers
 import nodes
+import real
 import rubies
 import truth
 
@@ -107,6 +108,29 @@ def _gslice(folder: Path) -> Path:
     """GLib's slices: see tests/integration/test_gslice.py."""
     program = folder.parent / "gslice"
     subprocess.run(["gcc", "-O1", "-pthread", str(truth.PROGRAMS / "gslice.c"), "-o", str(program), GLIB], check=True)
+    return _core(folder, program)
+
+
+def _php(folder: Path) -> Path:
+    """PHP's heap and values: see tests/integration/test_php.py."""
+    return _core(folder, real.executable("php"), "-n", truth.PROGRAMS / "values.php", "drop")
+
+
+def _perl(folder: Path) -> Path:
+    """Perl's arenas and values: see tests/integration/test_perl.py."""
+    return _core(folder, real.executable("perl"), truth.PROGRAMS / "values.pl", "leak")
+
+
+def _lua(folder: Path) -> Path:
+    """Lua's objects: see tests/integration/test_lua.py."""
+    with cores.Running([real.executable("lua5.4"), str(truth.PROGRAMS / "objects.lua"), "drop"], folder, stdin=subprocess.PIPE) as made:
+        return made.kernel_core()
+
+
+def _talloc(folder: Path) -> Path:
+    """talloc's chunks: see tests/integration/test_talloc.py."""
+    program = folder.parent / "talloc_chunks"
+    subprocess.run(["gcc", "-O1", str(truth.PROGRAMS / "talloc_chunks.c"), "-o", str(program), "-ltalloc"], check=True)
     return _core(folder, program)
 
 
@@ -286,6 +310,10 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "sample": _sample,
     "glibc": _glibc,
     "gslice": _gslice,
+    "php": _php,
+    "perl": _perl,
+    "lua": _lua,
+    "talloc": _talloc,
     "glibc-2.31": _libc("2.31"),
     "glibc-2.41": _libc("2.41"),
     "glibc-2.43": _libc("2.43"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from debuggers import PATIENCE, ROOT
+import building
+from debuggers import PATIENCE
 
 from cores import Running, all_sleep
 
@@ -20,9 +20,7 @@ FINDLEAKS = [sys.executable, "-m", "findleaks"]
 
 
 def build(folder: Path) -> Path:
-    made = folder / "grows"
-    subprocess.run(["gcc", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-o", made, ROOT / "tests" / "programs" / "grows.c"], check=True)
-    return made
+    return building.compiled(folder, "grows.c", "-g", "-O1")
 
 
 def truth(running: Running) -> tuple[int, int]:

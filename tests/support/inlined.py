@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import truth
-from debuggers import environment, findleaks, gdb, lldb, objects
+from debuggers import REWRITTEN, environment, findleaks, gdb, lldb, objects
 
 from cores import Running
 
@@ -79,7 +79,7 @@ def by_command_line(program: Path, core: Path, *words: str) -> dict[str, Any]:
 def by_gdb(program: Path, core: Path, folder: str = "") -> dict[str, Any]:
     """In GDB, whose folder for debug files may be set."""
     before = ("-iex", f"set debug-file-directory {folder}") if folder else ()
-    (line,) = objects(gdb(["leaks stacks --json"], *before, str(program), str(core)))
+    (line,) = objects(gdb(["leaks stacks --json"], *REWRITTEN, *before, str(program), str(core)))
     made: dict[str, Any] = json.loads(line)
     return made
 

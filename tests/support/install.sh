@@ -45,6 +45,11 @@ groff groff
 /usr/include/python3*/Python.h python3-dev
 /usr/include/sqlite3.h libsqlite3-dev
 /usr/include/talloc.h libtalloc-dev
+/usr/include/apr-1.0/apr_pools.h libapr1-dev
+/usr/include/glib-2.0/glib-object.h libglib2.0-dev
+php php-cli
+perl perl
+lua5.4 lua5.4
 cargo cargo
 go golang-go
 '
@@ -52,10 +57,11 @@ go golang-go
 # For `make test-matrix`, by `sh install.sh machines`: interpreters, and what cores of other machines are made of.
 machines='
 llvm-dwp llvm
-php php-cli
 erl erlang-base
 ocaml ocaml-nox
-lua5.4 lua5.4
+lua5.1 lua5.1
+lua5.2 lua5.2
+lua5.3 lua5.3
 aarch64-linux-gnu-g++ g++-aarch64-linux-gnu
 riscv64-linux-gnu-g++ g++-riscv64-linux-gnu
 /usr/riscv64-linux-gnu/include/stdlib.h libc6-dev-riscv64-cross

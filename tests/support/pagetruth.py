@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import building
+
 from findleaks.engine.pages import PageState
 
-PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "pages.c"
 PAGE = 4096
 
 
 def built(folder: Path) -> Path:
     """The program, compiled."""
-    output = folder / "pages"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(output), str(PROGRAM)], check=True)
-    return output
+    return building.compiled(folder, "pages.c", "-O1")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import truth
+import building
 from counts import Places, places, printed, until
 from debuggers import PATIENCE, environment
 
@@ -23,10 +23,7 @@ NAMES = ("event", "faults", "down", *(f"moved_{name}" for name in MOVED))
 
 
 def built(folder: Path, name: str, *options: str) -> Path:
-    output = folder / name
-    words = ["gcc", "-O2", "-g", "-Wall", "-Wextra", "-Werror", *options, "-o", str(output), str(truth.PROGRAMS / f"{name}.c"), "-pthread"]
-    subprocess.run(words, check=True)
-    return output
+    return building.compiled(folder, f"{name}.c", "-O2", "-g", *options, "-pthread")
 
 
 class Busy(NamedTuple):

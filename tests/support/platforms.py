@@ -45,7 +45,16 @@ ROWS = {
         ),
         *("mimalloc", "AddressSanitizer", "pages of 16 KiB", "pages of 64 KiB"),
     ),
-    "Runtimes": ("CPython", "Ruby", "Node: stacks, scopes, V8's heap", "Node: what V8's spaces use", "JVM", "Go"),
+    "Runtimes": (
+        "CPython",
+        "Ruby",
+        "Node: stacks, scopes, V8's heap",
+        "Node: JavaScript objects",
+        "Node: what retains JavaScript objects",
+        "Node: what V8's spaces use",
+        "JVM",
+        "Go",
+    ),
     "Code": (
         *(
             "whole stacks",

@@ -9,7 +9,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,13 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import building
 from counts import code, places
 from debuggers import Terminal, gdb_terminal, lldb_terminal
 
 from cores import Running
 
 TERMINALS: dict[str, Callable[..., Terminal]] = {"gdb": gdb_terminal, "lldb": lldb_terminal}
-SOURCE = Path(__file__).parents[1] / "programs" / "counting_steady.c"
 OPTIONS = ("", "--every 0.1", "--every 0.3", "--for 60", "--events 100000000", "--every 0.05 --for 60")
 PAUSES = (0, 0, 100, 1000, 20_000, 3_000_000)
 """Microseconds that the program waits between two calls: busy, now and then, and hardly ever."""
@@ -51,9 +50,7 @@ def tries(number: int, seed: int) -> Iterator[Try]:
 
 
 def compiled(folder: Path) -> Path:
-    program = folder / "counting_steady"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE), "-pthread"], check=True)
-    return program
+    return building.compiled(folder, "counting_steady.c", "-O1", "-pthread")
 
 
 def failures(debugger: str, number: int, seed: int, folder: Path) -> list[str]:

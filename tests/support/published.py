@@ -66,7 +66,7 @@ class Published:
 
 
 LEAKS = {
-    "pyproj": Published("pyproj", "3.4.0", "3.4.1", "published_pyproj.py", 752, 300, (("certifi", "2024.8.30"),)),
+    "pyproj": Published("pyproj", "3.4.0", "3.4.1", "published_pyproj.py", 752, 150, (("certifi", "2024.8.30"),)),
     "ujson-loads": Published("ujson", "5.11.0", "5.12.0", "published_ujson_loads.py", 1001, 1000),
     "ujson-dump": Published("ujson", "5.12.0", "5.12.1", "published_ujson_dump.py", 48 + 1000 + 1, 1000, small=1),
 }

@@ -41,8 +41,16 @@ def _definitions() -> Any:
 
 
 @cache
-def _validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": _definitions()})
+def _validator(name: str, alternative: int = -1) -> Draft202012Validator:
+    """The validator of a definition, or of one of its alternatives."""
+    place = f"{name}/anyOf/{alternative}" if alternative >= 0 else name
+    return Draft202012Validator({"$ref": f"#/$defs/{place}", "$defs": _definitions()})
+
+
+def _closest(name: str, found: dict[str, Any]) -> int:
+    """The alternative of a definition that shares most required keys with an object, so that an error is about these; -1: it has none."""
+    shared = [len(found.keys() & set(one.get("required", ()))) for one in _definitions()[name].get("anyOf", ())]
+    return shared.index(max(shared)) if shared and all("required" in one for one in _definitions()[name]["anyOf"]) else -1
 
 
 def check_output(words: Sequence[str], output: str) -> None:
@@ -63,7 +71,8 @@ def check_output(words: Sequence[str], output: str) -> None:
 def check_object(found: dict[str, Any]) -> None:
     """Raise ValidationError unless the object of a command has the form that the schema describes."""
     word = found.get("command")
-    _validator(str(word) if word in generated().DOCUMENTS else "other").validate(_shortened(found))
+    name = str(word) if word in generated().DOCUMENTS else "other"
+    _validator(name, _closest(name, found)).validate(_shortened(found))
 
 
 def _shortened(value: Any) -> Any:

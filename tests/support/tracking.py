@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import truth
+import building
 from counts import reported, until
-from debuggers import GDB_LOADER, PATIENCE, environment
+from debuggers import GDB_LOADER, INDEXED, PATIENCE, environment
 from patched import stubs
 
 from findleaks.injection.stub.table import ENABLED
@@ -22,10 +22,7 @@ JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 
 
 def built(folder: Path, name: str = "tracked", *options: str) -> Path:
-    output = folder / name
-    words = ["g++", "-O2", "-std=c++17", "-Wall", "-Wextra", "-Werror", *options, "-o", str(output), str(truth.PROGRAMS / f"{name}.cpp")]
-    subprocess.run([*words, "-pthread"], check=True)
-    return output
+    return building.compiled(folder, f"{name}.cpp", "-O2", "-std=c++17", *options, "-pthread")
 
 
 class Note(NamedTuple):
@@ -85,7 +82,7 @@ def by_line(pid: int, *words: str) -> list[str]:
 
 
 def by_gdb(pid: int, *words: str) -> list[str]:
-    return ["gdb", "-nx", "-batch", "-p", str(pid), "-ex", f"source {GDB_LOADER}", "-ex", shlex.join(("leaks", "track", *words))]
+    return ["gdb", "-nx", "-batch", *INDEXED, "-p", str(pid), "-ex", f"source {GDB_LOADER}", "-ex", shlex.join(("leaks", "track", *words))]
 
 
 def recording(command: Sequence[str], pid: int) -> subprocess.Popen[str]:

@@ -22,7 +22,7 @@ from sources import Source
 
 LONGEST = 420
 TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
-AS_THEY_ARE = {"LICENSE", "docs/python-results.md", "common/completions/_findleaks"}
+AS_THEY_ARE = {"LICENSE", "docs/python-results.md", "common/completions/_findleaks", "common/completions/findleaks"}
 """Files of any length; all but the first are generated."""
 WRITERS = {
     "common/cli.py",

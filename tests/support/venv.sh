@@ -41,4 +41,5 @@ create() {
 # A good one is kept: it may be in use.
 usable || create || fail "$python can make no virtual environment: neither venv (Debian: apt install python3-venv) nor virtualenv nor pip works"
 
-"$venv/bin/python" -m pip install -q --no-compile -e "$what" >>"$log" 2>&1 </dev/null || fail "pip could not install findleaks ($what)"
+# pip must not compile the C engine: `make native` does so at the same time.
+CC=/bin/false "$venv/bin/python" -m pip install -q --no-compile -e "$what" >>"$log" 2>&1 </dev/null || fail "pip could not install findleaks ($what)"

@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from debuggers import ROOT, ran
+import building
+from debuggers import ran
 
 from cores import PATIENCE, Running
-
-PROGRAM = ROOT / "tests" / "programs" / "verdict.c"
 
 
 def build(folder: Path) -> Path:
     """verdict.c, compiled into `folder`."""
-    made = folder / "verdict"
-    command = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", str(made), str(PROGRAM), "-ldl"]
-    subprocess.run(command, check=True)
-    return made
+    return building.compiled(folder, "verdict.c", "-O1", "-g", "-pthread", "-ldl")
 
 
 def verdict(*target: str) -> dict[str, Any]:

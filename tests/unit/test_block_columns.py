@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
@@ -97,6 +98,17 @@ def test_leaders_of_all_blocks(seed: int) -> None:
         leaders = graph.leaders()
         assert leaders.format == "I" and leaders.readonly
         assert leaders.tolist() == [NO_GROUP if graph.leader(at) < 0 else graph.leader(at) for at in range(len(heap.blocks))]
+
+
+@settings(max_examples=graphs.share(40), deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_references_among_leaked_blocks(seed: int) -> None:
+    heap = graphs.random_heap(seed, 40, 16, 3)
+    for engine in engines():
+        graph = graphs.graph_of(engine, heap)
+        leaked = [at for at in range(len(heap.blocks)) if graph.leader(at) >= 0]
+        expected = Counter(target for at in leaked for target, _ in graph.references(at) if target in leaked)
+        assert graph.leaked_references().tolist() == [expected[at] for at in range(len(heap.blocks))]
 
 
 def test_before_sealing() -> None:

@@ -123,8 +123,8 @@ def agree(made: Session, *words: str) -> str:
     rows = "".join(listing(made, *words).json_lines())
     assert rows == "".join(json_line(item) + "\n" for item in listing(made, *words).json())
     told = [one for one in map(json.loads, rows.splitlines()) if "address" in one]
-    for one in told:  # columns have the type, but not how it is known
-        one.pop("type_from", None), one.pop("type_sure", None)
+    for one in told:  # columns have texts
+        one["type_from"], one["type_sure"] = one.get("type_from") or "", {None: "", True: "true", False: "false"}[one.get("type_sure")]
     assert in_columns(listing(made, *words)) == told
     return rows
 
@@ -152,7 +152,7 @@ def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 60 > 2 * len(asked) > 0
 
 
-@settings(max_examples=graphs.share(100), deadline=None)
+@settings(max_examples=graphs.share(50), deadline=None)
 @given(SEEDS, st.sampled_from([1, 500]), st.sampled_from(VARIANTS), st.integers(0, 2))
 def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
     """`many`: the kernel knows all characters from the first rare row on, or never."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from descriptors import open_descriptors
 
 from findleaks.errors import TargetError
 from findleaks.target.core_writer import check, zstd
@@ -39,7 +40,7 @@ def test_it_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), TargetError("the process has ended"), ValueError()])
 def test_nothing_is_left_after_an_error(tmp_path: Path, error: BaseException) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
 
     def fail() -> None:
         with part_file(str(tmp_path / "core"), nothing) as fd:
@@ -49,7 +50,7 @@ def test_nothing_is_left_after_an_error(tmp_path: Path, error: BaseException) ->
     with pytest.raises(type(error)):
         fail()
     assert os.listdir(tmp_path) == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(

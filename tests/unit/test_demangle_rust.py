@@ -6,11 +6,11 @@ import random
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import truth
+from hostile import lines_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,11 +105,10 @@ BOMBS = [
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_harmless(name: str) -> None:
-    began = time.process_time()
-    text = demangle.__wrapped__(name)
-    assert text == name or len(text) <= LONGEST_TEXT
-    assert "\x1b" not in text
-    assert time.process_time() - began < 1
+    texts: list[str] = []
+    lines_run(lambda: texts.append(demangle.__wrapped__(name)), 1_000_000)
+    assert texts[0] == name or len(texts[0]) <= LONGEST_TEXT
+    assert "\x1b" not in texts[0]
 
 
 def test_moderate_repetition_is_shown() -> None:

@@ -83,6 +83,17 @@ class Image:
         self.root(start + 2 * self.arch.word)
         self.expected.append(Structure.COUNTED_VALUE)
 
+    def aligned(self, align: int, words: int) -> None:
+        """`words`: distance of the block's address from the aligned memory."""
+        word = self.arch.word
+        start = HEAP + len(self.heap)
+        pointer = -(-(start + words * word) // align) * align
+        block = bytearray(self.rng.randbytes(pointer - start + 100))
+        block[pointer - start - words * word : pointer - start - (words - 1) * word] = self.words(start)
+        self.block(bytes(block))
+        self.root(pointer)
+        self.expected.append(Structure.ALIGNED)
+
     def php_array(self, places: int, slots: int) -> None:
         """`slots`: 2 of a packed array."""
         used = self.rng.randint(0, places)
@@ -96,10 +107,18 @@ class Image:
 
     def php_arguments(self, count: int, more: int) -> None:
         required = self.rng.randint(0, count)
-        first = self.words(self.rng.choice((required, -1)), 0x200000000000000)
+        first = self.words(self.rng.choice((required, -1, 0)), 0x200000000000000)
         start = self.block(first + bytes(32 * (count + more) + 8 - len(first)))
         self.roots += self.numbers(count, required) + self.words(start + 32) + bytes(64)
         self.expected.append(Structure.PHP_ARGUMENTS)
+
+    def php_object(self, offset: int) -> None:
+        handlers = ROOTS + len(self.roots)
+        self.roots += self.numbers(offset) + bytes(60)
+        own = self.rng.randbytes(offset)
+        start = self.block(own + self.numbers(self.rng.randint(1, 9), 8 | self.rng.randrange(1 << 20) << 4) + self.words(3, 5, handlers, 0))
+        self.root(start + offset)
+        self.expected.append(Structure.PHP_OBJECT)
 
     def numbers(self, *values: int) -> bytes:
         return b"".join((value & 0xFFFFFFFF).to_bytes(4, self.arch.byteorder) for value in values)
@@ -127,12 +146,16 @@ class Image:
             self.chunk(64 * self.rng.randint(2, 9), form)
         self.read_counters()
         self.frame()
+        for align, words in ((16, 1), (64, 1), (4096, 1), (4096, 6), (4096, 8)):
+            self.aligned(align, words)
         if self.arch.word == 8:
             for shift in (3, 6):
                 for slots in (2, 1 << shift, 2 << shift):
                     self.php_array(1 << shift, slots)
             for count in (0, 1, 4):
                 self.php_arguments(count, 1 + count % 2)
+            for offset in (8, 80):
+                self.php_object(offset)
         if (self.arch.word, self.arch.byteorder) == (8, "little"):
             for number in range(4):
                 self.stack(bool(number & 1), bool(number & 2))

@@ -308,7 +308,7 @@ def old_damage(image: OldImage, name: str) -> None:
         ("whole header", "the block before it overran"),
         ("two headers", "is the first sound one"),
         ("link", "before it"),
-        ("forward link", "which is no free chunk"),
+        ("forward link", "which is not a free chunk"),
     ],
 )
 def test_damage_of_oldmalloc_is_named(name: str, reported: str) -> None:

@@ -259,10 +259,12 @@ ROWS = [
         "site": None,
         "type": type_,
         "hint": hint,
+        "type_from": source,
+        "type_sure": sure,
     }
-    for start, kind, type_, hint in (
-        (0x55D0C0A012A0, "definite", None, '"a, \\"b\\""'),
-        (0xFFFF800000000010, "reachable", "ns::Type<int, 3>", None),
+    for start, kind, type_, hint, source, sure in (
+        (0x55D0C0A012A0, "definite", None, '"a, \\"b\\""', None, None),
+        (0xFFFF800000000010, "reachable", "ns::Type<int, 3>", None, "inferred", False),
     )
 ]
 
@@ -270,7 +272,8 @@ ROWS = [
 def batches(rows: Iterable[Mapping[str, Any]], names: dict[int, BlockNames]) -> Iterator[Batch]:
     """A batch a row: its columns, with its names in `names`."""
     for number, row in enumerate(rows):
-        names[number] = BlockNames(row["state"], row["kind"] or "", row["allocator"], row["arena"], row["type"] or "")
+        known = (row["type_from"] or "", {None: "", True: "true", False: "false"}[row["type_sure"]])
+        names[number] = BlockNames(row["state"], row["kind"] or "", row["allocator"], row["arena"], row["type"] or "", *known)
         columns = array("I", [number]), array("Q", [int(row["address"], 16)]), array("Q", [row["size"]]), array("Q", [number])
         yield Batch(*columns, [row["hint"] or ""], [row["site"] or 0])
 
@@ -310,21 +313,23 @@ def test_rows_of_several_statements(count: int, tmp_path: Path) -> None:
     """SQLite gets fifty rows a statement, and the last ones singly."""
     base = array("Q", range(16, 16 * count + 16, 16))
     hints = [f"{number} \U0001f600" for number in range(count)]
-    names = {5: BlockNames("free", "", "a'b", "", ""), 6: BlockNames("in-use", "definite", "", "main", "T")}
+    names = {5: BlockNames("free", "", "a'b", "", ""), 6: BlockNames("in-use", "definite", "", "main", "T", "rtti", "true")}
+    known = (None, None), ("rtti", 1)
     numbers = array("Q", (5 + number % 2 for number in range(count)))
     batch = Batch(array("I", range(count)), base, base, numbers, hints, list(range(count)))
     write_sqlite(str(tmp_path / "a.db"), [batch], names, {})
     with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as found:
         rows = found.execute("SELECT * FROM blocks").fetchall()
     kinds = (("free", None, "a'b", ""), None), (("in-use", "definite", "", "main"), "T")
-    assert rows == [(at, at, *kinds[n % 2][0], n or None, kinds[n % 2][1], hints[n]) for n, at in enumerate(base)]
+    assert rows == [(at, at, *kinds[n % 2][0], n or None, kinds[n % 2][1], hints[n], *known[n % 2]) for n, at in enumerate(base)]
 
 
 def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
     as_csv(tmp_path / "a.csv", ROWS)
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
-    assert found == [{name: "" if row[name] is None else str(row[name]) for name in COLUMNS} for row in ROWS]
+    words = {None: "", True: "true", False: "false"}
+    assert found == [{name: words[row[name]] if row[name] in words else str(row[name]) for name in COLUMNS} for row in ROWS]
     top = 0xFFFFFFFFFF600000
     as_sqlite(tmp_path / "a.db", ROWS, {"process": "a"}, [(1, 0, top, "vsyscall", 0, "", None, None)])
     base = sqlite3.connect(tmp_path / "a.db")

@@ -34,19 +34,21 @@ PROGRAM = """
 import ctypes, mmap, os, signal
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: khugepaged would go on in a stopped process
 page = mmap.PAGESIZE
-mapped = mmap.mmap(-1, 300 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+mapped = mmap.mmap(-1, 310 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for number in range(300):
     if number % 3 == 0:
         mapped[number * page] = 1
     elif number % 5 == 0:
         assert mapped[number * page] == 0
-print(ctypes.addressof(ctypes.c_char.from_buffer(mapped)), flush=True)
+start = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+ctypes.CDLL(None).madvise(ctypes.c_void_p(start + 300 * page), ctypes.c_size_t(10 * page), 102)  # MADV_GUARD_INSTALL, Linux 6.13
+print(start, flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
 class Stopped(NamedTuple):
-    """A stopped process with a mapping of 300 pages from `start` on."""
+    """A stopped process with a mapping of 300 pages from `start` on, and 10 guard pages after them."""
 
     proc: str
     start: int
@@ -71,6 +73,7 @@ def reported(memory: Stopped) -> tuple[Presence, list[bool]]:
     start = memory.start
     found = presence.read_presence(memory.proc, PAGE, lambda part: None)
     assert found is not None and found.known.bytes(start, start + 300 * PAGE) == 300 * PAGE
+    assert found.resident.bytes(start + 300 * PAGE, start + 310 * PAGE) == found.swapped.bytes(start + 300 * PAGE, start + 310 * PAGE) == 0
     return found, [found.resident.bytes(start + page * PAGE, start + page * PAGE + PAGE) == PAGE for page in range(len(memory.wanted))]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import gc
 import gzip
 import lzma
 import os
@@ -17,6 +16,7 @@ from types import SimpleNamespace
 
 import elfcore
 import pytest
+from descriptors import open_descriptors
 from elfcore import Load, Task
 from handmade import HEAP, STACK, check_line, opened, page, refusal, usual
 
@@ -220,14 +220,13 @@ def test_unpacking_can_be_broken_off(tmp_path: Path) -> None:
         if part > 0.5:
             raise Stopped
 
-    gc.collect()  # cores of other tests
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for kind, pack in PACKERS.items():
         path = tmp_path / f"core.{kind}"
         path.write_bytes(pack(b"\x7fELF" + random.Random(2).randbytes(1 << 20)))
         with pytest.raises(Stopped):
             unpack_core(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], stop)
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert open_descriptors() <= before
 
 
 def test_frames_of_zstd_of_every_kind(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from descriptors import open_descriptors
 from handmade import built_library, constant_of, core_with, opened
 
 from findleaks.target import files
@@ -113,7 +114,7 @@ def test_the_door_refuses_what_is_not_regular(tmp_path: Path, library: Path) -> 
         for place in (FilePlace(device), FilePlace(device, "/")):
             with pytest.raises(OSError, match="not a regular file"):
                 place.open()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for place in (
         FilePlace(str(library)),
         FilePlace(str(library), "/"),
@@ -128,7 +129,7 @@ def test_the_door_refuses_what_is_not_regular(tmp_path: Path, library: Path) -> 
         for place in (FilePlace(bad), FilePlace(bad, "/")):
             with pytest.raises((OSError, ValueError)):
                 place.open()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_a_file_that_was_replaced_after_it_was_looked_at_is_not_read(tmp_path: Path, library: Path) -> None:

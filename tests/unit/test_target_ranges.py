@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from hostile import lines_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +44,6 @@ def test_what_is_left_is_what_no_hole_covers(ranges: list[Range], holes: list[Ra
 def test_many_ranges_and_holes_take_no_time() -> None:
     ranges = [Range(i * 100, i * 100 + 90) for i in range(70_000)]
     holes = [Range(0, 1 << 40), *(Range(i * 100 + 10, i * 100 + 20) for i in range(70_000))]
-    start = time.process_time()
-    assert subtract(ranges, holes) == []
-    assert len(subtract(ranges, holes[1:])) == 140_000
-    assert time.process_time() - start < 5
+    left: list[list[Range]] = []
+    lines_run(lambda: left.extend((subtract(ranges, holes), subtract(ranges, holes[1:]))), 10_000_000)
+    assert [len(one) for one in left] == [0, 140_000]

@@ -1,0 +1,58 @@
+"""The program tests/programs/typed_hints.c: built, its core, and the true types of its blocks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import building
+from debuggers import ran
+
+import cores
+
+
+class Hidden(NamedTuple):
+    """A core of the program. `truth` maps the address of each block without text to its type; `places` has the addresses that the program
+    names: "registry", "reserve". `texts`: the number of blocks with text."""
+
+    program: Path
+    core: Path
+    truth: dict[int, str]
+    places: dict[str, int]
+    texts: int
+
+    def hint(self, name: str, kind: str) -> list[str]:
+        """The option that says what is at a place."""
+        return ["--type", f"{self.places[name]:#x}={kind}"]
+
+    def verdicts(self, *words: str) -> dict[tuple[str, Optional[str]], Counter[str]]:
+        """Count the blocks by their true type and the type that `blocks` prints, and those by how the type is known."""
+        return self.compared(ran("blocks", "--json", "--limit", "0", *words, str(self.core), check=True).stdout)
+
+    def compared(self, output: str) -> dict[tuple[str, Optional[str]], Counter[str]]:
+        """The same for the output of `blocks --json`."""
+        found: dict[tuple[str, Optional[str]], Counter[str]] = {}
+        for row in map(json.loads, filter(lambda line: line.startswith("{"), output.splitlines())):
+            true = self.truth.get(int(row["address"], 16)) if "address" in row else None
+            if true is not None:
+                said = row["type"] and re.sub(r"\[\d+\]$", "[]", row["type"])
+                found.setdefault((true, said), Counter())[row.get("type_from", "")] += 1
+        return found
+
+
+def run(folder: Path, items: int = 100) -> Hidden:
+    """Build the program, run it until it is ready, and dump its core."""
+    program = building.compiled(folder, "typed_hints.c", "-g", "-O2")
+    with cores.Running([str(program), str(items)], folder / "run") as running:
+        core = running.kernel_core()
+    truth, places = {}, {}
+    for line in running.output.splitlines():
+        words = line.split(" ", 2)
+        if len(words) == 3 and words[2] != "char":
+            truth[int(words[0], 16)] = words[2]
+        elif len(words) == 2:
+            places[words[1]] = int(words[0], 16)
+    return Hidden(program, core, truth, places, running.output.count(" char\n"))
